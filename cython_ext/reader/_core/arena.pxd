@@ -1,0 +1,159 @@
+# The contract of layout.h towards Cython, and the classes of the arena module.
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libcpp.vector cimport vector
+
+cdef extern from "reader/_core/layout.h" nogil:
+    enum:
+        RD_ALIGN
+        RD_MAGIC
+        RD_FREE
+        RD_RELEASED
+        RD_WRITING
+        RD_READY
+        RD_HELD
+        RD_KEPT
+        RD_BATCH
+        RD_ERROR
+        RD_FULL
+        RD_SKIPPED
+        RD_HELLO
+        RD_FAILED
+        RD_LOST
+        RD_OBJECT
+
+    ctypedef struct rd_slot:
+        uint32_t state
+        uint32_t generation
+        uint64_t start, capacity, backed, next
+        uint32_t heap, nfields
+        uint64_t objects, objects_nbytes
+
+    ctypedef struct rd_heap:
+        uint64_t task_tail, task_head
+        uint32_t task_waiting
+        uint64_t result_tail, result_head, released, hot_bytes, hot_limit
+        uint64_t nslots, chunk_at, chunk_end
+        uint64_t at_seq
+        int64_t at_index, at_since_ns
+        uint32_t at_epoch, at_pid
+        uint64_t batches_made, busy_ns
+        uint64_t task_ring, task_ring_nbytes, result_ring, result_ring_count
+        uint64_t slot_table, slot_table_count
+
+    ctypedef struct rd_header:
+        uint64_t magic
+        uint32_t nheaps, page_nbytes
+        uint64_t reserved_nbytes, limit_nbytes, heaps, data_at, backed_bytes
+        uint32_t stop, epoch, reader_asleep
+
+    ctypedef struct rd_record:
+        uint64_t seq
+        uint32_t epoch
+        uint16_t kind, worker
+        uint64_t slot, schema
+        uint32_t generation, spare
+        int64_t a, b, c
+
+    ctypedef struct rd_task:
+        uint64_t seq
+        uint32_t epoch, kind
+        uint64_t spill
+        uint32_t nbytes, skip
+
+    ctypedef struct rd_ledger:
+        int64_t arenas, leases
+        uint32_t fork_generation
+
+    ctypedef struct rd_arena:
+        uint8_t* base
+        uint64_t nbytes
+        int fd, bell
+        int64_t refs
+        uint32_t closed, fork_generation
+        uint64_t trim
+        rd_ledger* ledger
+
+    ctypedef struct rd_lease:
+        rd_arena* arena
+        uint64_t slot
+        int64_t refs
+
+    rd_header* rd_head(const rd_arena*) noexcept
+    rd_heap* rd_heap_at(const rd_arena*, uint32_t) noexcept
+    rd_slot* rd_slot_at(const rd_arena*, uint64_t) noexcept
+    uint64_t rd_slot_offset(const rd_arena*, const rd_slot*) noexcept
+    bint rd_is_foreign(const rd_arena*) noexcept
+    void rd_slot_punch(rd_arena*, rd_slot*) noexcept
+    void rd_slot_release(rd_arena*, uint64_t) noexcept
+    int rd_arena_trim(rd_arena*) noexcept
+    void rd_arena_close(rd_arena*) noexcept
+    void rd_arena_ref(rd_arena*) noexcept
+    void rd_arena_unref(rd_arena*) noexcept
+    rd_lease* rd_lease_take(rd_arena*, uint64_t) noexcept
+    void rd_lease_ref(rd_lease*) noexcept
+    void rd_lease_unref(rd_lease*) noexcept
+    int rd_result_push(rd_arena*, rd_heap*, const rd_record*) noexcept
+    int rd_result_pop(rd_arena*, rd_heap*, rd_record*) noexcept
+    int rd_result_waiting(const rd_heap*) noexcept
+    int rd_task_push(rd_arena*, rd_heap*, const rd_task*, const void*) noexcept
+    rd_task* rd_task_peek(rd_arena*, rd_heap*) noexcept
+    void rd_task_pop(rd_heap*, const rd_task*) noexcept
+    int rd_task_wait(rd_arena*, rd_heap*) noexcept
+    void rd_stop_workers(rd_arena*) noexcept
+
+    # wait.h: T stands for a 32 or 64 bit word; the suffix is the memory order
+    uint32_t load_u32 "rd_load_acquire"(uint32_t*) noexcept
+    uint64_t load_u64 "rd_load_acquire"(uint64_t*) noexcept
+    void store_u32 "rd_store_seq_cst"(uint32_t*, uint32_t) noexcept
+    void store_u64 "rd_store_release"(uint64_t*, uint64_t) noexcept
+    uint32_t exchange_u32 "rd_exchange"(uint32_t*, uint32_t) noexcept
+    uint64_t exchange_u64 "rd_exchange"(uint64_t*, uint64_t) noexcept
+    uint64_t add_u64 "rd_fetch_add"(uint64_t*, uint64_t) noexcept
+    uint64_t sub_u64 "rd_fetch_sub"(uint64_t*, uint64_t) noexcept
+    int64_t rd_now_ns() noexcept
+    int rd_futex_wait(uint32_t*, uint32_t, int64_t) noexcept
+    void rd_futex_wake(uint32_t*, int) noexcept
+    int rd_bell_open() noexcept
+    void rd_bell_ring(int) noexcept
+    void rd_bell_clear(int) noexcept
+    int rd_pidfd_open(int) noexcept
+    int rd_pidfd_signal(int, int) noexcept
+    bint rd_pidfd_ended(int) noexcept
+    int rd_start_trainer_watch(int) noexcept
+
+
+cdef rd_ledger* process_ledger() noexcept
+
+
+cdef class Arena:
+    cdef rd_arena* c              # one counted reference, given back in __dealloc__
+    cdef readonly bint is_trainer
+
+
+cdef class Heap:
+    cdef Arena arena              # keeps the mapping alive
+    cdef rd_heap* c               # this owner's page in the arena
+    cdef uint32_t index
+    cdef uint32_t keep_slots      # how many slots of the largest recent size stay hot
+    cdef object available_bytes   # hook: () -> bytes of memory the machine can still give
+    cdef uint64_t granted         # bytes that may be owned before the hook is asked again
+    cdef uint64_t recent_largest, recent_count
+    cdef vector[vector[uint64_t]] hot   # by size class: offsets of FREE slot records with memory
+    cdef vector[vector[uint64_t]] cold  # the same, without memory
+
+    cdef rd_slot* alloc(self, uint64_t nbytes) except NULL
+    cdef void give_back(self, rd_slot* slot) noexcept nogil
+    cdef void collect(self) noexcept nogil
+    cdef rd_slot* take_free(self, size_t size_class) noexcept nogil
+    cdef rd_slot* carve(self, uint64_t capacity) except? NULL
+    cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1
+    cdef int trim_own(self) noexcept nogil
+    cdef bint knows(self, rd_slot* slot) noexcept nogil
+    cdef void abandon(self, rd_slot* slot) noexcept nogil
+
+
+cdef class Lease:
+    cdef rd_lease* c              # one counted reference, given back in __dealloc__
+
+    @staticmethod
+    cdef Lease take(rd_arena* arena, uint64_t slot)

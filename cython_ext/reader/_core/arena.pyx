@@ -1,0 +1,462 @@
+"""The arena: one anonymous memory file per worker pool, its heaps and the leases on its slots.
+
+Imports reader.errors alone. The trainer creates an arena and releases slots; each worker attaches
+and allocates in its own heap (see layout.h for what lies where and who writes which field).
+"""
+cimport cython
+from libc.errno cimport ENOMEM, errno
+from libc.stdlib cimport calloc, free
+
+import mmap
+import os
+
+from reader.errors import ArenaFull, ConfigError, ReaderError
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
+    int madvise(void*, size_t, int) noexcept
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_NORESERVE, MADV_DONTDUMP
+    void* MAP_FAILED
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil,
+                       void (*)() noexcept nogil) noexcept
+
+cdef rd_ledger the_ledger
+the_ledger.arenas = 0
+the_ledger.leases = 0
+the_ledger.fork_generation = 0
+
+
+cdef void after_fork_in_child() noexcept nogil:
+    # what was counted belongs to the parent; every handle made before is foreign from here on
+    the_ledger.fork_generation += 1
+    the_ledger.arenas = 0
+    the_ledger.leases = 0
+
+
+pthread_atfork(NULL, NULL, after_fork_in_child)
+
+
+cdef rd_ledger* process_ledger() noexcept:
+    return &the_ledger
+
+
+def ledger():
+    """Return what this process has open: ``{"arenas": int, "held_slots": int}``.
+
+    An arena counts until its last batch is dropped. Safe in any thread.
+    """
+    return {"arenas": the_ledger.arenas, "held_slots": the_ledger.leases}
+
+
+def fork_generation():
+    """Return how many forks lie between the import of reader and this process."""
+    return the_ledger.fork_generation
+
+
+cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil:
+    return (value + multiple - 1) // multiple * multiple
+
+
+cdef int size_class(uint64_t pages) noexcept nogil:
+    """Number the size classes: every page count up to 8, then four steps a doubling."""
+    cdef int shift = 0
+    if pages <= 8:
+        return <int>pages - 1
+    while (pages - 1) >> (shift + 3):
+        shift += 1
+    # 2**(shift+2) < pages <= 2**(shift+3), in steps of 2**shift, which is a quarter of the half
+    return 8 + (shift - 1) * 4 + <int>(((pages - 1) >> shift) - 4)
+
+
+cdef uint64_t class_pages(int number) noexcept nogil:
+    """The page count of a size class: the inverse of size_class, rounded up."""
+    if number < 8:
+        return number + 1
+    cdef int shift = (number - 8) // 4 + 1
+    return <uint64_t>((number - 8) % 4 + 5) << shift
+
+
+cdef class Arena:
+    """Shared memory of one worker pool.
+
+    ``Arena.create(nworkers, ...)`` in the trainer, ``Arena.attach(fd)`` in a worker process. The
+    memory goes back when the last batch that lies in it is dropped. Not a public class.
+    """
+
+    def __dealloc__(self):
+        if self.c is not NULL:
+            rd_arena_unref(self.c)
+            self.c = NULL
+
+    @staticmethod
+    def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None):
+        """Make an arena for ``nworkers`` heaps and one of the trainer's own.
+
+        ``in_flight``: most tasks that may wait for one worker; sizes the rings.
+        ``limit_nbytes``: most memory that batches may own; None: what the machine has.
+        ``reserve_nbytes``: address space; None: four times the machine's memory.
+        Raises ReaderError when the system gives no memory file or address space.
+        """
+        cdef uint64_t page = mmap.PAGESIZE
+        cdef uint32_t nheaps = nworkers + 1
+        cdef uint64_t physical = os.sysconf("SC_PHYS_PAGES") * page
+        cdef uint64_t limit = physical if limit_nbytes is None else limit_nbytes
+        cdef uint64_t reserve = 4 * max(physical, limit)
+        cdef uint64_t task_nbytes = 1 << 14, result_count = 64, slots, at, i
+        cdef rd_header* head
+        cdef rd_heap* heap
+        cdef Arena self
+        if reserve_nbytes is not None:
+            reserve = reserve_nbytes
+        while task_nbytes < 512 * <uint64_t>in_flight:
+            task_nbytes *= 2
+        while result_count < 2 * <uint64_t>in_flight + 16:
+            result_count *= 2
+        try:
+            fd = os.memfd_create("reader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except (AttributeError, OSError) as error:
+            raise ReaderError(
+                f"cannot make a memory file (memfd_create): {error}; reader needs Linux 5.9 or later"
+            ) from error
+        self = None
+        try:
+            while True:
+                slots = min(<uint64_t>1 << 22, max(<uint64_t>4096, reserve // (4 * page * nheaps)))
+                at = page * (1 + nheaps)
+                at += nheaps * (round_up(task_nbytes, page) + round_up(result_count * 64, page))
+                at += nheaps * round_up(slots * sizeof(rd_slot), page)
+                reserve = max(round_up(reserve, page), 2 * at)
+                try:
+                    os.ftruncate(fd, reserve)
+                    self = Arena.attach(fd, reserve, True)
+                    break
+                except (OSError, ReaderError) as error:
+                    if reserve // 2 < 2 * at + (<uint64_t>64 << 20) or reserve_nbytes is not None:
+                        raise ReaderError(
+                            f"cannot reserve {reserve} bytes of address space for batches: {error}; "
+                            f"raise the limit on virtual memory (ulimit -v)"
+                        ) from error
+                    reserve //= 2
+            import fcntl
+            fcntl.fcntl(fd, 1033, 1 | 2 | 4)  # F_ADD_SEALS: no seals, no shrinking, no growing
+        except BaseException:
+            if self is None:
+                os.close(fd)
+            raise
+        head = rd_head(self.c)
+        head.magic = RD_MAGIC
+        head.nheaps = nheaps
+        head.page_nbytes = <uint32_t>page
+        head.reserved_nbytes = reserve
+        head.limit_nbytes = limit
+        head.heaps = page
+        at = page * (1 + nheaps)
+        for i in range(nheaps):
+            heap = rd_heap_at(self.c, <uint32_t>i)
+            heap.task_ring = at
+            heap.task_ring_nbytes = task_nbytes
+            at += round_up(task_nbytes, page)
+            heap.result_ring = at
+            heap.result_ring_count = result_count
+            at += round_up(result_count * sizeof(rd_record), page)
+            heap.slot_table = at
+            heap.slot_table_count = slots
+            at += round_up(slots * sizeof(rd_slot), page)
+            heap.hot_limit = 1 << 20
+        head.data_at = at
+        return self
+
+    @staticmethod
+    def attach(int fd, nbytes=None, bint is_trainer=False):
+        """Map the arena behind ``fd``, which the Arena owns from here on."""
+        cdef uint64_t size = os.fstat(fd).st_size if nbytes is None else nbytes
+        cdef Arena self = Arena.__new__(Arena)
+        cdef void* base
+        cdef rd_arena* c = <rd_arena*>calloc(1, sizeof(rd_arena))
+        if c is NULL:
+            raise MemoryError()
+        base = mmap_c(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        if base == MAP_FAILED:
+            free(c)
+            raise ReaderError(f"cannot map {size} bytes of shared memory: {os.strerror(errno)}")
+        madvise(base, size, MADV_DONTDUMP)
+        c.base = <uint8_t*>base
+        c.nbytes = size
+        c.fd = fd
+        c.bell = -1
+        c.refs = 1
+        c.fork_generation = the_ledger.fork_generation
+        c.ledger = &the_ledger
+        add_u64(<uint64_t*>&the_ledger.arenas, 1)
+        self.c = c
+        self.is_trainer = is_trainer
+        return self
+
+    @property
+    def fd(self):
+        """The memory file's descriptor; owned by the arena."""
+        return self.c.fd
+
+    def close(self):
+        """Give back the memory of every slot that nobody holds. The workers must be gone."""
+        self.c.bell = -1
+        rd_arena_close(self.c)
+        rd_arena_trim(self.c)
+
+    def stop(self):
+        """Tell the workers to end after what they are doing."""
+        rd_stop_workers(self.c)
+
+    @property
+    def stopped(self):
+        """Whether ``stop`` was called, in this process or the trainer's."""
+        return load_u32(&rd_head(self.c).stop) != 0
+
+    def stats(self):
+        """Return counts of memory and slots: ``owned_bytes``, ``limit_bytes``, ``slots`` by state."""
+        cdef rd_header* head = rd_head(self.c)
+        cdef rd_heap* heap
+        cdef rd_slot* table
+        cdef uint64_t n, k
+        cdef uint32_t i
+        cdef uint64_t[6] counts
+        for i in range(6):
+            counts[i] = 0
+        for i in range(head.nheaps):
+            heap = rd_heap_at(self.c, i)
+            table = <rd_slot*>(self.c.base + heap.slot_table)
+            n = load_u64(&heap.nslots)
+            for k in range(n):
+                counts[load_u32(&table[k].state)] += 1
+        return {
+            "owned_bytes": load_u64(&head.backed_bytes),
+            "limit_bytes": head.limit_nbytes,
+            "free_slots": counts[RD_FREE] + counts[RD_RELEASED],
+            "writing_slots": counts[RD_WRITING],
+            "ready_slots": counts[RD_READY],
+            "held_slots": counts[RD_HELD],
+        }
+
+
+cdef class Heap:
+    """The allocator of one owner (a worker, or the trainer for long tasks) in the arena.
+
+    One thread of one process uses it. A replacement of a dead owner takes over its slots: what
+    was half written becomes free again.
+    """
+
+    def __init__(self, Arena arena not None, uint32_t index, uint32_t keep_slots=4,
+                 available_bytes=None):
+        cdef uint64_t k
+        cdef rd_slot* slot
+        self.arena = arena
+        self.index = index
+        self.c = rd_heap_at(arena.c, index)
+        self.keep_slots = keep_slots
+        self.available_bytes = available_bytes
+        self.hot.resize(8 + 4 * 40)
+        self.cold.resize(8 + 4 * 40)
+        self.collect()
+        for k in range(self.c.nslots):
+            slot = <rd_slot*>(arena.c.base + self.c.slot_table) + k
+            if slot.state == RD_WRITING:
+                add_u64(&self.c.hot_bytes, slot.backed)
+                self.give_back(slot)
+            elif slot.state == RD_FREE and not self.knows(slot):
+                self.give_back(slot)
+
+    cdef bint knows(self, rd_slot* slot) noexcept nogil:
+        cdef uint64_t offset = rd_slot_offset(self.arena.c, slot)
+        cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
+        cdef uint64_t known
+        for known in self.hot[number]:
+            if known == offset:
+                return True
+        for known in self.cold[number]:
+            if known == offset:
+                return True
+        return False
+
+    cdef void give_back(self, rd_slot* slot) noexcept nogil:
+        """Put a slot of ours into the private lists; hot_bytes already counts it."""
+        cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
+        store_u32(&slot.state, RD_FREE)
+        if slot.backed:
+            self.hot[number].push_back(rd_slot_offset(self.arena.c, slot))
+        else:
+            self.cold[number].push_back(rd_slot_offset(self.arena.c, slot))
+
+    cdef void collect(self) noexcept nogil:
+        """Take back what the trainer has released since."""
+        cdef uint64_t at = exchange_u64(&self.c.released, 0)
+        cdef rd_slot* slot
+        while at:
+            slot = rd_slot_at(self.arena.c, at)
+            at = slot.next
+            self.give_back(slot)
+
+    cdef rd_slot* take_free(self, size_t number) noexcept nogil:
+        """A free slot of the class or of one up to twice as large; hot ones first."""
+        cdef size_t k
+        cdef rd_slot* slot = NULL
+        for k in range(number, min(number + 5, self.hot.size())):
+            if not self.hot[k].empty():
+                slot = rd_slot_at(self.arena.c, self.hot[k].back())
+                self.hot[k].pop_back()
+                return slot
+        if not self.cold[number].empty():
+            slot = rd_slot_at(self.arena.c, self.cold[number].back())
+            self.cold[number].pop_back()
+        return slot
+
+    cdef int trim_own(self) noexcept nogil:
+        """Give the memory of all free slots back. Returns how many there were."""
+        cdef size_t k
+        cdef int count = 0
+        cdef rd_slot* slot
+        for k in range(self.hot.size()):
+            while not self.hot[k].empty():
+                slot = rd_slot_at(self.arena.c, self.hot[k].back())
+                self.hot[k].pop_back()
+                sub_u64(&self.c.hot_bytes, slot.backed)
+                rd_slot_punch(self.arena.c, slot)
+                self.cold[k].push_back(rd_slot_offset(self.arena.c, slot))
+                count += 1
+        return count
+
+    cdef rd_slot* carve(self, uint64_t capacity) except? NULL:
+        """A slot that never was: from the current chunk, or from a new one."""
+        cdef rd_header* head = rd_head(self.arena.c)
+        cdef uint64_t chunk
+        cdef rd_slot* slot
+        if self.c.nslots == self.c.slot_table_count:
+            raise ArenaFull(
+                f"{self.c.nslots} batches of one worker are kept, and there is room for no more; "
+                f"drop batches that are no longer needed, or set max_bytes higher: it scales the table",
+                need_bytes=capacity, have_bytes=0, limit_bytes=head.limit_nbytes, knob="max_bytes",
+            )
+        if self.c.chunk_end - self.c.chunk_at < capacity:
+            chunk = max(capacity, min(<uint64_t>64 << 20, 16 * capacity))
+            self.c.chunk_end = 0
+            self.c.chunk_at = add_u64(&head.data_at, chunk)
+            if self.c.chunk_at + chunk > head.reserved_nbytes:
+                sub_u64(&head.data_at, chunk)
+                self.c.chunk_at = 0
+                raise ArenaFull(
+                    f"a batch needs {capacity} bytes, and the {head.reserved_nbytes} bytes of address "
+                    f"space reserved for batches are used up; drop batches that are no longer needed",
+                    need_bytes=capacity, have_bytes=0, limit_bytes=head.reserved_nbytes,
+                    knob="max_bytes",
+                )
+            self.c.chunk_end = self.c.chunk_at + chunk
+        slot = <rd_slot*>(self.arena.c.base + self.c.slot_table) + self.c.nslots
+        slot.start = self.c.chunk_at
+        slot.capacity = capacity
+        slot.backed = 0
+        slot.heap = self.index
+        slot.state = RD_WRITING
+        self.c.chunk_at += capacity
+        store_u64(&self.c.nslots, self.c.nslots + 1)
+        return slot
+
+    cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1:
+        """Make sure that the machine has the memory the slot will own; else ArenaFull."""
+        cdef rd_header* head = rd_head(self.arena.c)
+        cdef uint64_t need, owned
+        nbytes = round_up(nbytes, head.page_nbytes)
+        if nbytes <= slot.backed:
+            return 0
+        need = nbytes - slot.backed
+        owned = add_u64(&head.backed_bytes, need)
+        if owned + need > head.limit_nbytes and self.trim_own():
+            owned = load_u64(&head.backed_bytes) - need
+        if owned + need > head.limit_nbytes:
+            sub_u64(&head.backed_bytes, need)
+            raise ArenaFull(
+                f"a batch needs {nbytes} bytes of shared memory, {owned} are in use and the limit is "
+                f"{head.limit_nbytes}; make batches smaller, lower num_workers or prefetch_factor, "
+                f"drop kept batches, or raise max_bytes",
+                need_bytes=nbytes, have_bytes=max(0, <int64_t>(head.limit_nbytes - owned)),
+                limit_bytes=head.limit_nbytes, knob="max_bytes",
+            )
+        if self.available_bytes is not None and need > self.granted:
+            available = self.available_bytes()
+            if need > available:
+                if self.trim_own():
+                    available = self.available_bytes()
+                if need > available:
+                    sub_u64(&head.backed_bytes, need)
+                    raise ArenaFull(
+                        f"a batch needs {nbytes} bytes of shared memory and the machine (or its "
+                        f"memory cgroup) has {available} bytes left; make batches smaller, lower "
+                        f"num_workers or prefetch_factor, drop kept batches, or give more memory",
+                        need_bytes=nbytes, have_bytes=available, limit_bytes=available,
+                        knob="prefetch_factor",
+                    )
+            # ask again after an eighth of what is left, or 16 MiB: other workers grow, too
+            self.granted = min(<uint64_t>(available - need) // 8, <uint64_t>16 << 20)
+        elif self.available_bytes is not None:
+            self.granted -= need
+        slot.backed = nbytes
+        return 0
+
+    cdef rd_slot* alloc(self, uint64_t nbytes) except NULL:
+        """A slot of at least nbytes, WRITING, with a new generation. Raises ArenaFull."""
+        cdef uint64_t page = rd_head(self.arena.c).page_nbytes
+        cdef uint64_t pages = max(<uint64_t>1, (nbytes + page - 1) // page)
+        cdef int number = size_class(pages)
+        cdef uint64_t capacity = class_pages(number) * page
+        cdef rd_slot* slot
+        self.recent_count += 1
+        if nbytes > self.recent_largest or self.recent_count >= 256:
+            # the working set follows the largest batch of the last 256
+            self.recent_count = 0
+            self.recent_largest = nbytes
+            store_u64(&self.c.hot_limit, max(<uint64_t>1 << 20, self.keep_slots * capacity))
+        self.collect()
+        slot = self.take_free(number)
+        if slot is NULL:
+            if load_u64(&self.c.hot_bytes) > self.c.hot_limit:
+                self.trim_own()
+            slot = self.carve(capacity)
+        else:
+            sub_u64(&self.c.hot_bytes, slot.backed)
+            slot.state = RD_WRITING
+        try:
+            self.back(slot, nbytes)
+        except BaseException:
+            add_u64(&self.c.hot_bytes, slot.backed)
+            self.give_back(slot)
+            raise
+        slot.generation += 1
+        slot.nfields = 0
+        slot.objects = 0
+        slot.objects_nbytes = 0
+        return slot
+
+    cdef void abandon(self, rd_slot* slot) noexcept nogil:
+        """Undo alloc: nothing of the slot was published."""
+        add_u64(&self.c.hot_bytes, slot.backed)
+        self.give_back(slot)
+
+
+cdef class Lease:
+    """Holds one slot for the trainer: base object of every NumPy view of a batch.
+
+    When the last view dies, in any thread, the slot goes back to its worker.
+    """
+
+    @staticmethod
+    cdef Lease take(rd_arena* arena, uint64_t slot):
+        cdef Lease self = Lease.__new__(Lease)
+        self.c = rd_lease_take(arena, slot)
+        if self.c is NULL:
+            raise MemoryError()
+        return self
+
+    def __dealloc__(self):
+        if self.c is not NULL:
+            rd_lease_unref(self.c)
+            self.c = NULL

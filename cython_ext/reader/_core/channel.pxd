@@ -1,0 +1,27 @@
+# The worker's ends of its two channels, and how tasks are written down.
+from libc.stdint cimport uint32_t, uint64_t
+from reader._core.arena cimport Arena, Heap, rd_heap, rd_record, rd_slot
+from reader._core.stack cimport BatchWriter
+
+cpdef enum TaskKind:
+    TASK_INDICES = 0    # payload: int64 indices of one batch
+    TASK_KEYS = 1       # payload: a pickled list of keys of one batch
+    TASK_INDEX = 2      # one int64: a sample without batching
+    TASK_KEY = 3        # a pickled key: a sample without batching
+
+
+cdef class WorkerChannel:
+    cdef readonly Arena arena
+    cdef readonly Heap heap
+    cdef readonly BatchWriter writer
+    cdef rd_heap* c
+    cdef uint32_t worker_id
+    cdef int bell                 # the reader thread's eventfd; inherited, not owned
+    cdef object side              # SideTable in a thread of the trainer, else None
+    cdef readonly uint32_t epoch  # of the task in hand
+    cdef readonly uint64_t seq
+
+    cdef rd_record record(self, int kind) noexcept
+    cdef int send(self, rd_record* record) except -1
+    cdef int send_payload(self, int kind, payload) except -1
+    cdef int done(self, rd_record* record) except -1

@@ -1,0 +1,230 @@
+"""Channels between the trainer and one worker: small descriptors in shared rings.
+
+Imports the arena and the batch writer. A WorkerChannel belongs to one worker and is used in its
+main thread; the other ends are the Feeder's. A task is taken, answered with exactly one result,
+and then forgotten.
+"""
+import pickle
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+from reader._core.arena cimport (RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, exchange_u32,
+                                 load_u32, rd_bell_ring, rd_head, rd_heap_at, rd_now_ns,
+                                 rd_result_push, rd_slot_at, rd_slot_offset,
+                                 rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
+                                 rd_task_wait)
+
+import os
+
+from reader._core.arena import Heap
+from reader._core.stack import BatchWriter
+from reader.errors import ArenaFull, InternalError
+
+
+def encode_task(keys, bint batched):
+    """Write a task down: returns (kind, payload bytes).
+
+    ``keys``: a list of dataset keys when ``batched``, else one key. Integers (also NumPy's) travel
+    as int64, anything else pickled. Raises what pickle raises for keys that cannot travel.
+    """
+    cdef Py_ssize_t i, n
+    cdef bytes payload
+    cdef int64_t* out
+    if not batched:
+        keys = [keys]
+    n = len(keys)
+    payload = b"\0" * (8 * n) if n else b""
+    out = <int64_t*><char*>payload
+    for i in range(n):
+        key = keys[i]
+        if type(key) is not int:
+            if isinstance(key, bool) or not hasattr(key, "__index__"):
+                break
+            key = key.__index__()
+        try:
+            out[i] = key
+        except OverflowError:
+            break
+    else:
+        return (TASK_INDICES if batched else TASK_INDEX), payload
+    return (TASK_KEYS, pickle.dumps(keys, 5)) if batched else (
+        TASK_KEY, pickle.dumps(keys[0], 5))
+
+
+def watch_trainer(int trainer_pidfd):
+    """End this process at once when the trainer ends (a native thread waits for it)."""
+    cdef int rc = rd_start_trainer_watch(trainer_pidfd)
+    if rc:
+        raise OSError(rc, f"cannot start the thread that watches the trainer: {os.strerror(rc)}")
+
+
+@cython.final
+cdef class WorkerChannel:
+    """A worker's ends: takes tasks, sends one result for each.
+
+    ``arena``: attached in this process; ``worker_id``: the worker's number; ``bell``: eventfd that
+    wakes the reader thread; ``keep_slots``: slots worth keeping hot; ``available_bytes``: hook that
+    tells how much memory the machine can still give; ``side``: for worker threads in the trainer.
+    """
+
+    def __init__(self, Arena arena not None, uint32_t worker_id, int bell, uint32_t keep_slots,
+                 available_bytes=None, side=None):
+        self.arena = arena
+        self.worker_id = worker_id
+        self.bell = bell
+        self.side = side
+        self.c = rd_heap_at(arena.c, worker_id)
+        self.heap = Heap(arena, worker_id, keep_slots, available_bytes)
+        self.writer = BatchWriter(self.heap, side)
+        self.c.at_pid = os.getpid()
+        self.c.at_since_ns = 0
+
+    def next_task(self):
+        """Wait for a task: returns (kind, keys), or None when the pool stops.
+
+        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here. Blocks
+        without the GIL until a task, the pool's end, or a signal handler that raises.
+        """
+        cdef rd_task* task
+        cdef int rc
+        cdef Py_ssize_t i, n
+        cdef int64_t* numbers
+        cdef const char* payload
+        cdef rd_record skipped
+        while True:
+            task = NULL
+            if not load_u32(&rd_head(self.arena.c).stop):
+                task = rd_task_peek(self.arena.c, self.c)
+            if task is NULL:
+                with nogil:
+                    rc = rd_task_wait(self.arena.c, self.c)
+                if rc == 0:
+                    return None
+                if rc < 0:
+                    PyErr_CheckSignals()
+                continue
+            self.seq = task.seq
+            self.epoch = task.epoch
+            if task.epoch != load_u32(&rd_head(self.arena.c).epoch):
+                rd_task_pop(self.c, task)
+                skipped = self.record(RD_SKIPPED)
+                self.send(&skipped)
+                continue
+            if task.spill:
+                payload = <const char*>self.arena.c.base + rd_slot_at(self.arena.c, task.spill).start
+            else:
+                payload = <const char*>task + sizeof(rd_task)
+            n = task.nbytes
+            kind = task.kind
+            if kind == TASK_INDICES or kind == TASK_INDEX:
+                numbers = <int64_t*>payload
+                keys = [numbers[i] for i in range(n // 8)]
+                if kind == TASK_INDEX:
+                    keys = keys[0]
+            else:
+                keys = pickle.loads(payload[:n])
+            self.c.at_seq = task.seq
+            self.c.at_epoch = task.epoch
+            self.c.at_index = -1
+            self.c.at_since_ns = rd_now_ns()
+            rd_task_pop(self.c, task)
+            return kind, keys
+
+    @property
+    def wanted(self):
+        """Whether the batch in hand is still wanted: no new epoch began and the pool goes on."""
+        return (self.epoch == load_u32(&rd_head(self.arena.c).epoch)
+                and not load_u32(&rd_head(self.arena.c).stop))
+
+    @property
+    def position(self):
+        """The row of the sample that stacking was at: tells which sample failed."""
+        return self.writer.position
+
+    def stack(self, source, list keys not None, list names not None):
+        """Fetch ``source[key]`` for each key, stack the samples in place and send the batch.
+
+        ``names``: the dataset's own indices, for messages. Raises what the source raises, and
+        CollateError for samples that do not fit together.
+        """
+        cdef rd_record record = self.record(0)
+        self.writer.stack(source, keys, names, &record)
+        self.done(&record)
+
+    def write(self, batch):
+        """Send a ready-made batch. Raises DatasetError when a part of it cannot be pickled."""
+        cdef rd_record record = self.record(0)
+        self.writer.write(batch, &record)
+        self.done(&record)
+
+    def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
+        """Answer the task in hand: there is no memory for its batch."""
+        cdef rd_record record = self.record(RD_FULL)
+        record.a = need_bytes
+        record.b = have_bytes
+        record.c = limit_bytes
+        record.spare = 1 if knob == "max_bytes" else 0
+        self.c.at_since_ns = 0
+        self.send(&record)
+
+    def refuse(self, failure):
+        """Answer the task in hand with an error: encoded bytes, or the object itself in a thread."""
+        self.send_payload(RD_ERROR, failure)
+
+    def fail(self, failure):
+        """Say that this worker could not start, and why."""
+        self.send_payload(RD_FAILED, failure)
+
+    def hello(self):
+        """Say that this worker runs."""
+        cdef rd_record record = self.record(RD_HELLO)
+        self.send(&record)
+
+    cdef rd_record record(self, int kind) noexcept:
+        cdef rd_record made
+        made.seq = self.seq
+        made.epoch = self.epoch
+        made.kind = <unsigned short>kind
+        made.worker = <unsigned short>self.worker_id
+        made.slot = made.schema = 0
+        made.generation = made.spare = 0
+        made.a = made.b = made.c = 0
+        return made
+
+    cdef int send_payload(self, int kind, payload) except -1:
+        cdef rd_record record = self.record(kind)
+        cdef rd_slot* slot
+        cdef const char* data
+        if self.side is not None:
+            record.a = self.side.put(self.epoch, payload)
+        else:
+            try:
+                slot = self.heap.alloc(max(1, len(payload)))
+            except ArenaFull as full:
+                return self.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes,
+                                        full.knob) or 0
+            data = payload
+            memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
+            slot.objects_nbytes = len(payload)
+            record.slot = rd_slot_offset(self.arena.c, slot)
+            record.generation = slot.generation
+        self.c.at_since_ns = 0
+        return self.send(&record)
+
+    cdef int done(self, rd_record* record) except -1:
+        cdef int64_t now = rd_now_ns()
+        self.c.busy_ns += now - self.c.at_since_ns
+        self.c.batches_made += 1
+        self.c.at_since_ns = 0
+        return self.send(record)
+
+    cdef int send(self, rd_record* record) except -1:
+        if rd_result_push(self.arena.c, self.c, record):
+            raise InternalError("a worker's result ring is full; the window should rule that out")
+        # the reader set the flag before its last look at the rings, so one of us sees the other
+        if exchange_u32(&rd_head(self.arena.c).reader_asleep, 0):
+            rd_bell_ring(self.bell)
+        return 0

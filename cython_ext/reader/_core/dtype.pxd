@@ -1,0 +1,9 @@
+# Element types of fields.
+
+cdef class FieldType:
+    cdef readonly object storage   # numpy.dtype of the bytes, native byte order
+    cdef readonly str name         # interned
+    cdef readonly bint extended    # NumPy itself lacks the type
+    cdef readonly Py_ssize_t itemsize
+    cdef int dl_code               # DLPack type code; -1: the type cannot be exchanged
+    cdef object shown              # ml_dtypes' dtype, once asked for

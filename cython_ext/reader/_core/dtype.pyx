@@ -1,0 +1,94 @@
+"""Element types of fields: NumPy's own, and the ones machine learning added.
+
+Imports numpy alone. NumPy has no bfloat16 or float8; such a field is stored as unsigned integers
+of the same width and carries its type's name. With ml_dtypes installed, NumPy views get the real
+type. Source of the codes: the DLPack specification 1.1.
+"""
+import sys
+
+cimport cython
+
+from reader.errors import ConfigError
+
+import numpy as np
+
+# name -> (width in bytes, DLPack code)
+EXTENDED = {
+    "bfloat16": (2, 4),
+    "float8_e3m4": (1, 7),
+    "float8_e4m3": (1, 8),
+    "float8_e4m3b11fnuz": (1, 9),
+    "float8_e4m3fn": (1, 10),
+    "float8_e4m3fnuz": (1, 11),
+    "float8_e5m2": (1, 12),
+    "float8_e5m2fnuz": (1, 13),
+    "float8_e8m0fnu": (1, 14),
+}
+_DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
+@cython.final
+cdef class FieldType:
+    """Type of a field's elements.
+
+    ``storage``: the numpy.dtype of the bytes; ``name``: "float32", "bfloat16", ...;
+    ``extended``: whether NumPy itself lacks the type. Two equal types are one object.
+    """
+
+    def __init__(self):
+        raise TypeError("use field_type(dtype)")
+
+    def numpy_dtype(self):
+        """The dtype NumPy shows: for extended types that of ml_dtypes. ConfigError without it."""
+        if not self.extended:
+            return self.storage
+        if self.shown is None:
+            try:
+                import ml_dtypes
+            except ImportError as error:
+                raise ConfigError(
+                    f"a {self.name} field as a NumPy array needs the package ml_dtypes; "
+                    f"install it (pip install ml_dtypes), or ask for framework='torch' or 'paddle'"
+                ) from error
+            self.shown = np.dtype(getattr(ml_dtypes, self.name))
+        return self.shown
+
+    def __reduce__(self):
+        return field_type, (self.name if self.extended else self.storage,)
+
+    def __repr__(self):
+        return self.name
+
+
+_known = {}
+
+
+def field_type(dtype):
+    """The FieldType of a numpy dtype (also of ml_dtypes) or of a name such as "bfloat16".
+
+    Native byte order only. TypeError for a dtype that holds Python objects.
+    """
+    cdef FieldType self = _known.get(dtype)
+    if self is not None:
+        return self
+    self = FieldType.__new__(FieldType)
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name in EXTENDED:
+        width, self.dl_code = EXTENDED[name]
+        self.storage = np.dtype(f"u{width}")
+        self.extended = True
+    else:
+        self.storage = np.dtype(dtype)
+        if self.storage.hasobject:
+            raise TypeError(f"dtype {self.storage} holds Python objects and cannot be shared memory")
+        self.storage = self.storage.newbyteorder("=")
+        self.extended = False
+        self.dl_code = _DLPACK_CODES.get(self.storage.kind, -1)
+        name = self.storage.name if self.storage.names is None else str(self.storage)
+    self.name = sys.intern(name)
+    self.itemsize = self.storage.itemsize
+    if len(_known) > 4096:  # dtypes made up by the thousand must not pile up
+        _known.clear()
+    # one object per type, so that types compare by identity
+    return _known.setdefault(dtype, _known.setdefault(self.name if self.extended else self.storage,
+                                                      self))

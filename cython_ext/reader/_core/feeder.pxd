@@ -1,0 +1,63 @@
+# The trainer's engine: dispatch, reader thread, reorder, hand-over.
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from reader._core.arena cimport Arena, Heap, rd_arena, rd_record
+from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
+from reader._core.tensor cimport LoDTensorArray, Schema
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    int pthread_join(pthread_t, void**) noexcept
+
+# A task that a worker has and has not answered.
+cdef struct flight:
+    uint64_t seq
+    uint32_t epoch
+    uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
+
+# One worker as the trainer sees it. `lock` of the feed guards it.
+cdef struct worker_state:
+    int pidfd              # readable when the process ended; -1: a thread, or gone
+    int alive              # takes tasks
+    int said_hello
+    int ended              # seen by the reader thread, not yet collected
+    flight* flights        # ring of `room`, oldest first: workers answer in order
+    size_t head, count, room
+
+# Everything the reader thread touches: plain memory, no Python. Threads: the reader thread and
+# the consumer. `lock` guards all but the constants and the two atomic flags; it is taken before
+# the queue's own lock.
+cdef struct feed_state:
+    rd_arena* arena        # constant; the Feeder's Arena keeps it
+    uint32_t nworkers      # constant
+    int bell               # constant: eventfd, rung by workers, releases and the consumer
+    pthread_mutex_t lock
+    queue_state queue
+    worker_state* workers
+    uint32_t epoch
+    uint64_t next_seq      # the batch that goes into the queue next
+    rd_record* waiting     # reorder ring: batches that came early, by seq & mask
+    uint64_t mask
+    uint32_t last          # worker that got the last task
+    uint32_t flights_limit # most tasks one worker may have
+    rd_record* failures    # FAILED records, one per worker
+    uint64_t received, reordered, trimmed   # counts for stats
+    uint32_t stop          # atomic: the reader thread ends
+    uint32_t starving      # atomic: the consumer wants to know when a worker has room again
+
+
+cdef class Feeder:
+    cdef feed_state s
+    cdef pthread_t thread
+    cdef bint running
+    cdef readonly Arena arena
+    cdef Heap heap                 # the trainer's own, for long tasks
+    cdef object side               # SideTable when workers are threads
+    cdef dict schemas              # offset of a KEPT slot -> Schema
+    cdef uint32_t fork_generation
+
+    cdef void flush(self) noexcept
+    cdef object payload(self, rd_record* record)
+    cdef int check_process(self) except -1
+    cdef object open_record(self, rd_record* record)
+    cdef LoDTensorArray open_batch(self, rd_record* record)
+    cdef bytes slot_objects(self, uint64_t slot)

@@ -1,0 +1,545 @@
+"""Feeder: the trainer's engine behind an iterator.
+
+Imports the arena, the blocking queue and LoDTensorArray. A native reader thread takes results from
+the workers' rings, puts them in order and pushes them into the queue, without the GIL; the consumer
+dispatches tasks and pops. See feeder.pxd for what each of the two touches, and under which lock.
+"""
+import pickle
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from reader._core.arena cimport (RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_LOST,
+                                 RD_OBJECT, RD_READY, RD_SKIPPED, RD_WRITING, Lease, exchange_u32,
+                                 load_u32, process_ledger, rd_arena_trim, rd_bell_clear,
+                                 rd_bell_open, rd_bell_ring, rd_head, rd_heap, rd_heap_at,
+                                 rd_now_ns, rd_pidfd_ended, rd_result_pop, rd_result_waiting,
+                                 rd_slot, rd_slot_at, rd_slot_offset, rd_slot_release, rd_task,
+                                 rd_task_push, store_u32)
+from reader._core.blocking_queue cimport (DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_OPEN, TIMED_OUT,
+                                          next_look, pthread_mutex_destroy, pthread_mutex_init,
+                                          pthread_mutex_lock, pthread_mutex_unlock, queue_free,
+                                          queue_get, queue_notify, queue_open, queue_put,
+                                          queue_take_back, wait_deadline)
+
+import os
+
+from reader._core.arena import Heap
+from reader.errors import ArenaFull, InternalError, ReaderError
+
+cdef extern from "reader/_core/wait.h" nogil:
+    ctypedef void* (*rd_thread_body)(void*) noexcept nogil
+    int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
+
+cdef extern from "<poll.h>" nogil:
+    cdef struct pollfd:
+        int fd
+        short events, revents
+    int poll(pollfd*, unsigned long, int) noexcept
+    short POLLIN
+
+
+# ---- the reader thread: no Python from here ... ----
+
+cdef void drop(feed_state* s, rd_record* record) noexcept nogil:
+    """Give back the slot of a result that nobody will see."""
+    if record.slot:
+        rd_slot_release(s.arena, record.slot)
+    record.kind = 0
+
+
+cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept nogil:
+    """A result answers its worker's oldest task."""
+    cdef flight* oldest
+    if worker.count == 0:
+        return
+    oldest = &worker.flights[worker.head]
+    if oldest.spill:
+        rd_slot_release(s.arena, oldest.spill)
+    worker.head = (worker.head + 1) % worker.room
+    worker.count -= 1
+
+
+cdef void advance(feed_state* s) noexcept nogil:
+    """Push what is next in order into the queue; the window keeps it from being full."""
+    cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
+    while record.kind and record.seq == s.next_seq:
+        queue_put(&s.queue, record, 0)
+        record.kind = 0
+        s.next_seq += 1
+        record = &s.waiting[s.next_seq & s.mask]
+
+
+cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogil:
+    """Deal with one result of one worker."""
+    cdef worker_state* worker = &s.workers[index]
+    s.received += 1
+    if record.kind == RD_HELLO:
+        worker.said_hello = 1
+        return
+    if record.kind == RD_FAILED:
+        if record.slot:
+            store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
+        s.failures[index] = record[0]
+        worker.alive = 0
+        queue_notify(&s.queue)
+        return
+    land(s, worker, record)
+    if load_u32(&s.starving) and exchange_u32(&s.starving, 0):
+        queue_notify(&s.queue)
+    if record.kind == RD_SKIPPED:
+        return
+    if record.slot:
+        store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
+    if record.epoch != s.epoch or record.seq < s.next_seq:
+        drop(s, record)
+        return
+    if record.seq != s.next_seq:
+        s.reordered += 1
+    s.waiting[record.seq & s.mask] = record[0]
+    if record.seq == s.next_seq:
+        advance(s)
+
+
+cdef bint drain(feed_state* s) noexcept nogil:
+    """Take every result there is. Returns whether there was one."""
+    cdef rd_record record
+    cdef rd_heap* heap
+    cdef uint32_t i
+    cdef bint found = False
+    for i in range(s.nworkers):
+        heap = rd_heap_at(s.arena, i)
+        if not rd_result_waiting(heap):
+            continue
+        found = True
+        pthread_mutex_lock(&s.lock)
+        while rd_result_pop(s.arena, heap, &record):
+            arrive(s, i, &record)
+        pthread_mutex_unlock(&s.lock)
+    return found
+
+
+cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
+    """Take note of worker processes that ended; what they sent before counts."""
+    cdef uint32_t i
+    cdef rd_record record
+    cdef rd_heap* heap
+    for i in range(s.nworkers):
+        if polls[1 + i].fd < 0 or not polls[1 + i].revents:
+            continue
+        pthread_mutex_lock(&s.lock)
+        if s.workers[i].pidfd == polls[1 + i].fd and not s.workers[i].ended:
+            heap = rd_heap_at(s.arena, i)
+            while rd_result_pop(s.arena, heap, &record):
+                arrive(s, i, &record)
+            s.workers[i].ended = 1
+            s.workers[i].alive = 0
+            queue_notify(&s.queue)
+        pthread_mutex_unlock(&s.lock)
+
+
+cdef void* reader_thread(void* argument) noexcept nogil:
+    """Results -> order -> queue, until told to stop. Waits on results, deaths and the bell."""
+    cdef feed_state* s = <feed_state*>argument
+    cdef uint32_t* asleep = &rd_head(s.arena).reader_asleep
+    cdef pollfd* polls = <pollfd*>calloc(1 + s.nworkers, sizeof(pollfd))
+    cdef uint32_t i
+    while not load_u32(&s.stop):
+        if drain(s):
+            continue
+        if s.arena.trim:
+            s.trimmed += rd_arena_trim(s.arena)
+        polls[0].fd = s.bell
+        polls[0].events = POLLIN
+        pthread_mutex_lock(&s.lock)
+        for i in range(s.nworkers):
+            polls[1 + i].fd = -1 if s.workers[i].ended else s.workers[i].pidfd
+            polls[1 + i].events = POLLIN
+            polls[1 + i].revents = 0
+        pthread_mutex_unlock(&s.lock)
+        # whoever sends after this store rings the bell; what was sent before is seen below
+        store_u32(asleep, 1)
+        for i in range(s.nworkers):
+            if rd_result_waiting(rd_heap_at(s.arena, i)):
+                break
+        else:
+            if not load_u32(&s.stop) and not s.arena.trim:
+                poll(polls, 1 + s.nworkers, -1)
+        store_u32(asleep, 0)
+        if polls[0].revents & POLLIN:
+            rd_bell_clear(s.bell)
+        look_for_ended(s, polls)
+    free(polls)
+    return NULL
+
+# ---- ... to here ----
+
+
+class Failure:
+    """Why a batch did not come: what `Feeder.take` returns in its place."""
+
+    __slots__ = ("epoch", "have_bytes", "kind", "knob", "limit_bytes", "need_bytes", "payload",
+                 "seq", "worker")
+
+    def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
+                 limit_bytes=0, knob="max_bytes"):
+        self.kind = kind  # "error", "full", "lost" or "start"
+        self.seq = seq
+        self.epoch = epoch
+        self.worker = worker
+        self.payload = payload
+        self.need_bytes = need_bytes
+        self.have_bytes = have_bytes
+        self.limit_bytes = limit_bytes
+        self.knob = knob
+
+
+@cython.final
+cdef class Feeder:
+    """Moves batches from workers to one consumer.
+
+    ``arena``: the pool's; ``nworkers``; ``window``: most batches dispatched and not yet taken;
+    ``side``: a SideTable when the workers are threads of this process. `dispatch`, `take` and the
+    rest are for one consumer at a time, in the process that made the Feeder.
+    """
+
+    def __init__(self, Arena arena not None, uint32_t nworkers, uint64_t window,
+                 uint32_t flights_limit, available_bytes=None, side=None):
+        cdef uint32_t i
+        cdef uint64_t room = 16
+        self.arena = arena
+        self.side = side
+        self.schemas = {}
+        self.heap = Heap(arena, nworkers, 2, available_bytes)
+        self.fork_generation = process_ledger().fork_generation
+        self.s.arena = arena.c
+        self.s.nworkers = nworkers
+        self.s.flights_limit = flights_limit
+        self.s.bell = rd_bell_open()
+        if self.s.bell < 0:
+            raise ReaderError("cannot open an eventfd: too many open files? raise `ulimit -n`")
+        arena.c.bell = self.s.bell
+        pthread_mutex_init(&self.s.lock, NULL)
+        queue_open(&self.s.queue, window + nworkers + 1)
+        while room < window + 1:
+            room *= 2
+        self.s.mask = room - 1
+        self.s.waiting = <rd_record*>calloc(room, sizeof(rd_record))
+        self.s.failures = <rd_record*>calloc(nworkers, sizeof(rd_record))
+        self.s.workers = <worker_state*>calloc(nworkers, sizeof(worker_state))
+        if not (self.s.waiting and self.s.failures and self.s.workers):
+            raise MemoryError()
+        for i in range(nworkers):
+            self.s.workers[i].pidfd = -1
+            self.s.workers[i].room = flights_limit
+            self.s.workers[i].flights = <flight*>calloc(flights_limit, sizeof(flight))
+            if self.s.workers[i].flights is NULL:
+                raise MemoryError()
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        if self.s.workers is not NULL:
+            self.close()
+            for i in range(self.s.nworkers):
+                free(self.s.workers[i].flights)
+        free(self.s.workers)
+        free(self.s.waiting)
+        free(self.s.failures)
+        queue_free(&self.s.queue)
+        pthread_mutex_destroy(&self.s.lock)
+
+    cdef int check_process(self) except -1:
+        if self.fork_generation != process_ledger().fork_generation:
+            raise ReaderError(
+                "this iterator belongs to the process that forked this one; its workers and its "
+                "reader thread do not exist here: make a new iterator, iter(loader), after the fork")
+        return 0
+
+    @property
+    def bell(self):
+        """The eventfd that workers ring: to be inherited by them."""
+        return self.s.bell
+
+    @property
+    def is_foreign(self):
+        """Whether this process only inherited the feeder by a fork."""
+        return self.fork_generation != process_ledger().fork_generation
+
+    def start(self):
+        """Start the reader thread."""
+        cdef int rc = rd_thread_start(&self.thread, reader_thread, &self.s, b"reader-feed")
+        if rc:
+            raise ReaderError(f"cannot start the reader thread: {os.strerror(rc)}; "
+                              f"raise the limit on threads (ulimit -u)")
+        self.running = True
+
+    def close(self):
+        """End the reader thread and drop what is queued. Idempotent; not for a forked child."""
+        cdef int bell = self.s.bell
+        if self.fork_generation != process_ledger().fork_generation:
+            return
+        if self.running:
+            self.running = False
+            store_u32(&self.s.stop, 1)
+            rd_bell_ring(bell)
+            with nogil:
+                pthread_join(self.thread, NULL)  # it never waits for the GIL, nor for long
+        if bell >= 0:
+            self.flush()
+            self.s.arena.bell = -1
+            self.s.bell = -1
+            os.close(bell)
+
+    cdef void flush(self) noexcept:
+        """Drop everything that is queued or waits for its turn. With the lock, or alone."""
+        cdef rd_record record
+        cdef uint64_t i
+        while queue_take_back(&self.s.queue, &record):
+            drop(&self.s, &record)
+        for i in range(self.s.mask + 1):
+            if self.s.waiting[i].kind:
+                drop(&self.s, &self.s.waiting[i])
+
+    # -- workers ---------------------------------------------------------------------------------
+
+    def attach(self, uint32_t worker, int pidfd=-1):
+        """Let a worker take tasks. ``pidfd``: of its process; stays the caller's; -1: a thread."""
+        cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
+        pthread_mutex_lock(&self.s.lock)
+        self.s.workers[worker].pidfd = pidfd
+        self.s.workers[worker].ended = 0
+        self.s.workers[worker].alive = 1
+        self.s.workers[worker].said_hello = 0
+        pthread_mutex_unlock(&self.s.lock)
+        rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
+
+    def detach(self, uint32_t worker):
+        """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello).
+
+        ``seqs``: the current epoch's batches it had not answered, oldest first; ``busy_seq``: the
+        one it was at, or None. Its channels are empty after that, ready for a replacement.
+        """
+        cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
+        cdef worker_state* w = &self.s.workers[worker]
+        cdef flight* f
+        cdef size_t i
+        seqs = []
+        pthread_mutex_lock(&self.s.lock)
+        for i in range(w.count):
+            f = &w.flights[(w.head + i) % w.room]
+            if f.spill:
+                rd_slot_release(self.s.arena, f.spill)
+            if f.epoch == self.s.epoch:
+                seqs.append(f.seq)
+        w.count = 0
+        w.pidfd = -1
+        w.ended = 0
+        w.alive = 0
+        hello = bool(w.said_hello)
+        busy = None
+        if heap.at_since_ns and heap.at_epoch == self.s.epoch and heap.at_seq in seqs:
+            busy = heap.at_seq
+        heap.at_since_ns = 0
+        heap.task_head = heap.task_tail
+        heap.task_waiting = 0
+        pthread_mutex_unlock(&self.s.lock)
+        return seqs, busy, hello
+
+    def ended_workers(self):
+        """Numbers of worker processes that ended and are not detached yet."""
+        cdef uint32_t i
+        pthread_mutex_lock(&self.s.lock)
+        found = [i for i in range(self.s.nworkers) if self.s.workers[i].ended]
+        pthread_mutex_unlock(&self.s.lock)
+        return found
+
+    def failed_worker(self):
+        """Take the Failure of a worker that could not start, or None."""
+        cdef uint32_t i
+        cdef rd_record record
+        for i in range(self.s.nworkers):
+            if self.s.failures[i].kind:
+                pthread_mutex_lock(&self.s.lock)
+                record = self.s.failures[i]
+                self.s.failures[i].kind = 0
+                pthread_mutex_unlock(&self.s.lock)
+                return Failure("start", None, record.epoch, i, self.payload(&record))
+        return None
+
+    def worker_progress(self, uint32_t worker):
+        """What a worker is at: (pid, batch or None, row, seconds)."""
+        cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
+        if heap.at_since_ns == 0:
+            return heap.at_pid, None, -1, 0.0
+        return (heap.at_pid, heap.at_seq, heap.at_index,
+                (rd_now_ns() - heap.at_since_ns) * 1e-9)
+
+    # -- tasks and batches -----------------------------------------------------------------------
+
+    def begin_epoch(self, uint32_t epoch):
+        """Make everything of other epochs stale: what is queued is dropped, nothing is waited for."""
+        self.check_process()
+        pthread_mutex_lock(&self.s.lock)
+        self.s.epoch = epoch
+        self.s.next_seq = 0
+        store_u32(&rd_head(self.s.arena).epoch, epoch)
+        self.flush()
+        pthread_mutex_unlock(&self.s.lock)
+        if self.side is not None:
+            self.side.purge(epoch)
+
+    def dispatch(self, uint64_t seq, int kind, bytes payload not None):
+        """Send a task to the worker with the fewest. False when none can take one now: `take`
+        then gives notice when that has changed."""
+        cdef rd_task task
+        cdef uint32_t i, k, best = 0
+        cdef size_t fewest = self.s.flights_limit
+        cdef worker_state* w
+        cdef flight* f
+        cdef rd_slot* slot
+        cdef rd_heap* heap
+        cdef const char* data = payload
+        cdef uint32_t nbytes = len(payload)
+        cdef int rc = -1
+        pthread_mutex_lock(&self.s.lock)
+        for k in range(self.s.nworkers):
+            i = (self.s.last + 1 + k) % self.s.nworkers
+            if self.s.workers[i].alive and self.s.workers[i].count < fewest:
+                fewest = self.s.workers[i].count
+                best = i
+        if fewest == self.s.flights_limit:
+            store_u32(&self.s.starving, 1)
+            pthread_mutex_unlock(&self.s.lock)
+            return False
+        heap = rd_heap_at(self.s.arena, best)
+        task.seq = seq
+        task.epoch = self.s.epoch
+        task.kind = kind
+        task.nbytes = nbytes
+        task.skip = 0
+        task.spill = 0
+        w = &self.s.workers[best]
+        f = &w.flights[(w.head + w.count) % w.room]
+        f.seq = seq
+        f.epoch = self.s.epoch
+        f.spill = 0
+        w.count += 1  # before the push: the answer may come at once
+        self.s.last = best
+        if nbytes <= 480:  # the ring has room for flights_limit tasks of that size
+            rc = rd_task_push(self.s.arena, heap, &task, data)
+            pthread_mutex_unlock(&self.s.lock)
+        else:
+            pthread_mutex_unlock(&self.s.lock)
+            try:
+                slot = self.heap.alloc(nbytes)
+            except BaseException:
+                pthread_mutex_lock(&self.s.lock)
+                w.count -= 1
+                pthread_mutex_unlock(&self.s.lock)
+                raise
+            memcpy(<char*>self.s.arena.base + slot.start, data, nbytes)
+            task.spill = f.spill = rd_slot_offset(self.s.arena, slot)
+            rc = rd_task_push(self.s.arena, heap, &task, data)
+        if rc:
+            raise InternalError("a worker's task ring is full; flights_limit should rule that out")
+        return True
+
+    def give_up(self, uint64_t seq, uint32_t worker):
+        """Put a Failure of kind "lost" in the place of a batch that will not come."""
+        cdef rd_record record
+        memset(&record, 0, sizeof(record))
+        record.seq = seq
+        record.kind = RD_LOST
+        record.worker = <unsigned short>worker
+        pthread_mutex_lock(&self.s.lock)
+        record.epoch = self.s.epoch
+        self.s.waiting[seq & self.s.mask] = record
+        advance(&self.s)
+        pthread_mutex_unlock(&self.s.lock)
+
+    def take(self, timeout=None):
+        """Wait for the next batch in order: a LoDTensorArray, or a Failure in its place.
+
+        None: attention is wanted (see ended_workers, failed_worker, or dispatch again).
+        False: nothing came within ``timeout`` seconds (None: wait for ever). Waits without the GIL.
+        """
+        cdef rd_record record
+        cdef int64_t deadline, look
+        cdef int rc
+        self.check_process()
+        rc = queue_get(&self.s.queue, &record, 0)
+        if rc == DONE:
+            return self.open_record(&record)
+        if rc == NOTICE:
+            return None
+        deadline = wait_deadline(timeout)
+        while rc != DONE:
+            if rc == NOTICE:
+                return None
+            PyErr_CheckSignals()
+            if deadline >= 0 and rd_now_ns() >= deadline:
+                return False
+            look = next_look(deadline)
+            with nogil:
+                rc = queue_get(&self.s.queue, &record, look)
+        return self.open_record(&record)
+
+    @property
+    def queued(self):
+        """How many batches wait in the queue."""
+        return self.s.queue.count
+
+    cdef object open_record(self, rd_record* record):
+        """The Python face of a record that left the queue."""
+        if record.kind == RD_BATCH:
+            return self.open_batch(record)
+        if record.kind == RD_FULL:
+            return Failure("full", record.seq, record.epoch, record.worker, None, record.a, record.b,
+                           record.c, "max_bytes" if record.spare else "prefetch_factor")
+        if record.kind == RD_LOST:
+            return Failure("lost", record.seq, record.epoch, record.worker)
+        return Failure("error", record.seq, record.epoch, record.worker, self.payload(record))
+
+    cdef object payload(self, rd_record* record):
+        """What an ERROR or FAILED record carries; its slot goes back."""
+        if self.side is not None:
+            return self.side.take(record.a)
+        data = self.slot_objects(record.slot)
+        rd_slot_release(self.s.arena, record.slot)
+        return data
+
+    cdef bytes slot_objects(self, uint64_t offset):
+        cdef rd_slot* slot = rd_slot_at(self.s.arena, offset)
+        return (<const char*>self.s.arena.base + slot.start + slot.objects)[:slot.objects_nbytes]
+
+    cdef LoDTensorArray open_batch(self, rd_record* record):
+        cdef Lease lease = None
+        cdef Schema schema
+        cdef rd_slot* slot = NULL
+        cdef list objects = []
+        if record.slot:
+            slot = rd_slot_at(self.s.arena, record.slot)
+            if slot.generation != record.generation:
+                raise InternalError(f"slot of batch {record.seq} was reused before it was read")
+            lease = Lease.take(self.s.arena, record.slot)
+        if self.side is not None:
+            schema, objects = self.side.take(record.a)
+        elif record.schema:
+            schema = self.schemas.get(record.schema)
+            if schema is None:
+                schema = pickle.loads(self.slot_objects(record.schema))
+                self.schemas[record.schema] = schema
+            if slot.objects_nbytes:
+                objects = pickle.loads(self.slot_objects(record.slot))
+        else:
+            first, second = pickle.loads(self.slot_objects(record.slot))
+            schema = pickle.loads(first)
+            objects = pickle.loads(second)
+        return LoDTensorArray.from_slot(lease, schema, objects, record)
+
+    def stats(self):
+        """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
+        return {"received": self.s.received, "reordered": self.s.reordered,
+                "trimmed": self.s.trimmed, "queued": self.s.queue.count}

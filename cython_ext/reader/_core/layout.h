@@ -1,0 +1,390 @@
+/* What lies where in the arena: the shared memory that the trainer and its workers map.
+ *
+ *   | header page | heap pages | task rings | result rings | slot tables | slots' bytes ... |
+ *
+ * One heap per worker (and one of the trainer's own, for long tasks): only its owner allocates in
+ * it, only the trainer releases.  Offsets are from the start of the mapping and 0 means "none", so
+ * every process may map the arena at another address.  May include wait.h and system headers only.
+ */
+#ifndef READER_CORE_LAYOUT_H
+#define READER_CORE_LAYOUT_H
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "wait.h"
+
+#define RD_MAGIC 0x314e4552444f4cULL
+#define RD_ALIGN 64
+
+/* A slot's life: FREE -> WRITING (owner) -> READY (reader thread) -> HELD (trainer) -> RELEASED
+ * (trainer) -> FREE (owner, when it takes the released ones back).  KEPT slots carry schemas and
+ * live as long as the pool. */
+enum rd_slot_state {
+    RD_FREE = 0,     /* in its owner's private list */
+    RD_RELEASED = 1, /* in the heap's released stack, or on the way to it */
+    RD_WRITING = 2,
+    RD_READY = 3,
+    RD_HELD = 4,
+    RD_KEPT = 5
+};
+
+typedef struct rd_slot { /* 64 bytes, in its heap's slot table */
+    uint32_t state;      /* atomic: enum rd_slot_state */
+    uint32_t generation; /* counts allocations; written by the owner while WRITING */
+    uint64_t start;      /* offset of the slot's bytes, a multiple of the page; constant */
+    uint64_t capacity;   /* bytes, a multiple of the page; constant */
+    uint64_t backed;     /* bytes from start that may own memory; by whoever has the slot */
+    uint64_t next;       /* link of the released and trim stacks: offset of a slot record */
+    uint32_t heap;       /* index of its heap; constant */
+    uint32_t nfields;    /* entries of the field table at start; by the owner while WRITING */
+    uint64_t objects;    /* offset from start of pickled leaves, 0 = none; by the owner */
+    uint64_t objects_nbytes;
+} rd_slot;
+
+typedef struct rd_heap { /* one page */
+    /* task ring: bytes, the trainer writes, the worker reads */
+    uint64_t task_tail; /* trainer, release */
+    uint8_t pad0[56];
+    uint64_t task_head;    /* worker, release */
+    uint32_t task_waiting; /* futex word: 1 while the worker sleeps on an empty ring */
+    uint8_t pad1[52];
+    /* result ring: records, the worker writes, the reader thread reads */
+    uint64_t result_tail; /* worker, release */
+    uint8_t pad2[56];
+    uint64_t result_head; /* reader thread, release */
+    uint8_t pad3[56];
+    /* slots on their way back: a stack that the trainer pushes and the owner takes whole */
+    uint64_t released; /* atomic: offset of a slot record */
+    uint64_t hot_bytes; /* atomic: backed bytes of FREE and RELEASED slots */
+    uint64_t hot_limit; /* bytes of free slots worth keeping; written by the owner */
+    uint8_t pad4[40];
+    /* the owner's bump allocator; survives the owner, so that a replacement goes on from here */
+    uint64_t nslots;    /* records in use in the slot table; owner, release */
+    uint64_t chunk_at;  /* next free byte of the current chunk */
+    uint64_t chunk_end;
+    uint8_t pad5[40];
+    /* what the worker is at, for messages about its death or a timeout */
+    uint64_t at_seq;
+    int64_t at_index;
+    int64_t at_since_ns; /* 0 while idle */
+    uint32_t at_epoch;
+    uint32_t at_pid;
+    uint64_t batches_made;
+    uint64_t busy_ns;
+    uint8_t pad6[16];
+    /* constants, written at creation */
+    uint64_t task_ring, task_ring_nbytes;     /* offset; a power of two */
+    uint64_t result_ring, result_ring_count;  /* offset; a power of two */
+    uint64_t slot_table, slot_table_count;
+} rd_heap;
+
+typedef struct rd_header { /* the first page */
+    uint64_t magic;
+    uint32_t nheaps;
+    uint32_t page_nbytes;
+    uint64_t reserved_nbytes;
+    uint64_t limit_nbytes; /* most bytes of slots that may own memory */
+    uint64_t heaps;        /* offset of the first heap page */
+    uint8_t pad0[24];
+    uint64_t data_at;      /* atomic: where the next chunk begins */
+    uint64_t backed_bytes; /* atomic: memory owned by slots */
+    uint8_t pad1[48];
+    uint32_t stop;  /* atomic: the pool closes */
+    uint32_t epoch; /* atomic: tasks of another epoch are stale */
+    uint8_t pad2[56];
+    uint32_t reader_asleep; /* atomic: 1 while the reader thread waits on its bell */
+    uint8_t pad3[60];
+} rd_header;
+
+/* A result: what the worker sends, the queue holds and the trainer opens.  64 bytes. */
+enum rd_kind {
+    RD_BATCH = 1,
+    RD_ERROR = 2,   /* objects of the slot: the encoded exception */
+    RD_FULL = 3,    /* the arena is full: a = needed, b = owned, c = the limit or what is left */
+    RD_SKIPPED = 4, /* a stale task */
+    RD_HELLO = 5,   /* the worker runs */
+    RD_FAILED = 6,  /* the worker could not start; objects: the encoded exception */
+    RD_LOST = 7,    /* made by the trainer: the worker died and the batch is given up */
+    RD_OBJECT = 8   /* made by the trainer: a Python object in a BlockingQueue */
+};
+
+typedef struct rd_record {
+    uint64_t seq;
+    uint32_t epoch;
+    uint16_t kind;
+    uint16_t worker;
+    uint64_t slot;   /* offset of the slot record, 0 = none */
+    uint64_t schema; /* offset of the KEPT slot with the schema, 0 = inline or none */
+    uint32_t generation;
+    uint32_t spare;
+    int64_t a, b, c;
+} rd_record;
+
+#ifdef __cplusplus
+static_assert(sizeof(rd_slot) == 64, "a slot record is one cache line");
+static_assert(sizeof(rd_record) == 64, "a result is one cache line");
+static_assert(sizeof(rd_heap) <= 4096, "a heap is one page");
+#endif
+
+/* This process's handle on one arena.  Counted: one reference for its Arena object, one for each
+ * lease; the last one unmaps, in whatever thread, without the GIL. */
+typedef struct rd_ledger { /* one per process, owned by the arena module */
+    int64_t arenas;
+    int64_t leases;
+    uint32_t fork_generation; /* counts forks this process descends through since import */
+} rd_ledger;
+
+typedef struct rd_arena {
+    uint8_t *base;
+    uint64_t nbytes;
+    int fd;
+    int bell;              /* the reader thread's bell, not owned; -1 = nobody trims */
+    int64_t refs;          /* atomic */
+    uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
+    uint32_t fork_generation;
+    uint64_t trim;         /* atomic: stack of slots whose memory goes back */
+    rd_ledger *ledger;
+} rd_arena;
+
+static inline rd_header *rd_head(const rd_arena *a) { return (rd_header *)a->base; }
+
+static inline rd_heap *rd_heap_at(const rd_arena *a, uint32_t index) {
+    rd_header *h = rd_head(a);
+    return (rd_heap *)(a->base + h->heaps + (uint64_t)index * h->page_nbytes);
+}
+
+static inline rd_slot *rd_slot_at(const rd_arena *a, uint64_t offset) {
+    return (rd_slot *)(a->base + offset);
+}
+
+static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
+    return (uint64_t)((uint8_t *)s - a->base);
+}
+
+/* Whether this process only inherited the arena: it may read, and must release nothing. */
+static inline int rd_is_foreign(const rd_arena *a) {
+    return a->ledger->fork_generation != a->fork_generation;
+}
+
+static inline void rd_stack_push(const rd_arena *a, uint64_t *head, rd_slot *s) {
+    uint64_t old = rd_load_relaxed(head), offset = rd_slot_offset(a, s);
+    do {
+        s->next = old;
+    } while (!rd_cas_u64(head, &old, offset));
+}
+
+/* Give a slot's memory back to the system; the slot stays usable and is fresh on next use. */
+static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
+    if (s->backed == 0) return;
+    fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
+              (off_t)s->capacity);
+    rd_fetch_sub(&rd_head(a)->backed_bytes, s->backed);
+    s->backed = 0;
+}
+
+/* Put a slot that nobody views any more on its way back to its owner (trainer only).
+ * Lock-free, never blocks, calls no Python; any thread, also during garbage collection. */
+static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
+    rd_slot *s = rd_slot_at(a, offset);
+    rd_heap *heap = rd_heap_at(a, s->heap);
+    uint64_t nbytes = s->backed;
+    if (rd_load_acquire(&a->closed)) {
+        rd_slot_punch(a, s);
+        rd_store_release(&s->state, RD_RELEASED);
+        return;
+    }
+    if (a->bell >= 0 && rd_load_relaxed(&heap->hot_bytes) + nbytes >
+                            rd_load_relaxed(&heap->hot_limit)) {
+        /* more than the working set: the reader thread gives the memory back */
+        rd_store_release(&s->state, RD_RELEASED);
+        rd_stack_push(a, &a->trim, s);
+        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(a->bell);
+        return;
+    }
+    rd_fetch_add(&heap->hot_bytes, nbytes);
+    rd_store_release(&s->state, RD_RELEASED);
+    rd_stack_push(a, &heap->released, s);
+}
+
+/* Punch what rd_slot_release put aside.  Reader thread, or whoever closes the pool. */
+static inline int rd_arena_trim(rd_arena *a) {
+    uint64_t at = rd_exchange(&a->trim, (uint64_t)0);
+    int count = 0;
+    while (at) {
+        rd_slot *s = rd_slot_at(a, at);
+        at = s->next;
+        rd_slot_punch(a, s);
+        rd_stack_push(a, &rd_heap_at(a, s->heap)->released, s);
+        count++;
+    }
+    return count;
+}
+
+/* After the workers are gone: everything nobody holds gives its memory back. */
+static inline void rd_arena_close(rd_arena *a) {
+    rd_header *h = rd_head(a);
+    if (rd_is_foreign(a)) return;
+    rd_store_seq_cst(&a->closed, 1u);
+    for (uint32_t i = 0; i < h->nheaps; i++) {
+        rd_heap *heap = rd_heap_at(a, i);
+        rd_slot *table = (rd_slot *)(a->base + heap->slot_table);
+        uint64_t n = rd_load_acquire(&heap->nslots);
+        for (uint64_t k = 0; k < n; k++)
+            if (rd_load_acquire(&table[k].state) != RD_HELD) rd_slot_punch(a, &table[k]);
+    }
+}
+
+static inline void rd_arena_ref(rd_arena *a) { rd_fetch_add(&a->refs, (int64_t)1); }
+
+static inline void rd_arena_unref(rd_arena *a) {
+    if (rd_fetch_sub(&a->refs, (int64_t)1) != 1) return;
+    /* pairs with the map in Arena.create / Arena.attach */
+    munmap(a->base, a->nbytes);
+    if (a->fd >= 0) close(a->fd);
+    if (!rd_is_foreign(a)) rd_fetch_sub(&a->ledger->arenas, (int64_t)1);
+    free(a);
+}
+
+/* A lease: the trainer's hold on one slot, shared by all views of it.  Counted; the last view
+ * releases the slot.  Needs neither the GIL nor Python, so a DLPack deleter may call it. */
+typedef struct rd_lease {
+    rd_arena *arena;
+    uint64_t slot;
+    int64_t refs; /* atomic */
+} rd_lease;
+
+static inline rd_lease *rd_lease_take(rd_arena *a, uint64_t slot) {
+    rd_lease *lease = (rd_lease *)malloc(sizeof *lease);
+    if (lease == NULL) return NULL;
+    lease->arena = a;
+    lease->slot = slot;
+    lease->refs = 1;
+    rd_arena_ref(a);
+    rd_fetch_add(&a->ledger->leases, (int64_t)1);
+    rd_store_release(&rd_slot_at(a, slot)->state, RD_HELD);
+    return lease;
+}
+
+static inline void rd_lease_ref(rd_lease *lease) { rd_fetch_add(&lease->refs, (int64_t)1); }
+
+static inline void rd_lease_unref(rd_lease *lease) {
+    if (rd_fetch_sub(&lease->refs, (int64_t)1) != 1) return;
+    if (!rd_is_foreign(lease->arena)) {
+        rd_slot_release(lease->arena, lease->slot);
+        rd_fetch_sub(&lease->arena->ledger->leases, (int64_t)1);
+    }
+    rd_arena_unref(lease->arena);
+    free(lease);
+}
+
+/* ---- rings: one writer, one reader each ---- */
+
+/* Write a result (worker).  0, or -1 when the ring is full, which the window rules out. */
+static inline int rd_result_push(rd_arena *a, rd_heap *heap, const rd_record *r) {
+    uint64_t tail = heap->result_tail;
+    if (tail - rd_load_acquire(&heap->result_head) >= heap->result_ring_count) return -1;
+    rd_record *ring = (rd_record *)(a->base + heap->result_ring);
+    ring[tail & (heap->result_ring_count - 1)] = *r;
+    rd_store_release(&heap->result_tail, tail + 1);
+    return 0;
+}
+
+/* Take a result (reader thread).  1, or 0 when there is none. */
+static inline int rd_result_pop(rd_arena *a, rd_heap *heap, rd_record *r) {
+    uint64_t head = heap->result_head;
+    if (head == rd_load_acquire(&heap->result_tail)) return 0;
+    rd_record *ring = (rd_record *)(a->base + heap->result_ring);
+    *r = ring[head & (heap->result_ring_count - 1)];
+    rd_store_release(&heap->result_head, head + 1);
+    return 1;
+}
+
+static inline int rd_result_waiting(const rd_heap *heap) {
+    return rd_load_acquire(&heap->result_tail) != heap->result_head;
+}
+
+/* A task in its ring: this head, then nbytes of payload, padded to 8. */
+typedef struct rd_task {
+    uint64_t seq;
+    uint32_t epoch;
+    uint32_t kind;
+    uint64_t spill; /* slot record with the payload, when it is long; 0 = inline */
+    uint32_t nbytes;
+    uint32_t skip;  /* 1: filler up to the end of the ring */
+} rd_task;
+
+/* Write a task (trainer).  0, or -1 when there is no room. */
+static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
+                               const void *payload) {
+    uint64_t size = heap->task_ring_nbytes, tail = heap->task_tail;
+    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 31) & ~(uint64_t)31;
+    uint64_t room = size - (tail - rd_load_acquire(&heap->task_head));
+    uint64_t at = tail & (size - 1), to_end = size - at;
+    uint8_t *ring = a->base + heap->task_ring;
+    if (to_end < need) { /* tasks do not wrap: fill the rest and begin again */
+        if (room < to_end + need) return -1;
+        rd_task *filler = (rd_task *)(ring + at);
+        memset(filler, 0, sizeof *filler);
+        filler->skip = 1;
+        tail += to_end;
+        at = 0;
+    } else if (room < need) {
+        return -1;
+    }
+    memcpy(ring + at, task, sizeof *task);
+    if (!task->spill) memcpy(ring + at + sizeof *task, payload, task->nbytes);
+    rd_store_seq_cst(&heap->task_tail, tail + need);
+    if (rd_load_relaxed(&heap->task_waiting) && rd_exchange(&heap->task_waiting, 0u))
+        rd_futex_wake(&heap->task_waiting, 1);
+    return 0;
+}
+
+/* The next task without taking it (worker); NULL when there is none. */
+static inline rd_task *rd_task_peek(rd_arena *a, rd_heap *heap) {
+    for (;;) {
+        uint64_t head = heap->task_head, size = heap->task_ring_nbytes;
+        if (head == rd_load_acquire(&heap->task_tail)) return NULL;
+        rd_task *task = (rd_task *)(a->base + heap->task_ring + (head & (size - 1)));
+        if (!task->skip) return task;
+        rd_store_release(&heap->task_head, head + (size - (head & (size - 1))));
+    }
+}
+
+static inline void rd_task_pop(rd_heap *heap, const rd_task *task) {
+    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 31) & ~(uint64_t)31;
+    rd_store_release(&heap->task_head, heap->task_head + need);
+}
+
+/* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop,
+ * -1: interrupted by a signal. */
+static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
+    rd_header *h = rd_head(a);
+    for (;;) {
+        if (rd_load_acquire(&h->stop)) return 0;
+        if (rd_task_peek(a, heap)) return 1;
+        rd_store_seq_cst(&heap->task_waiting, 1u);
+        if (rd_task_peek(a, heap) == NULL && !rd_load_acquire(&h->stop)) {
+            if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
+                rd_store_seq_cst(&heap->task_waiting, 0u);
+                return -1;
+            }
+        }
+        rd_store_seq_cst(&heap->task_waiting, 0u);
+    }
+}
+
+/* Tell every worker that the pool stops (trainer). */
+static inline void rd_stop_workers(rd_arena *a) {
+    rd_header *h = rd_head(a);
+    rd_store_seq_cst(&h->stop, 1u);
+    for (uint32_t i = 0; i < h->nheaps; i++) {
+        rd_heap *heap = rd_heap_at(a, i);
+        rd_store_seq_cst(&heap->task_waiting, 0u);
+        rd_futex_wake(&heap->task_waiting, INT_MAX);
+    }
+}
+
+#endif

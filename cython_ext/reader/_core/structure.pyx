@@ -1,0 +1,335 @@
+"""Structure of a batch: flatten into array fields and restore, container types included.
+
+Imports numpy and cloudpickle alone. A Structure is immutable once built, hashable, picklable, and
+travels with its batch; nothing here is shared between threads except the registries, which are
+written at import time or by the user before loading starts.
+"""
+import copy
+import dataclasses
+import importlib
+import pickle
+from collections.abc import Mapping
+
+import cloudpickle
+import numpy as np
+
+cimport cython
+cimport numpy as cnp
+
+cnp.import_array()
+
+# type -> (flatten, restore), see register_container
+_containers = {}
+# top-level module name -> converter, see register_array_converter
+_converters = {}
+# type -> converter or None: what _converters says about a type, remembered
+_converter_of_type = {}
+
+
+def register_container(cls, flatten, restore):
+    """Make instances of ``cls`` containers whose children are flattened on their own.
+
+    ``flatten(value)`` returns ``(children, extra)``: a list, and any picklable and hashable value;
+    ``restore(children, extra)`` makes the value again. Register before loading starts (and in
+    worker processes too, which importing the module that defines ``cls`` does). Subclasses are not
+    covered. Raises TypeError when ``cls`` is not a type or the functions are not callable.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_container needs a type, got {cls!r}")
+    if not callable(flatten) or not callable(restore):
+        raise TypeError(f"flatten and restore must be callable, got {flatten!r} and {restore!r}")
+    _containers[cls] = (flatten, restore)
+
+
+def register_array_converter(module, converter):
+    """Teach the core a tensor type: a hook for rooms above it.
+
+    ``converter(value)`` gets any value whose type comes from top-level ``module``, and returns
+    ``(ndarray, dtype_name or None)`` without a copy where possible, or None when it is no tensor.
+    """
+    _converters[module] = converter
+    _converter_of_type.clear()
+
+
+cdef object foreign_converter(object value):
+    """The converter of the value's type, or None for types that are no tensors."""
+    cls = type(value)
+    try:
+        return _converter_of_type[cls]
+    except KeyError:
+        pass
+    found = None
+    for base in cls.__mro__:
+        found = _converters.get((base.__module__ or "").partition(".")[0])
+        if found is not None:
+            break
+    _converter_of_type[cls] = found
+    return found
+
+
+cdef Structure node(int kind, int index, object cls, tuple keys, object extra, list children):
+    cdef Structure self = Structure.__new__(Structure)
+    self.kind = kind
+    self.index = index
+    self.cls = cls
+    self.keys = keys
+    self.extra = extra
+    self.children = children
+    self.hash_value = -1
+    return self
+
+
+@cython.final
+cdef class Structure:
+    """The containers of a batch with numbered places where its fields and objects were."""
+
+    def __init__(self):
+        raise TypeError("a Structure is made by flatten()")
+
+    def restore(self, fields, objects=()):
+        """Put ``fields`` and ``objects`` (sequences, in flatten's order) back into the containers."""
+        return self.build(list(fields), list(objects))
+
+    @cython.boundscheck(True)
+    cdef object build(self, list fields, list objects):
+        cdef Structure child
+        cdef int kind = self.kind
+        if kind == FIELD:
+            return fields[self.index]
+        if kind == OBJECT:
+            return objects[self.index]
+        if kind == TUPLE and self.cls is tuple:
+            if len(self.children) == 2:
+                return ((<Structure>self.children[0]).build(fields, objects),
+                        (<Structure>self.children[1]).build(fields, objects))
+            return tuple([(<Structure>child).build(fields, objects) for child in self.children])
+        if kind == DICT:
+            if self.cls is dict:
+                made = {}
+            elif self.extra is None:
+                return self.cls({
+                    key: (<Structure>child).build(fields, objects)
+                    for key, child in zip(self.keys, self.children)
+                })
+            else:
+                made = copy.copy(self.extra)
+            for key, child in zip(self.keys, self.children):
+                made[key] = (<Structure>child).build(fields, objects)
+            return made
+        values = [(<Structure>child).build(fields, objects) for child in self.children]
+        if kind == LIST:
+            return values if self.cls is list else self.cls(values)
+        if kind == TUPLE:
+            try:
+                return self.cls(values)
+            except TypeError:  # such as torch.Size, which holds only integers
+                return tuple(values)
+        if kind == NAMEDTUPLE:
+            return self.cls._make(values)
+        if kind == DATACLASS:
+            made = self.cls.__new__(self.cls)
+            for name, value in zip(self.keys, values):
+                object.__setattr__(made, name, value)
+            return made
+        return _containers[self.cls][1](values, self.extra)
+
+    def paths(self):
+        """Name the places: two lists of texts such as ``['x'][0]``, for fields and for objects."""
+        fields, objects = {}, {}
+        self._name_places("", fields, objects)
+        return [fields[k] for k in sorted(fields)], [objects[k] for k in sorted(objects)]
+
+    def _name_places(self, prefix, fields, objects):
+        if self.kind == FIELD:
+            fields[self.index] = prefix
+        elif self.kind == OBJECT:
+            objects[self.index] = prefix
+        else:
+            for place, child in zip(self.child_names(), self.children):
+                child._name_places(prefix + place, fields, objects)
+
+    def child_names(self):
+        """Texts that name the children as an index expression would."""
+        if self.kind == DATACLASS:
+            return [f".{key}" for key in self.keys]
+        if self.kind == NAMEDTUPLE:
+            return [f".{key}" for key in self.cls._fields]
+        if self.kind == DICT:
+            return [f"[{key!r}]" for key in self.keys]
+        return [f"[{i}]" for i in range(len(self.children))]
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        if not isinstance(other, Structure):
+            return NotImplemented
+        cdef Structure that = other
+        return (self.kind == that.kind and self.index == that.index and self.cls is that.cls
+                and self.keys == that.keys
+                and (self.kind != CUSTOM or self.extra == that.extra)
+                and self.children == that.children)
+
+    def __hash__(self):
+        if self.hash_value == -1:
+            self.hash_value = hash((
+                self.kind, self.index, self.cls, self.keys,
+                tuple(self.children) if self.children is not None else None,
+            ))
+        return self.hash_value
+
+    def __reduce__(self):
+        cls = None if self.cls is None else _pack_class(self.cls)
+        return _unpack_node, (self.kind, self.index, cls, self.keys, self.extra, self.children)
+
+    def __repr__(self):
+        if self.kind == FIELD:
+            return f"field {self.index}"
+        if self.kind == OBJECT:
+            return f"object {self.index}"
+        inner = ", ".join(f"{name}: {child!r}" for name, child in
+                          zip(self.child_names(), self.children))
+        return f"{self.cls.__name__}({inner})"
+
+
+def _unpack_node(kind, index, cls, keys, extra, children):
+    return node(kind, index, None if cls is None else _find_class(*cls), keys, extra, children)
+
+
+def _pack_class(cls):
+    """How to find a class in another process: (module, qualified name, base, pickled or None)."""
+    base = tuple if issubclass(cls, tuple) else dict if issubclass(cls, dict) else (
+        list if issubclass(cls, list) else object)
+    try:
+        pickle.dumps(cls)
+        return cls.__module__, cls.__qualname__, base, None
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return cls.__module__, cls.__qualname__, base, cloudpickle.dumps(cls)
+
+
+def _find_class(module, qualname, base, pickled):
+    """The class itself when this process has it (also a local one, after a fork), else a copy."""
+    if pickled is None:
+        found = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+        return found
+    pending = list(type.__subclasses__(base))
+    while pending:
+        cls = pending.pop()
+        if cls.__qualname__ == qualname and cls.__module__ == module:
+            return cls
+        if base is not object:
+            pending.extend(type.__subclasses__(cls))
+    return pickle.loads(pickled)
+
+
+cdef int container_kind(object value) except -1:
+    """DICT, LIST, TUPLE, NAMEDTUPLE, DATACLASS or CUSTOM; OBJECT for what is no container."""
+    cls = type(value)
+    if cls is tuple:
+        return TUPLE
+    if cls is dict:
+        return DICT
+    if cls is list:
+        return LIST
+    if _containers and cls in _containers:
+        return CUSTOM
+    if isinstance(value, tuple):
+        return NAMEDTUPLE if hasattr(cls, "_fields") and hasattr(cls, "_make") else TUPLE
+    if isinstance(value, list):
+        return LIST
+    if isinstance(value, Mapping):
+        return DICT
+    if hasattr(cls, "__dataclass_fields__"):
+        return DATACLASS
+    return OBJECT
+
+
+cdef list container_children(int kind, object value):
+    if kind == DICT:
+        return [value[key] for key in value]
+    if kind == DATACLASS:
+        return [getattr(value, name) for name in type(value).__dataclass_fields__
+                if hasattr(value, name)]
+    if kind == CUSTOM:
+        return list(_containers[type(value)][0](value)[0])
+    return list(value)
+
+
+cdef Structure make_container(int kind, object value, list children):
+    """The node of a container whose children's nodes are given."""
+    cls = type(value)
+    if kind == DICT:
+        extra = None
+        if cls is not dict and hasattr(value, "clear"):
+            extra = copy.copy(value)
+            extra.clear()
+        return node(DICT, -1, cls, tuple(value), extra, children)
+    if kind == DATACLASS:
+        names = tuple([name for name in cls.__dataclass_fields__ if hasattr(value, name)])
+        return node(DATACLASS, -1, cls, names, None, children)
+    if kind == CUSTOM:
+        return node(CUSTOM, -1, cls, None, _containers[cls][0](value)[1], children)
+    return node(kind, -1, cls, None, None, children)
+
+
+cdef Structure _flatten(object value, list fields, list objects, set above):
+    """Flatten one value; a container without arrays stays whole, as one object."""
+    cdef int kind
+    cdef list children
+    cdef Py_ssize_t nfields, nobjects
+    if isinstance(value, np.ndarray):
+        if not value.dtype.hasobject:
+            fields.append(value)
+            return node(FIELD, len(fields) - 1, None, None, None, None)
+        objects.append(value)
+        return node(OBJECT, len(objects) - 1, None, None, None, None)
+    kind = container_kind(value)
+    if kind == OBJECT:
+        converter = foreign_converter(value)
+        if converter is not None and converter(value) is not None:
+            fields.append(value)
+            return node(FIELD, len(fields) - 1, None, None, None, None)
+        objects.append(value)
+        return node(OBJECT, len(objects) - 1, None, None, None, None)
+    if id(value) in above:
+        raise ValueError(f"a {type(value).__name__} in the batch contains itself")
+    above.add(id(value))
+    nfields, nobjects = len(fields), len(objects)
+    children = [_flatten(child, fields, objects, above)
+                for child in container_children(kind, value)]
+    above.discard(id(value))
+    if len(fields) == nfields:
+        del objects[nobjects:]
+        objects.append(value)
+        return node(OBJECT, len(objects) - 1, None, None, None, None)
+    return make_container(kind, value, children)
+
+
+@cython.final
+cdef class Flat:
+    """What flatten() returns: ``fields`` (arrays and tensors), ``objects`` and ``structure``."""
+
+    def __iter__(self):
+        return iter((self.fields, self.objects, self.structure))
+
+
+def flatten(value):
+    """Take a batch apart: returns a Flat, which unpacks into (fields, objects, structure).
+
+    Arrays and tensors become fields, in depth-first order. A container that holds no array
+    anywhere stays whole, as one object, as does anything that is no container. Dicts, lists,
+    tuples, namedtuples, dataclasses, their subclasses and registered containers are taken apart;
+    ``structure.restore(fields, objects)`` gives them back with their types. Raises ValueError for
+    a container that contains itself.
+    """
+    cdef Flat flat = Flat.__new__(Flat)
+    flat.fields = []
+    flat.objects = []
+    flat.structure = _flatten(value, flat.fields, flat.objects, set())
+    return flat
+
+
+def restore(structure, fields, objects=()):
+    """The inverse of flatten: ``structure.restore(fields, objects)``."""
+    return structure.restore(fields, objects)

@@ -1,0 +1,669 @@
+"""LoDTensor and LoDTensorArray: the fields of one batch, and how other libraries view them.
+
+Imports the arena's leases, dtype and structure. A tensor either holds a lease on a slot or the
+object that owns its bytes; views of it (NumPy, buffer, DLPack) hold the same, so bytes live as
+long as anything views them. Objects are immutable but for `append` and `set_lod`.
+"""
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport (PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid,
+                                PyCapsule_New, PyCapsule_SetName)
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+import numpy as np
+
+from reader._core.structure import flatten as _flatten_batch
+from reader._core.structure import register_array_converter
+from reader.errors import ConfigError, ConfigTypeError
+
+from reader._core.arena cimport rd_lease, rd_lease_ref, rd_lease_unref, rd_slot
+from reader._core.dtype cimport FieldType
+from reader._core.structure cimport Flat, Structure, foreign_converter
+
+from reader._core.dtype import field_type
+
+cnp.import_array()
+
+cdef extern from "Python.h":
+    int Py_IsInitialized() nogil
+
+cdef extern from "reader/_core/ndarray.h":
+    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
+                           PyObject* base)
+
+cdef extern from "reader/_core/dlpack.h":
+    ctypedef struct rd_dl_tensor:
+        void* data
+        int32_t device_type, device_id, ndim
+        uint8_t code, bits
+        uint16_t lanes
+        int64_t* shape
+        int64_t* strides
+        uint64_t byte_offset
+
+    ctypedef struct rd_dl_managed:
+        rd_dl_tensor tensor
+        void* context
+        void (*deleter)(rd_dl_managed*) noexcept nogil
+
+    ctypedef struct rd_dl_versioned:
+        uint32_t major, minor
+        void* context
+        void (*deleter)(rd_dl_versioned*) noexcept nogil
+        uint64_t flags
+        rd_dl_tensor tensor
+
+# What a DLPack consumer keeps: the shape, and a hold on the bytes that needs no GIL when they lie
+# in a slot.
+cdef struct dl_hold:
+    rd_lease* lease
+    PyObject* owner
+    int64_t extents[64]
+    int64_t steps[64]
+
+
+cdef void drop_owner(PyObject* owner) noexcept with gil:
+    Py_XDECREF(owner)
+
+
+cdef void drop_hold(dl_hold* hold) noexcept nogil:
+    if hold.lease is not NULL:
+        rd_lease_unref(hold.lease)
+    elif hold.owner is not NULL and Py_IsInitialized():
+        drop_owner(hold.owner)
+    free(hold)
+
+
+cdef void delete_managed(rd_dl_managed* managed) noexcept nogil:
+    drop_hold(<dl_hold*>managed.context)
+    free(managed)
+
+
+cdef void delete_versioned(rd_dl_versioned* managed) noexcept nogil:
+    drop_hold(<dl_hold*>managed.context)
+    free(managed)
+
+
+cdef void drop_capsule(object capsule) noexcept:
+    # an unused capsule still owns its tensor; a used one was renamed by its consumer
+    cdef rd_dl_managed* managed
+    cdef rd_dl_versioned* versioned
+    if PyCapsule_IsValid(capsule, "dltensor"):
+        managed = <rd_dl_managed*>PyCapsule_GetPointer(capsule, "dltensor")
+        managed.deleter(managed)
+    elif PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        versioned = <rd_dl_versioned*>PyCapsule_GetPointer(capsule, "dltensor_versioned")
+        versioned.deleter(versioned)
+
+
+@cython.final
+cdef class _Imported:
+    """Owns a tensor taken over from a DLPack capsule."""
+    cdef rd_dl_managed* managed
+    cdef rd_dl_versioned* versioned
+
+    def __dealloc__(self):
+        if self.managed is not NULL and self.managed.deleter is not NULL:
+            self.managed.deleter(self.managed)
+        if self.versioned is not NULL and self.versioned.deleter is not NULL:
+            self.versioned.deleter(self.versioned)
+
+
+cdef object dl_field_type(uint8_t code, uint8_t bits, uint16_t lanes):
+    from reader._core.dtype import EXTENDED
+    kinds = {0: "i", 1: "u", 2: "f", 5: "c"}
+    if lanes == 1:
+        if code == 6 and bits == 8:
+            return field_type(np.dtype(bool))
+        if code in kinds and bits % 8 == 0:
+            return field_type(np.dtype(f"{kinds[code]}{bits // 8}"))
+        for name, (width, its_code) in EXTENDED.items():
+            if its_code == code and width * 8 == bits:
+                return field_type(name)
+    raise ConfigTypeError(
+        f"a DLPack tensor with type code {code}, {bits} bits and {lanes} lanes has no element type "
+        f"here; convert it before"
+    )
+
+
+@cython.final
+cdef class Schema:
+    """What batches of one form share: their structure and the types of their fields."""
+
+    def __init__(self, Structure structure not None, list types not None):
+        self.structure = structure
+        self.types = types
+
+    def __reduce__(self):
+        return Schema, (self.structure, self.types)
+
+
+@cython.final
+cdef class LoDTensor:
+    """A dense array in C order with a level of detail: the row offsets of a ragged batch.
+
+    ``LoDTensor(value, lod=None)``: ``value`` is an array, a tensor on the CPU, anything with the
+    buffer protocol, ``__array_interface__`` or DLPack, or nested lists of numbers. Its bytes are
+    shared where they lie in C order and native byte order, and copied otherwise; the source stays
+    alive with the tensor. ``lod``: offsets by level, outermost first, such as ``[[0, 2, 5]]`` for
+    two sequences of 2 and 3 rows.
+
+    NumPy (``numpy()``, ``np.asarray``), ``memoryview`` and ``__dlpack__`` view the same bytes.
+    Raises ConfigTypeError for a value that is no array, ConfigError for a wrong ``lod``.
+    May be used in any thread. Paddle calls it DenseTensor since version 2.5.
+    """
+
+    def __init__(self, value, lod=None, place="cpu"):
+        cdef LoDTensor other
+        if place != "cpu":
+            raise ConfigError(f"place is {place!r}; a LoDTensor lies on 'cpu'")
+        if isinstance(value, LoDTensor):
+            other = value
+            self.take(other.lease, other.owner, other.data, other.readonly)
+            self.lay_out(other.type, other.ndim, other.extents)
+            self.place = "cpu"
+            self.offsets = other.offsets
+        else:
+            self.view_array(value)
+        if lod is not None:
+            self.set_lod(lod)
+
+    def view_array(self, value):
+        """Share or copy the bytes of an array-like (for __init__)."""
+        cdef cnp.ndarray array
+        name = None
+        converter = foreign_converter(value)
+        found = converter(value) if converter is not None else None
+        if found is not None:
+            value, name = found
+        elif not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+            self.take_capsule(value.__dlpack__(), value)
+            return
+        try:
+            made = np.asarray(value)
+        except (ValueError, TypeError) as error:
+            raise ConfigTypeError(
+                f"cannot make a LoDTensor of a {type(value).__name__}: {error}; give an array or a "
+                f"regular nested list of numbers, and pad ragged rows or describe them with lod"
+            ) from error
+        if made.dtype.hasobject:
+            raise ConfigTypeError(
+                f"cannot make a LoDTensor of a {type(value).__name__}: NumPy reads it as dtype "
+                f"object; give an array of numbers, and pad ragged rows or describe them with lod"
+            )
+        self.view_ndarray(made, field_type(name if name is not None else made.dtype))
+
+    cdef int view_ndarray(self, made, FieldType type) except -1:
+        cdef int64_t extents[64]
+        cdef int i
+        if made.dtype != type.storage and not type.extended:
+            made = made.astype(type.storage)  # the other byte order
+        elif not made.flags.c_contiguous:
+            made = made.copy(order="C")
+        for i in range(made.ndim):
+            extents[i] = made.shape[i]
+        self.lay_out(type, made.ndim, extents)
+        self.take(None, made, cnp.PyArray_DATA(made), not made.flags.writeable)
+        self.place = "cpu"
+        self.offsets = ()
+        return 0
+
+    cdef void take(self, Lease lease, object owner, void* data, bint readonly):
+        self.lease = lease
+        self.owner = owner
+        self.data = data
+        self.readonly = readonly
+
+    cdef int lay_out(self, FieldType type, int ndim, const int64_t* extents) except -1:
+        cdef int i
+        cdef int64_t step = 1
+        self.type = type
+        self.ndim = ndim
+        for i in range(ndim - 1, -1, -1):
+            self.extents[i] = extents[i]
+            self.steps[i] = step
+            self.byte_steps[i] = step * type.itemsize
+            step *= max(extents[i], <int64_t>1)
+        self.nbytes = type.itemsize
+        for i in range(ndim):
+            self.nbytes *= extents[i]
+        return 0
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    @property
+    def shape(self):
+        """Extents, a tuple of ints."""
+        return tuple([self.extents[i] for i in range(self.ndim)])
+
+    @property
+    def dtype(self):
+        """Element type as a name, such as "float32" or "bfloat16"."""
+        return self.type.name
+
+    @property
+    def lod(self):
+        """Row offsets by level, outermost first: a list of lists; empty without any."""
+        return [list(level) for level in self.offsets]
+
+    def set_lod(self, lod):
+        """Set the row offsets. Each level begins with 0 and never falls; the last entry of a level
+        counts the sequences of the next one, and of the last level the rows. Else ConfigError."""
+        levels = []
+        for number, level in enumerate(lod):
+            level = tuple(int(entry) for entry in level)
+            if not level or level[0] != 0 or any(b < a for a, b in zip(level, level[1:])):
+                raise ConfigError(
+                    f"lod level {number} is {list(level)}; offsets begin with 0 and never fall"
+                )
+            levels.append(level)
+        for number, level in enumerate(levels):
+            if number + 1 < len(levels):
+                wanted, what = len(levels[number + 1]) - 1, f"level {number + 1} has sequences"
+            else:
+                wanted, what = (self.extents[0] if self.ndim else 0), "the tensor has rows"
+            last = level[len(level) - 1]
+            if last != wanted:
+                raise ConfigError(
+                    f"lod level {number} ends with {last}, but {what}: {wanted}; make the last "
+                    f"offset equal to it"
+                )
+        self.offsets = tuple(levels)
+
+    @property
+    def recursive_sequence_lengths(self):
+        """The same detail as lengths instead of offsets."""
+        return [[b - a for a, b in zip(level, level[1:])] for level in self.offsets]
+
+    def __len__(self):
+        if self.ndim == 0:
+            raise TypeError("len() of a 0-d LoDTensor")
+        return self.extents[0]
+
+    def __repr__(self):
+        lod = f", lod={self.lod}" if self.offsets else ""
+        return f"LoDTensor(shape={self.shape}, dtype={self.type.name}, place={self.place}{lod})"
+
+    def __reduce__(self):
+        return _unpickle_tensor, (self.storage_array().copy(), self.type, self.lod)
+
+    # -- views -----------------------------------------------------------------------------------
+
+    cdef object storage_array(self):
+        base = self.lease if self.lease is not None else self
+        return rd_make_ndarray(self.type.storage, self.ndim, self.extents, self.data, self.readonly,
+                               <PyObject*>base)
+
+    def storage(self):
+        """A NumPy view of the stored bytes: extended types show as unsigned integers."""
+        return self.storage_array()
+
+    def numpy(self):
+        """A NumPy view, no copy. Extended types need ml_dtypes (ConfigError)."""
+        array = self.storage_array()
+        return array.view(self.type.numpy_dtype()) if self.type.extended else array
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to turn {array.dtype} into {np.dtype(dtype)}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    @property
+    def __array_interface__(self):
+        return self.storage_array().__array_interface__
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if flags & PyBUF_WRITABLE and self.readonly:
+            raise BufferError("the LoDTensor is read-only")
+        # PEP 3118 letters, by way of NumPy; extended types show as unsigned integers
+        letters = self.storage_array()
+        text = memoryview(letters).format.encode()
+        view.internal = NULL
+        view.buf = self.data
+        view.len = self.nbytes
+        view.itemsize = self.type.itemsize
+        view.readonly = self.readonly
+        view.ndim = self.ndim
+        view.shape = <Py_ssize_t*>self.extents
+        view.strides = NULL
+        if flags & PyBUF_STRIDES == PyBUF_STRIDES:
+            view.strides = self.byte_steps
+        view.suboffsets = NULL
+        view.obj = self
+        if flags & PyBUF_FORMAT:
+            Py_INCREF(text)  # released in __releasebuffer__
+            view.internal = <void*>text
+            view.format = <char*>text
+        else:
+            view.format = NULL
+
+    def __releasebuffer__(self, Py_buffer* view):
+        if view.internal is not NULL:
+            Py_DECREF(<object>view.internal)
+            view.internal = NULL
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A DLPack capsule on the same bytes: versioned when the caller knows version 1.
+
+        BufferError for a stream or device other than the CPU's, for a type that DLPack lacks, and
+        for read-only bytes towards a caller that knows only version 0.
+        """
+        cdef bint versioned = max_version is not None and max_version[0] >= 1
+        if stream is not None or (dl_device is not None and tuple(dl_device)[0] != 1):
+            raise BufferError(f"the tensor lies on the CPU: stream={stream}, dl_device={dl_device}")
+        if self.type.dl_code < 0:
+            raise BufferError(f"DLPack has no element type for {self.type.name}")
+        if copy:
+            return LoDTensor(self.storage_copy()).__dlpack__(max_version=max_version)
+        if self.readonly and not versioned:
+            raise BufferError("the tensor is read-only, which DLPack can say from version 1.0 on")
+        return self.make_capsule(versioned)
+
+    cdef object storage_copy(self):
+        cdef LoDTensor made = LoDTensor.__new__(LoDTensor)
+        made.view_ndarray(self.storage_array().copy(), self.type)
+        return made
+
+    cdef object make_capsule(self, bint is_versioned):
+        cdef rd_dl_managed* managed = NULL
+        cdef rd_dl_versioned* versioned = NULL
+        cdef rd_dl_tensor* tensor
+        cdef dl_hold* hold = <dl_hold*>malloc(sizeof(dl_hold))
+        if hold is NULL:
+            raise MemoryError()
+        if is_versioned:
+            versioned = <rd_dl_versioned*>malloc(sizeof(rd_dl_versioned))
+        else:
+            managed = <rd_dl_managed*>malloc(sizeof(rd_dl_managed))
+        if versioned is NULL and managed is NULL:
+            free(hold)
+            raise MemoryError()
+        if is_versioned:
+            versioned.major, versioned.minor = 1, 1
+            versioned.context = hold
+            versioned.deleter = delete_versioned
+            versioned.flags = 1 if self.readonly else 0
+            tensor = &versioned.tensor
+        else:
+            managed.context = hold
+            managed.deleter = delete_managed
+            tensor = &managed.tensor
+        hold.owner = NULL
+        hold.lease = NULL
+        if self.lease is not None:
+            hold.lease = self.lease.c
+            rd_lease_ref(hold.lease)
+        else:
+            hold.owner = <PyObject*>self
+            Py_INCREF(self)  # given back in drop_hold
+        memcpy(hold.extents, self.extents, self.ndim * sizeof(int64_t))
+        memcpy(hold.steps, self.steps, self.ndim * sizeof(int64_t))
+        tensor.data = self.data
+        tensor.device_type, tensor.device_id = 1, 0
+        tensor.ndim = self.ndim
+        tensor.code = <uint8_t>self.type.dl_code
+        tensor.bits = <uint8_t>(self.type.itemsize * 8)
+        tensor.lanes = 1
+        tensor.shape = hold.extents
+        tensor.strides = hold.steps
+        tensor.byte_offset = 0
+        if is_versioned:
+            return PyCapsule_New(versioned, "dltensor_versioned", drop_capsule)
+        return PyCapsule_New(managed, "dltensor", drop_capsule)
+
+    @staticmethod
+    def from_dlpack(source):
+        """A LoDTensor on the bytes of ``source``: an object with ``__dlpack__``, or a capsule.
+
+        Bytes in C order are shared, others copied. ConfigError for memory that the CPU cannot read.
+        """
+        cdef LoDTensor self = LoDTensor.__new__(LoDTensor)
+        if hasattr(source, "__dlpack__"):
+            try:
+                capsule = source.__dlpack__(max_version=(1, 1))
+            except TypeError:  # a producer that knows version 0 only
+                capsule = source.__dlpack__()
+            self.take_capsule(capsule, source)
+        else:
+            self.take_capsule(source, None)
+        return self
+
+    cdef int take_capsule(self, object capsule, object source) except -1:
+        cdef _Imported imported = _Imported.__new__(_Imported)
+        cdef rd_dl_tensor* tensor
+        cdef bint readonly = False, dense = True
+        cdef int64_t step = 1
+        cdef int i
+        cdef FieldType type
+        if PyCapsule_IsValid(capsule, "dltensor"):
+            imported.managed = <rd_dl_managed*>PyCapsule_GetPointer(capsule, "dltensor")
+            PyCapsule_SetName(capsule, "used_dltensor")
+            tensor = &imported.managed.tensor
+        elif PyCapsule_IsValid(capsule, "dltensor_versioned"):
+            imported.versioned = <rd_dl_versioned*>PyCapsule_GetPointer(capsule, "dltensor_versioned")
+            PyCapsule_SetName(capsule, "used_dltensor_versioned")
+            if imported.versioned.major != 1:
+                raise ConfigError(f"a DLPack capsule of version {imported.versioned.major} is newer "
+                                  f"than this reader, which knows versions 0 and 1")
+            tensor = &imported.versioned.tensor
+            readonly = imported.versioned.flags & 1
+        else:
+            raise ConfigTypeError(f"{capsule!r} is no DLPack capsule, or it was used before")
+        if tensor.device_type not in (1, 3):
+            raise ConfigError(f"the tensor lies on DLPack device type {tensor.device_type}; only "
+                              f"memory of the CPU (1) or pinned memory (3) can be shared: copy it")
+        if tensor.ndim > 64:
+            raise ConfigError(f"the tensor has {tensor.ndim} dimensions; at most 64 are supported")
+        type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+        self.lay_out(type, tensor.ndim, tensor.shape)
+        if tensor.strides is not NULL:
+            for i in range(tensor.ndim - 1, -1, -1):
+                dense = dense and (tensor.shape[i] <= 1 or tensor.strides[i] == step)
+                step *= tensor.shape[i]
+        self.take(None, imported, <char*>tensor.data + tensor.byte_offset, readonly)
+        self.place = "cpu"
+        self.offsets = ()
+        if not dense and self.nbytes:
+            strides = tuple([tensor.strides[i] * type.itemsize for i in range(tensor.ndim)])
+            self.byte_steps[0] = 0
+            span = np.lib.stride_tricks.as_strided(
+                np.frombuffer(_Span.make(self.data, imported), type.storage, 1),
+                shape=self.shape, strides=strides)
+            self.view_ndarray(span.copy(order="C"), type)
+        return 0
+
+
+@cython.final
+cdef class _Span:
+    """A buffer that begins at an address; its end is the caller's business."""
+    cdef void* data
+    cdef object owner
+    cdef Py_ssize_t extent
+
+    @staticmethod
+    cdef _Span make(void* data, object owner):
+        cdef _Span self = _Span.__new__(_Span)
+        self.data = data
+        self.owner = owner
+        self.extent = 16
+        return self
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        view.buf = self.data
+        view.len = self.extent
+        view.itemsize = 1
+        view.readonly = True
+        view.ndim = 1
+        view.format = NULL
+        view.shape = &self.extent
+        view.strides = NULL
+        view.suboffsets = NULL
+        view.internal = NULL
+        view.obj = self
+
+
+def _unpickle_tensor(array, type, lod):
+    cdef LoDTensor self = LoDTensor.__new__(LoDTensor)
+    self.view_ndarray(array, type)
+    self.set_lod(lod)
+    return self
+
+
+def _convert_core_tensor(value):
+    """Array converter of our own tensors: see register_array_converter."""
+    if isinstance(value, LoDTensor):
+        tensor = <LoDTensor>value
+        return tensor.storage_array(), (<LoDTensor>tensor).type.name if (
+            <LoDTensor>tensor).type.extended else None
+    return None
+
+
+register_array_converter("reader", _convert_core_tensor)
+
+
+@cython.final
+cdef class LoDTensorArray:
+    """The fields of one batch, in order, with the structure they came from.
+
+    ``LoDTensorArray(tensors)`` holds the given LoDTensors (or what LoDTensor accepts);
+    ``LoDTensorArray.from_batch(batch)`` takes any nested batch apart. ``restore()`` gives the batch
+    back with NumPy arrays as leaves, ``restore(convert)`` with ``convert(LoDTensor)``. Acts as a
+    sequence of LoDTensor. A batch that a DataLoader made lies in its arena and goes back there
+    when the last view of it dies. Paddle 3 calls it DenseTensorArray.
+    """
+
+    def __init__(self, tensors=()):
+        self.tensors = [tensor if isinstance(tensor, LoDTensor) else LoDTensor(tensor)
+                        for tensor in tensors]
+        self.objects = []
+
+    @staticmethod
+    def from_batch(batch):
+        """Take a nested batch apart; its arrays are shared, not copied."""
+        cdef Flat flat = _flatten_batch(batch)
+        cdef LoDTensorArray self = LoDTensorArray(flat.fields)
+        self.schema = Schema(flat.structure, [(<LoDTensor>t).type for t in self.tensors])
+        self.objects = flat.objects
+        return self
+
+    @staticmethod
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects,
+                                  const rd_record* record):
+        cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
+        self.lease = lease
+        self.schema = schema
+        self.objects = objects
+        self.seq = record.seq
+        self.epoch = record.epoch
+        if lease is not None:
+            self.bytes_at = <char*>(lease.c.arena.base
+                                    + (<rd_slot*>(lease.c.arena.base + lease.c.slot)).start)
+            self.table = self.bytes_at
+        return self
+
+    cdef list make_arrays(self):
+        """NumPy views of all fields in storage types; the fast road from a slot."""
+        cdef list arrays = []
+        cdef int64_t* entry
+        cdef FieldType type
+        cdef object array
+        if self.table is NULL:
+            for tensor in self.list_tensors():
+                arrays.append((<LoDTensor>tensor).storage_array())
+            return arrays
+        entry = <int64_t*>self.table
+        for type in self.schema.types:
+            array = rd_make_ndarray(type.storage, <int>entry[2], entry + 3,
+                                    self.bytes_at + entry[0], False, <PyObject*>self.lease)
+            arrays.append(array)
+            entry += 3 + entry[2]
+        return arrays
+
+    cdef list make_tensors(self):
+        cdef int64_t* entry = <int64_t*>self.table
+        cdef FieldType type
+        cdef LoDTensor tensor
+        made = []
+        for type in self.schema.types if self.table is not NULL else ():
+            tensor = LoDTensor.__new__(LoDTensor)
+            tensor.lay_out(type, <int>entry[2], entry + 3)
+            tensor.take(self.lease, None, self.bytes_at + entry[0], False)
+            tensor.place = "cpu"
+            tensor.offsets = ()
+            made.append(tensor)
+            entry += 3 + entry[2]
+        return made
+
+    cdef list list_tensors(self):
+        if self.tensors is None:
+            self.tensors = self.make_tensors()
+        return self.tensors
+
+    def numpy_fields(self):
+        """NumPy views of the fields, in order; extended types need ml_dtypes."""
+        cdef list arrays = self.make_arrays()
+        cdef FieldType type
+        if self.schema is not None:
+            for i, type in enumerate(self.schema.types):
+                if type.extended:
+                    arrays[i] = arrays[i].view(type.numpy_dtype())
+            return arrays
+        return [(<LoDTensor>tensor).numpy() for tensor in self.tensors]
+
+    def storage_fields(self):
+        """NumPy views of the fields; extended types as unsigned integers of the same width."""
+        return self.make_arrays()
+
+    def capsules(self, names):
+        """A DLPack capsule (version 0) of each field whose type is in ``names``, else None."""
+        cdef LoDTensor tensor
+        return [tensor.make_capsule(False) if tensor.type.name in names else None
+                for tensor in self.list_tensors()]
+
+    def restore(self, convert=None):
+        """The batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""
+        if convert is None:
+            return self.place_fields(self.numpy_fields())
+        return self.place_fields([convert(tensor) for tensor in self.list_tensors()])
+
+    cpdef object place_fields(self, list fields):
+        """Put fields that were made elsewhere into the batch's containers."""
+        if self.schema is None:
+            return fields
+        return self.schema.structure.build(fields, self.objects)
+
+    @property
+    def structure(self):
+        """The containers of the batch; None for a plain list of tensors."""
+        return None if self.schema is None else self.schema.structure
+
+    def append(self, tensor):
+        """Add a tensor to a plain array. TypeError for a batch that has a structure."""
+        if self.schema is not None:
+            raise TypeError("a batch with a structure has a fixed number of fields")
+        self.tensors.append(tensor if isinstance(tensor, LoDTensor) else LoDTensor(tensor))
+
+    def __len__(self):
+        return len(self.tensors) if self.schema is None else len(self.schema.types)
+
+    def __getitem__(self, index):
+        return self.list_tensors()[index]
+
+    def __iter__(self):
+        return iter(self.list_tensors())
+
+    def __repr__(self):
+        where = "" if self.seq is None else f", batch {self.seq} of epoch {self.epoch}"
+        return f"LoDTensorArray({len(self)} fields{where})"
+

@@ -1,0 +1,141 @@
+/* Words that processes and threads wait on: named-order atomics, futex, eventfd, pidfd.
+ *
+ * Everything here is safe without the GIL, after a fork and in a signal handler's thread.
+ * It may include system headers only.  Nothing here owns state: callers own the words.
+ */
+#ifndef READER_CORE_WAIT_H
+#define READER_CORE_WAIT_H
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+/* Atomics.  The suffix names the memory order, as in C11. */
+#define rd_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define rd_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define rd_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define rd_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define rd_store_seq_cst(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define rd_fetch_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
+#define rd_fetch_sub(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_ACQ_REL)
+#define rd_exchange(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define rd_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+
+static inline int rd_cas_u64(uint64_t *word, uint64_t *expected, uint64_t desired) {
+    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
+/* CLOCK_MONOTONIC in nanoseconds: the same clock in every process of the machine. */
+static inline int64_t rd_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Wait while *word == value, until deadline_ns (monotonic; < 0: for ever).
+ * Returns 0 when woken or when the word differed, or an errno: ETIMEDOUT, EINTR. */
+static inline int rd_futex_wait(uint32_t *word, uint32_t value, int64_t deadline_ns) {
+    struct timespec until, *limit = NULL;
+    if (deadline_ns >= 0) {
+        until.tv_sec = deadline_ns / 1000000000LL;
+        until.tv_nsec = deadline_ns % 1000000000LL;
+        limit = &until;
+    }
+    /* WAIT_BITSET takes an absolute monotonic time; not PRIVATE: the word may be shared. */
+    if (syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, limit, NULL,
+                FUTEX_BITSET_MATCH_ANY) == 0)
+        return 0;
+    return errno == EAGAIN ? 0 : errno;
+}
+
+static inline void rd_futex_wake(uint32_t *word, int count) {
+    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+/* A bell is an eventfd: ringing never blocks, listening clears it. */
+static inline int rd_bell_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+
+static inline void rd_bell_ring(int fd) {
+    uint64_t one = 1;
+    ssize_t ignored = write(fd, &one, sizeof one);
+    (void)ignored; /* EAGAIN: it already rings */
+}
+
+static inline void rd_bell_clear(int fd) {
+    uint64_t count;
+    ssize_t ignored = read(fd, &count, sizeof count);
+    (void)ignored; /* EAGAIN: it did not ring */
+}
+
+/* A descriptor that becomes readable when the process ends; close-on-exec is set by the kernel. */
+static inline int rd_pidfd_open(pid_t pid) {
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static inline int rd_pidfd_signal(int pidfd, int signum) {
+    return (int)syscall(SYS_pidfd_send_signal, pidfd, signum, NULL, 0);
+}
+
+/* Whether the process behind a pidfd has ended. */
+static inline int rd_pidfd_ended(int pidfd) {
+    struct pollfd p = {pidfd, POLLIN, 0};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* Start a native thread that receives no signals and is called `name` (15 bytes at most). */
+typedef void *(*rd_thread_body)(void *);
+
+static inline int rd_thread_start(pthread_t *thread, rd_thread_body body, void *argument,
+                                  const char *name) {
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    int rc;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 * 1024);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(thread, &attributes, body, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (rc == 0) pthread_setname_np(*thread, name);
+    return rc;
+}
+
+/* The worker's watch over its trainer: ends this process at once when the trainer ends, whatever
+ * this process is doing, even inside C code that holds the GIL. */
+static inline void *rd_watch_trainer(void *argument) {
+    struct pollfd p = {(int)(intptr_t)argument, POLLIN, 0};
+    while (poll(&p, 1, -1) != 1) {
+    }
+    syscall(SYS_exit_group, 1);
+    return NULL;
+}
+
+static inline int rd_start_trainer_watch(int trainer_pidfd) {
+    pthread_t thread;
+    int rc = rd_thread_start(&thread, rd_watch_trainer, (void *)(intptr_t)trainer_pidfd,
+                             "reader-watch");
+    if (rc == 0) pthread_detach(thread);
+    return rc;
+}
+
+#endif

@@ -1,0 +1,352 @@
+"""The options of a loader, and the one place where they are checked.
+
+`LoaderConfig.build` is called by `reader.loader.DataLoader` and by nobody else; the small checks
+(`as_int`, `as_bool`, `as_reiterable`) serve other public constructors too. This module imports
+`reader.errors`, numpy and the standard library; a built config is frozen and owns no resource.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.util
+import multiprocessing
+import numbers
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError, ConfigTypeError, got, shown
+
+__all__ = ["FRAMEWORKS", "LoaderConfig", "as_bool", "as_int", "as_reiterable"]
+
+FRAMEWORKS = ("numpy", "paddle", "torch")
+SEED_LIMIT = 2**64
+_MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
+
+
+def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remedy: str) -> int:
+    """Return `value` as an int within [low, high]; anything with `__index__` but a bool passes."""
+    limit = f"an int of {low} or more" if high == sys.maxsize else f"an int in [{low}, {high}]"
+    message = f"{name} must be {limit}, got {got(value)}. {remedy}"
+    if isinstance(value, (bool, np.bool_)):
+        raise ConfigTypeError(message)
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigTypeError(message) from None
+    if not low <= number <= high:
+        raise ConfigError(message)
+    return number
+
+
+def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") -> bool:
+    """Return `value` as a bool; only `bool` and `numpy.bool_` pass."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigTypeError(f"{name} must be a bool, got {got(value)}. {remedy}")
+    return bool(value)
+
+
+def as_reiterable(name: str, value: Any) -> Any:
+    """Return `value` if each epoch can iterate over it afresh: a one-shot iterator cannot pass."""
+    what = "lists of indices" if name == "batch_sampler" else "dataset indices"
+    if isinstance(value, type):
+        raise ConfigTypeError(
+            f"{name} must be an iterable of {what}, got the class {value.__name__}. Pass an"
+            f" instance of it: {value.__name__}(...)."
+        )
+    if isinstance(value, (str, bytes)) or not _has(value, "__iter__", "__getitem__"):
+        raise ConfigTypeError(
+            f"{name} must be an iterable of {what}, got {got(value)}. Pass a list, or an object"
+            " whose __iter__ returns a fresh iterator for each epoch."
+        )
+    if isinstance(value, Iterator):
+        raise ConfigError(
+            f"{name} must give a fresh iterator for each epoch, got the one-shot iterator"
+            f" {got(value)}, which would be empty from the second epoch on. Pass list({name}), or"
+            " an object whose __iter__ is the generator function."
+        )
+    return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LoaderConfig:
+    """The options of one loader, checked. Make it with `LoaderConfig.build`.
+
+    Every field has the name and the meaning of the argument of `DataLoader`. `timeout` 0 means no
+    deadline (`timeout_s` says it as None), and `places` is normalised to a tuple of names.
+    """
+
+    dataset: Any = dataclasses.field(repr=False)
+    feed_list: tuple[Any, ...] | None = None
+    places: tuple[str, ...] = ("cpu",)
+    return_list: bool = True
+    batch_sampler: Any = dataclasses.field(default=None, repr=False)
+    batch_size: int | None = 1
+    shuffle: bool = False
+    drop_last: bool = False
+    collate_fn: Callable[[Any], Any] | None = None
+    num_workers: int = 0
+    prefetch_factor: int = 2
+    timeout: float = 0.0
+    worker_init_fn: Callable[[int], Any] | None = None
+    persistent_workers: bool = False
+    framework: str = "numpy"
+    sampler: Any = dataclasses.field(default=None, repr=False)
+    seed: int | None = None
+    start_method: str | None = None
+    worker_retries: int = 1
+    max_bytes: int | None = None
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The deadline of one batch in seconds, or None for no deadline."""
+        return self.timeout if self.timeout > 0 else None
+
+    @property
+    def feed_names(self) -> tuple[str, ...] | None:
+        """The names in `feed_list`, in its order, or None without one."""
+        if self.feed_list is None:
+            return None
+        return tuple(v if isinstance(v, str) else v.name for v in self.feed_list)
+
+    @classmethod
+    def build(cls, dataset: Any, **options: Any) -> LoaderConfig:
+        """Check the arguments of a loader, each alone and then together.
+
+        `len(dataset)` is asked for only when the order of the samples depends on it, that is
+        without `sampler` and `batch_sampler`; an exception of `__len__` passes through.
+
+        Args:
+            dataset: the map-style dataset.
+            options: the other arguments of `DataLoader`, by name; those left out get its defaults.
+
+        Raises:
+            ConfigTypeError: an argument has the wrong type, or there is no such argument.
+            ConfigError: an argument is out of range, or two arguments contradict each other.
+        """
+        defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name != "dataset"}
+        defaults["places"] = None
+        for name in options.keys() - defaults.keys():
+            near = difflib.get_close_matches(name, defaults, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(defaults)}."
+            raise ConfigTypeError(f"DataLoader has no argument {name!r}. {hint}")
+        o = {**defaults, **options}
+        for name in ("return_list", "shuffle", "drop_last", "persistent_workers"):
+            o[name] = as_bool(name, o[name])
+        for name in ("collate_fn", "worker_init_fn"):
+            _check_callable(name, o[name])
+        _convert_numbers(o)
+        _check_framework(o["framework"])
+        o["places"] = _as_places(o["places"])
+        o["feed_list"] = _as_feed_list(o["feed_list"], o["framework"], o["return_list"])
+        _check_start_method(o["start_method"], o["num_workers"])
+        _check_order(o)
+        _check_dataset(dataset, needs_len=o["sampler"] is None and o["batch_sampler"] is None)
+        return cls(dataset=dataset, **o)
+
+
+def _has(value: object, *names: str) -> bool:
+    """Say whether the type of `value` has one of the special methods (None switches one off)."""
+    return any(getattr(type(value), name, None) is not None for name in names)
+
+
+def _check_callable(name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise ConfigTypeError(
+            f"{name} must be callable or None, got {got(value)}. Pass the function itself, or None"
+            " for the default."
+        )
+
+
+# (name, lowest value, remedy); None is let through where it is the default.
+_NUMBERS = (
+    ("batch_size", 1, "None delivers each sample unbatched."),
+    ("num_workers", 0, "0 starts no worker process."),
+    ("prefetch_factor", 1, "It is how many batches each worker may have in flight; default 2."),
+    ("worker_retries", 0, "0 raises WorkerDied at the first death of a worker."),
+    ("max_bytes", 1, "None lets the arena grow as needed."),
+)
+_MAY_BE_NONE = ("batch_size", "max_bytes")
+
+
+def _convert_numbers(o: dict[str, Any]) -> None:
+    """Check and convert every number of the options `o`, in place."""
+    for name, low, remedy in _NUMBERS:
+        if o[name] is not None or name not in _MAY_BE_NONE:
+            o[name] = as_int(name, o[name], low=low, remedy=remedy)
+    if o["seed"] is not None:
+        remedy = "None takes a fresh seed from the system."
+        o["seed"] = as_int("seed", o["seed"], low=0, high=SEED_LIMIT - 1, remedy=remedy)
+    o["timeout"] = _as_timeout(o["timeout"])
+
+
+def _as_timeout(value: object) -> float:
+    message = (
+        f"timeout must be a number of seconds in [0, {_MAX_TIMEOUT_S:g}], got {got(value)}."
+        " 0 waits without a deadline."
+    )
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise ConfigTypeError(message)
+    number: Any = value
+    if not 0 <= number <= _MAX_TIMEOUT_S:  # refuses nan too
+        raise ConfigError(message)
+    return float(number)
+
+
+def _check_framework(value: object) -> None:
+    names = ", ".join(map(repr, FRAMEWORKS))
+    if not isinstance(value, str):
+        raise ConfigTypeError(f"framework must be one of {names}, got {got(value)}. Pass its name.")
+    if value not in FRAMEWORKS:
+        raise ConfigError(
+            f"framework must be one of {names}, got {value!r}."
+            ' framework="numpy" works with any framework that reads numpy arrays.'
+        )
+    if not _is_installed(value):
+        raise ConfigError(
+            f"framework={value!r} needs the package {value!r}, which is not installed here."
+            f' Run: pip install "lodreader[{value}]"'
+        )
+
+
+def _is_installed(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return importlib.util.find_spec(module) is not None
+
+
+def _as_places(value: object) -> tuple[str, ...]:
+    places = value if isinstance(value, (list, tuple)) else [value]
+    if value is None or (len(places) == 1 and isinstance(places[0], str) and places[0] == "cpu"):
+        return ("cpu",)
+    raise ConfigError(
+        f'places must be None or "cpu" in this version, got {got(value)}. Take CPU batches and'
+        " move them to other places in the training step."
+    )
+
+
+def _as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ...] | None:
+    if value is None:
+        if not return_list:
+            raise ConfigError(
+                "return_list=False delivers {name: tensor} and needs feed_list, got feed_list=None."
+                " Pass the static variables (or their names) as feed_list, or return_list=True."
+            )
+        return None
+    wanted = "feed_list must be a list or tuple of variables with a .name, or of names"
+    if not isinstance(value, (list, tuple)):
+        raise ConfigTypeError(f"{wanted}, got {got(value)}. Pass [variable] for a single one.")
+    if not value:
+        raise ConfigError(f"{wanted}, got an empty {type(value).__name__}. Pass None for none.")
+    names: list[str] = []
+    for position, item in enumerate(value):
+        name = item if isinstance(item, str) else getattr(item, "name", None)
+        if not isinstance(name, str) or not name:
+            raise ConfigTypeError(
+                f"{wanted}, got {got(item)} at position {position}, which has no name. Pass what"
+                " paddle.static.data returned, or its name."
+            )
+        if name in names:
+            raise ConfigError(
+                f"the names in feed_list must be distinct, got {name!r} at positions"
+                f" {names.index(name)} and {position}. Name each variable once."
+            )
+        names.append(name)
+    if framework != "paddle":
+        raise ConfigError(
+            f'feed_list names variables of Paddle and needs framework="paddle", got'
+            f" framework={framework!r}. Change the framework, or pass feed_list=None."
+        )
+    return tuple(value)
+
+
+def _check_start_method(value: object, num_workers: int) -> None:
+    if value is None:
+        return
+    methods = multiprocessing.get_all_start_methods()
+    message = (
+        f"start_method must be None or one of {methods}, got {got(value)}."
+        " None takes the default of Python."
+    )
+    if not isinstance(value, str):
+        raise ConfigTypeError(message)
+    if value not in methods:
+        raise ConfigError(message)
+    if num_workers == 0:
+        raise ConfigError(
+            f"start_method={value!r} contradicts num_workers=0, which starts no process."
+            " Pass num_workers=1 or more, or start_method=None."
+        )
+
+
+def _check_order(o: dict[str, Any]) -> None:
+    """Refuse contradictions among what decides which samples come in which batch."""
+    if o["batch_sampler"] is not None:
+        if o["batch_size"] is None:
+            raise ConfigError(
+                "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
+                " batch_size, or pass the indices as sampler."
+            )
+        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
+        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
+        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
+        if given:
+            raise ConfigError(
+                "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
+                f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."
+            )
+        as_reiterable("batch_sampler", o["batch_sampler"])
+    if o["sampler"] is not None:
+        if o["shuffle"]:
+            raise ConfigError(
+                "sampler decides the order and excludes shuffle=True, got both. Leave out shuffle,"
+                " or let the sampler shuffle."
+            )
+        as_reiterable("sampler", o["sampler"])
+    if o["batch_size"] is None and o["drop_last"]:
+        raise ConfigError(
+            "drop_last=True drops a short last batch and contradicts batch_size=None, which makes"
+            " no batches. Pass a batch_size, or drop_last=False."
+        )
+
+
+def _check_dataset(dataset: Any, *, needs_len: bool) -> None:
+    kind = type(dataset).__name__
+    if isinstance(dataset, type):
+        raise ConfigTypeError(
+            f"dataset must be an instance, got the class {dataset.__name__}. Pass"
+            f" {dataset.__name__}(...), with its arguments."
+        )
+    by_iteration = any(
+        base.__name__ == "IterableDataset" and base.__module__.partition(".")[0] in FRAMEWORKS
+        for base in type(dataset).__mro__
+    )
+    if by_iteration or not _has(dataset, "__getitem__"):
+        if by_iteration or _has(dataset, "__iter__"):
+            raise ConfigError(
+                f"dataset must be map-style at present, with __getitem__ and __len__; {kind} can"
+                " only be iterated over. Give it those two methods, or pass list(dataset) if it"
+                " fits into memory."
+            )
+        raise ConfigTypeError(
+            f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
+            " __getitem__. Add the method, or pass a list of samples."
+        )
+    if not needs_len:
+        return
+    if not _has(dataset, "__len__"):
+        raise ConfigTypeError(
+            f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
+            " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."
+        )
+    # Not len(): it would hide the refused value, and turn a wrong one into an error of Python's.
+    as_int(
+        "len(dataset)",
+        type(dataset).__len__(dataset),
+        low=0,
+        remedy=f"Return the number of samples from {kind}.__len__.",
+    )

@@ -1,0 +1,79 @@
+"""Batch samplers: which indices make one task.
+
+Imports `reader.config` for its checks. A batch sampler runs in the trainer alone, in the thread
+that dispatches tasks; it owns nothing but its sampler, and keeps no state between iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from reader.config import as_bool, as_int, as_reiterable
+from reader.errors import ConfigTypeError
+
+__all__ = ["BatchSampler", "NoBatching"]
+
+T = TypeVar("T")
+
+
+class BatchSampler(Generic[T]):
+    """Cut what a sampler yields into lists of `batch_size`.
+
+    Args:
+        sampler: an iterable of indices that can be iterated over anew for each epoch.
+        batch_size: how many indices make a batch, 1 or more.
+        drop_last: leave out the last batch when it is short.
+
+    >>> list(BatchSampler(range(5), 2)), list(BatchSampler(range(5), 2, drop_last=True))
+    ([[0, 1], [2, 3], [4]], [[0, 1], [2, 3]])
+    """
+
+    def __init__(self, sampler: Iterable[T], batch_size: int, drop_last: bool = False) -> None:
+        self.sampler: Iterable[T] = as_reiterable("sampler", sampler)
+        self.batch_size = as_int("batch_size", batch_size, low=1, remedy="Use NoBatching for none.")
+        self.drop_last = as_bool("drop_last", drop_last)
+
+    def __iter__(self) -> Iterator[list[T]]:
+        return _batches(iter(self.sampler), self.batch_size, self.drop_last)
+
+    def __len__(self) -> int:
+        count = _sampler_len(self.sampler)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+class NoBatching(Generic[T]):
+    """Make each index a task of its own, as a list of one: what `batch_size=None` stands for.
+
+    Args:
+        sampler: an iterable of indices that can be iterated over anew for each epoch.
+
+    >>> list(NoBatching(range(3)))
+    [[0], [1], [2]]
+    """
+
+    def __init__(self, sampler: Iterable[T]) -> None:
+        self.sampler: Iterable[T] = as_reiterable("sampler", sampler)
+
+    def __iter__(self) -> Iterator[list[T]]:
+        return map(list, zip(self.sampler))
+
+    def __len__(self) -> int:
+        return _sampler_len(self.sampler)
+
+
+def _batches(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator[list[T]]:
+    while batch := list(islice(indices, batch_size)):
+        if drop_last and len(batch) < batch_size:
+            return
+        yield batch
+
+
+def _sampler_len(sampler: Any) -> int:
+    if not hasattr(type(sampler), "__len__"):
+        raise ConfigTypeError(
+            f"the number of batches is not known: the sampler ({type(sampler).__name__}) has no"
+            " __len__. Add the method to it, or do without len()."
+        )
+    return len(sampler)

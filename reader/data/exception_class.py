@@ -1,0 +1,149 @@
+"""Exception classes seen from outside: their names, their layout, and how to find them again.
+
+Imports the standard library alone. Used by `reader.data.exception_codec` on classes that it knows
+nothing about, so each function holds for any class, however odd. Nothing here keeps state.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import Any, TypeVar
+
+__all__ = [
+    "FROM_USER",
+    "as_exception_class",
+    "attempt",
+    "descriptors",
+    "find_by_name",
+    "find_by_walk",
+    "guarded",
+    "is_unset",
+    "names",
+    "static_base",
+    "type_name",
+    "user_defines",
+]
+
+T = TypeVar("T")
+
+MAX_TEXT = 2000
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for what a `class` statement made
+
+# What the user's code may raise on being called; a KeyboardInterrupt in the trainer is a real one.
+FROM_USER = (Exception, SystemExit, GeneratorExit)
+
+
+def attempt(do: Callable[..., T], *args: Any) -> T | None:
+    """Return `do(*args)`, or None where that raises."""
+    try:
+        return do(*args)
+    except FROM_USER:
+        return None
+
+
+def guarded(to_text: Callable[[Any], str], value: object) -> str:
+    """Return `to_text(value)`, of limited length, or what failed there; never raises."""
+    try:
+        return str.__str__(to_text(value))[:MAX_TEXT]
+    except BaseException:
+        return f"<{type_name(type(value))} object; its text could not be made>"
+
+
+def type_name(cls: type) -> str:
+    """Return the name of a class as tracebacks show it; never raises."""
+    try:
+        module, name = cls.__module__, cls.__qualname__
+        return str.__str__(name if module == "builtins" else f"{module}.{name}")
+    except BaseException:
+        return "<a class without a name>"
+
+
+def names(cls: type[BaseException]) -> list[tuple[str, str]]:
+    """Return (module, qualname) of `cls` and of its bases, nearest first.
+
+    The main module goes by its name in the trainer, which a spawned worker knows by another.
+    """
+    return [_own_names(base) for base in cls.__mro__ if issubclass(base, BaseException)]
+
+
+def _own_names(cls: type) -> tuple[str, str]:
+    module = _text(cls.__module__)
+    return "__main__" if module == "__mp_main__" else module, _text(cls.__qualname__)
+
+
+def _text(name: object) -> str:
+    return str.__str__(name) if isinstance(name, str) else "?"
+
+
+def static_base(cls: type[BaseException]) -> type[BaseException]:
+    """Return the nearest base made in C: its constructor lays out every instance of `cls`."""
+    while cls.__flags__ & _HEAP_TYPE and cls.__base__ is not None:
+        cls = cls.__base__
+    return cls
+
+
+def user_defines(cls: type[BaseException], name: str) -> bool:
+    """Say whether a class written in Python, `cls` or a base of it, defines `name`."""
+    return any(name in vars(base) for base in cls.__mro__ if base.__flags__ & _HEAP_TYPE)
+
+
+def descriptors(cls: type[BaseException]) -> dict[str, Any]:
+    """Return what holds values outside of `__dict__`: fields of bases in C, and `__slots__`."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if base is BaseException:
+            break
+        kinds: Any = MemberDescriptorType
+        if not base.__flags__ & _HEAP_TYPE:
+            kinds = (MemberDescriptorType, GetSetDescriptorType)
+        for name, descriptor in vars(base).items():
+            if isinstance(descriptor, kinds) and not name.startswith("__"):
+                found.setdefault(name, descriptor)
+    return found
+
+
+def is_unset(descriptor: Any, value: object) -> bool:
+    """Say whether a field in C reads None because it was never set."""
+    return value is None and not descriptor.__objclass__.__flags__ & _HEAP_TYPE
+
+
+def find_by_name(
+    module: str, qualname: str, *, may_import: bool = True
+) -> type[BaseException] | None:
+    """Find an exception class where its names say; `may_import` allows to import its module."""
+    found: Any = sys.modules.get(module)
+    if found is None and may_import:
+        found = attempt(importlib.import_module, module)
+    for name in qualname.split("."):
+        found = None if found is None else attempt(getattr, found, name)
+    return as_exception_class(found)
+
+
+def find_by_walk(module: str, qualname: str, address: int) -> type[BaseException] | None:
+    """Find a class of that name among all that exist here: in a forked trainer, the very one.
+
+    A function that makes a class makes another of the same name at each call: the one at the
+    `address` the worker knew wins, or else the newest.
+    """
+    newest: type[BaseException] | None = None
+    seen: set[type] = set()
+    todo: list[type[BaseException]] = [BaseException]
+    while todo:
+        for cls in type.__subclasses__(todo.pop()):
+            if cls in seen:
+                continue
+            seen.add(cls)
+            todo.append(cls)
+            if attempt(_own_names, cls) == (module, qualname):
+                if id(cls) == address:
+                    return cls
+                newest = cls
+    return newest
+
+
+def as_exception_class(value: Any) -> type[BaseException] | None:
+    """Return `value` if it is an exception class, else None."""
+    return value if isinstance(value, type) and issubclass(value, BaseException) else None

@@ -1,0 +1,85 @@
+"""The user's exception on its way from a worker to the user's loop.
+
+`encode` (in the worker) and `decode` (in the trainer) come from `reader.data.exception_codec`; here
+is what is said about an exception on the way: where it was raised, and which types may not be
+raised as they are. Imports those modules and `reader.errors`; keeps no state.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from reader.data.exception_class import guarded, type_name
+from reader.data.exception_codec import add_note, decode, encode
+from reader.errors import DatasetError
+
+__all__ = [
+    "RemoteTraceback",
+    "as_user_error",
+    "decode",
+    "encode",
+    "traceback_text",
+    "with_context",
+]
+
+_SHOWS_NOTES = sys.version_info >= (3, 11)
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a worker, as the cause of the exception it raised (Python 3.10 only)."""
+
+
+def traceback_text(exc: BaseException) -> str:
+    """Return the traceback of `exc` and of its chain as Python prints it; never raises."""
+    try:
+        return "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
+    except BaseException:
+        return f"(the traceback of {type_name(type(exc))} could not be formatted)\n"
+
+
+def with_context(exc: BaseException, *, where: str, traceback_text: str) -> BaseException:
+    """Add a note to `exc` that says where it was raised, and return `exc`.
+
+    The same note is not added twice, so an exception object that the dataset raises again and again
+    (with `num_workers=0` it is the very object) does not grow with each pass over the same sample.
+
+    Python 3.10 prints no notes: there the note is kept in `__notes__` as later versions do, and an
+    exception without a cause gets a `RemoteTraceback` with the same text as its cause.
+
+    Args:
+        exc: any exception; it is changed in place.
+        where: such as "batch 3 of epoch 0 (dataset index 97) by worker 1 (pid 4321)".
+        traceback_text: the worker's traceback, made by `traceback_text`; "" to leave it out.
+    """
+    note = f"reader: raised in {where}"
+    if traceback_text:
+        note += f"\nThe traceback there:\n\n{traceback_text.rstrip()}"
+    add_note(exc, note)
+    if not _SHOWS_NOTES and exc.__cause__ is None:
+        exc.__cause__ = RemoteTraceback(f"\n\n{note}")
+    return exc
+
+
+def as_user_error(exc: BaseException) -> BaseException:
+    """Return what may be raised in the user's loop for `exc`.
+
+    StopIteration and its like would end the loop, and SystemExit and its like the program, without
+    a word: they become the `__cause__` of a `DatasetError`. Any other exception is returned itself.
+    """
+    if isinstance(exc, (StopIteration, StopAsyncIteration)):
+        effect = "it would end the loop over the batches early and silently"
+    elif isinstance(exc, GeneratorExit):
+        effect = "Python takes it for the end of a generator and may drop it silently"
+    elif not isinstance(exc, Exception):
+        effect = "it would pass by `except Exception` and end the program as if you asked for it"
+    else:
+        return exc
+    text = guarded(str, exc)
+    error = DatasetError(
+        f"code of the dataset raised {type_name(type(exc))}{f'({text})' if text else ''}, which is"
+        f" not passed on as it is: {effect}. The original is the __cause__ of this error. Where the"
+        " dataset means an error, raise an ordinary exception instead."
+    )
+    error.__cause__ = exc
+    return error

@@ -1,0 +1,82 @@
+"""Tensors of other libraries as arrays, without a copy and without importing those libraries.
+
+Imports `reader._core` and looks into `sys.modules`: a value can only be a tensor of a library that
+somebody imported. The converters registered here serve collating and LoDTensor alike.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from reader._core.structure import register_array_converter
+from reader._core.tensor import LoDTensor
+from reader.errors import DatasetError
+
+__all__ = ["register_known_libraries"]
+
+# torch element types that NumPy lacks, and the integer type of the same width
+_TORCH_BITS = {
+    "torch.bfloat16": ("bfloat16", "int16"),
+    "torch.float8_e4m3fn": ("float8_e4m3fn", "uint8"),
+    "torch.float8_e4m3fnuz": ("float8_e4m3fnuz", "uint8"),
+    "torch.float8_e5m2": ("float8_e5m2", "uint8"),
+    "torch.float8_e5m2fnuz": ("float8_e5m2fnuz", "uint8"),
+    "torch.float8_e8m0fnu": ("float8_e8m0fnu", "uint8"),
+}
+
+
+def from_torch(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
+    """Return (array on the tensor's memory, name of an extended type or None), or None."""
+    torch = sys.modules["torch"]
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.device.type != "cpu":
+        raise DatasetError(
+            f"a torch tensor on {value.device} cannot be collated; call .cpu() in the dataset, or"
+            " keep samples on the CPU and move the batch in the training step"
+        )
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        kind = "quantized" if value.is_quantized else "nested" if value.is_nested else value.layout
+        raise DatasetError(
+            f"a torch tensor of kind {kind} cannot be collated; make it dense"
+            " (to_dense, dequantize), or pass a collate_fn"
+        )
+    value = value.detach().resolve_conj().resolve_neg()
+    bits = _TORCH_BITS.get(str(value.dtype))
+    if bits is None:
+        return value.numpy(), None
+    return value.view(getattr(torch, bits[1])).numpy().view(f"u{value.element_size()}"), bits[0]
+
+
+def from_paddle(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
+    """Return (array on the tensor's memory, name of an extended type or None), or None."""
+    core = sys.modules["paddle"].base.core
+    if isinstance(value, core.eager.Tensor):
+        if not value._is_initialized():
+            raise DatasetError("a paddle tensor without data cannot be collated")
+        value = value.detach().get_tensor()
+    elif not isinstance(value, core.DenseTensor):
+        return None
+    place = value._place()
+    if not place.is_cpu_place():
+        raise DatasetError(
+            f"a paddle tensor on {place} cannot be collated; call .cpu() in the dataset, or keep"
+            " samples on the CPU and move the batch in the training step"
+        )
+    if 0 in value.shape():
+        array = np.array(value)
+        return array, "bfloat16" if "bfloat16" in str(value._dtype()).lower() else None
+    tensor = LoDTensor.from_dlpack(value._to_dlpack())
+    return tensor.storage(), tensor.dtype if tensor.type.extended else None
+
+
+def register_known_libraries() -> None:
+    """Teach the core the tensors of torch and paddle. Imports neither."""
+    register_array_converter("torch", from_torch)
+    register_array_converter("paddle", from_paddle)
+
+
+register_known_libraries()

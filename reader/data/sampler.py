@@ -1,0 +1,123 @@
+"""Samplers: which samples an epoch takes, in which order.
+
+Imports `reader.config` for its checks and `reader.data.seeds`. A sampler runs in the trainer alone,
+in the thread that dispatches tasks; it owns its epoch number, and no random state outlives an
+iteration, so several iterators of one sampler do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Sized
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from reader.config import SEED_LIMIT, as_int
+from reader.data.seeds import order_rng
+from reader.errors import ConfigTypeError, got
+
+__all__ = ["RandomSampler", "Sampler", "SequenceSampler"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+_CHUNK = 4096  # indices turned into Python ints at a time: cheap per item, little memory
+
+
+class Sampler(abc.ABC, Generic[T_co]):
+    """Base class of samplers: an iterable of dataset indices.
+
+    Deriving from it is a convenience; the loader takes any iterable that can be iterated over anew
+    for each epoch. A sampler with `__len__` gives its loader a length. One with
+    `set_epoch(epoch: int)` is told the number of each epoch before it is iterated over.
+    """
+
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[T_co]:
+        """Return a fresh iterator over the indices of one epoch."""
+
+
+class SequenceSampler(Sampler[int]):
+    """Yield 0, 1, ... len(dataset) - 1.
+
+    The length is asked for anew each time, so a dataset that has grown is seen whole from the next
+    epoch on.
+
+    Args:
+        dataset: anything with `__len__`.
+
+    >>> list(SequenceSampler("abc"))
+    [0, 1, 2]
+    """
+
+    def __init__(self, dataset: Sized) -> None:
+        self._dataset = _as_sized(dataset)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._dataset)))
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+
+class RandomSampler(Sampler[int]):
+    """Yield each index of a dataset once, in random order.
+
+    With a `seed` the order is a pure function of (seed, epoch, len(dataset)). Without one it is
+    fresh from the system at each iteration. Global random state is neither read nor changed.
+
+    An iteration keeps 8 bytes per index; the permutation is drawn when its first index is taken.
+
+    Args:
+        dataset: anything with `__len__`, asked anew each time.
+        seed: an int in [0, 2**64), or None.
+
+    >>> sampler = RandomSampler("abcde", seed=3)
+    >>> sorted(sampler) == [0, 1, 2, 3, 4] and list(sampler) == list(sampler)
+    True
+    """
+
+    def __init__(self, dataset: Sized, seed: int | None = None) -> None:
+        self._dataset = _as_sized(dataset)
+        if seed is not None:
+            remedy = "None takes a fresh order each time."
+            seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
+        self._seed = seed
+        self._epoch = 0
+
+    @property
+    def seed(self) -> int | None:
+        """The seed it was made with."""
+        return self._seed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose order the next iteration takes."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0, whose order the next iterations take; running ones go on."""
+        self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+
+    def __iter__(self) -> Iterator[int]:
+        # Epoch and length are read now: a generator would read them at its first item instead.
+        return chain.from_iterable(_chunks(len(self._dataset), self._seed, self._epoch))
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+
+def _chunks(count: int, seed: int | None, epoch: int) -> Iterator[list[int]]:
+    order = order_rng(seed, epoch).permutation(np.int64(count))
+    for start in range(0, count, _CHUNK):
+        yield order[start : start + _CHUNK].tolist()
+
+
+def _as_sized(dataset: Any) -> Sized:
+    if isinstance(dataset, type) or not isinstance(dataset, Sized):
+        raise ConfigTypeError(
+            f"a sampler takes a dataset with __len__, got {got(dataset)}. Pass the dataset, or"
+            " range(n) for n samples."
+        )
+    return dataset

@@ -1,0 +1,140 @@
+"""Seeds and random generators that depend on (seed, epoch, position) and on nothing else.
+
+The keyed functions are pure. `seed_known_libraries` and `preserved_random_state` touch the global
+random state of `random`, `numpy.random` and, where somebody else already imported them, the CPU
+generators of torch and paddle; that state belongs to the user. Imports numpy and `reader.errors`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "batch_seed",
+    "fresh_seed",
+    "order_rng",
+    "preserved_random_state",
+    "sample_rng",
+    "seed_known_libraries",
+]
+
+# What a stream is for. It is part of the key, so that no two purposes share a stream.
+_ORDER, _BATCH, _SAMPLE = 1, 2, 3
+_WORD = 0xFFFF_FFFF
+
+
+def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSequence:
+    """Mix the key of a stream. Each number takes two 32-bit words, so no two keys read alike."""
+    return np.random.SeedSequence(
+        [
+            purpose,
+            seed & _WORD,
+            seed >> 32 & _WORD,
+            epoch & _WORD,
+            epoch >> 32 & _WORD,
+            position & _WORD,
+            position >> 32 & _WORD,
+        ]
+    )
+
+
+def fresh_seed() -> int:
+    """Return a seed in [0, 2**64) from the system, touching no global random state."""
+    return int.from_bytes(os.urandom(8), "little")
+
+
+def batch_seed(seed: int, epoch: int, n: int) -> int:
+    """Return the seed, in [0, 2**64), of everything random in batch `n` of `epoch`.
+
+    Args:
+        seed: the loader's seed, in [0, 2**64).
+        epoch: from 0.
+        n: number of the batch in its epoch, from 0.
+    """
+    return int(_key(_BATCH, seed, epoch, n).generate_state(1, np.uint64)[0])
+
+
+def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """Return a new generator for the sample at `index`: the same in whichever worker it is made.
+
+    Args:
+        seed: the loader's seed, in [0, 2**64).
+        epoch: from 0.
+        index: dataset index, anything with `__index__`; its low 64 bits count.
+    """
+    key = _key(_SAMPLE, seed, epoch, operator.index(index))
+    return np.random.Generator(np.random.Philox(key))
+
+
+def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
+    """Return the generator that shuffles `epoch`: fresh from the system when `seed` is None."""
+    key = np.random.SeedSequence() if seed is None else _key(_ORDER, seed, epoch, 0)
+    return np.random.Generator(np.random.Philox(key))
+
+
+def seed_known_libraries(value: int) -> None:
+    """Seed the global generators that dataset code draws from.
+
+    These are `random`, `numpy.random`, and the CPU generators of torch and paddle if those are
+    already imported; nothing is imported for it. Device generators are left alone, since seeding
+    them in a forked worker would start the device there.
+
+    Args:
+        value: the seed, in [0, 2**64).
+    """
+    random.seed(value)
+    _seed_numpy(value)
+    for generator in _framework_generators():
+        generator.manual_seed(value)
+
+
+def _seed_numpy(value: int) -> None:
+    np.random.seed([value & _WORD, value >> 32 & _WORD])
+    generator = np.random.get_bit_generator()  # type: ignore[attr-defined,unused-ignore]
+    if not isinstance(generator, np.random.MT19937):
+        # Any other generator keeps the spare deviate of standard_normal through seed().
+        state = np.random.get_state(legacy=False)
+        np.random.set_state({**state, "has_gauss": 0, "gauss": 0.0})
+
+
+def _framework_generators() -> list[Any]:
+    """Return the CPU generators of torch and paddle, as far as those are imported by now.
+
+    A module that another thread is still importing may lack its parts: it is passed over.
+    """
+    found = []
+    torch_generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if torch_generator is not None:
+        found.append(torch_generator)
+    core: Any = getattr(getattr(sys.modules.get("paddle"), "framework", None), "core", None)
+    if hasattr(core, "default_cpu_generator"):
+        found.append(core.default_cpu_generator())
+    return found
+
+
+@contextlib.contextmanager
+def preserved_random_state() -> Iterator[None]:
+    """Put back, on leaving, the global random state that `seed_known_libraries` changes.
+
+    For dataset code that runs in the trainer's process (`num_workers=0`). It cannot shield other
+    threads: one that draws from a global generator inside the block draws from the seeded state.
+    A framework imported inside the block keeps the state it ends with.
+    """
+    restore: list[tuple[Callable[[Any], None], Any]] = [
+        (random.setstate, random.getstate()),
+        (np.random.set_state, np.random.get_state(legacy=False)),
+    ]
+    restore += [(g.set_state, g.get_state()) for g in _framework_generators()]
+    try:
+        yield
+    finally:
+        for put_back, state in restore:
+            put_back(state)

@@ -1,0 +1,284 @@
+"""The exceptions of `reader`, each raised for one kind of trouble.
+
+This module imports the standard library alone, and every other room may import it. An exception
+here owns its fields; it survives pickle and copy with its text, its fields and its notes.
+
+    ReaderError(Exception)
+    |-- ConfigError(ValueError)           you passed something that cannot work
+    |   |-- ConfigTypeError(TypeError)    ... because it is of the wrong type
+    |   `-- SamplerError                  your sampler yielded something that is no index
+    |       `-- SampleIndexError(IndexError)    ... or an index the dataset does not have
+    |-- DatasetError(RuntimeError)        your code ran into trouble; the original is __cause__
+    |   `-- CollateError(ValueError)      ... samples of one batch do not fit together
+    |-- WorkerDied(RuntimeError)          a worker process ended before its batch was made
+    |-- ArenaFull(MemoryError)            the shared memory for batches is used up
+    |-- QueueClosed                       push or pop on a queue that was closed
+    |-- QueueKilled                       push or pop on a queue that was killed, with the reason
+    |-- LoadTimeout(TimeoutError)         a batch did not come within timeout=
+    `-- InternalError(RuntimeError)       ours: please report it
+"""
+
+from __future__ import annotations
+
+import reprlib
+import signal
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+__all__ = [
+    "ArenaFull",
+    "CollateError",
+    "ConfigError",
+    "ConfigTypeError",
+    "DatasetError",
+    "InternalError",
+    "LoadTimeout",
+    "QueueClosed",
+    "QueueKilled",
+    "ReaderError",
+    "SampleIndexError",
+    "SamplerError",
+    "WorkerDied",
+]
+
+_E = TypeVar("_E", bound="ReaderError")
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 100
+_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxarray = 8
+
+
+def shown(value: object) -> str:
+    """Return a short `repr` of `value` for a message; never raises an `Exception`."""
+    try:
+        return _short.repr(value)
+    except Exception:
+        return f"<{type(value).__name__} object>"
+
+
+def got(value: object) -> str:
+    """Return how a refused `value` reads in a message: its short `repr` and its type."""
+    return f"{shown(value)} ({type(value).__name__})"
+
+
+def _revive(cls: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:
+    """Rebuild an exception without its `__init__`, whose arguments are not kept in `args`."""
+    exc = cls.__new__(cls)
+    exc.args = args
+    exc.__dict__.update(state)
+    return exc
+
+
+class ReaderError(Exception):
+    """Base of every exception that `reader` raises of its own."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), self.args, dict(self.__dict__))
+
+
+class ConfigError(ReaderError, ValueError):
+    """An argument, or a combination of arguments, that cannot work."""
+
+
+class ConfigTypeError(ConfigError, TypeError):
+    """An argument of the wrong type; also a `TypeError`, so either family catches it."""
+
+
+class SamplerError(ConfigError):
+    """A sampler or batch sampler yielded something that is no index or no list of indices."""
+
+
+class SampleIndexError(SamplerError, IndexError):
+    """A sampler yielded an index that the dataset does not have."""
+
+
+class DatasetError(ReaderError, RuntimeError):
+    """Trouble in the dataset or in a function of the user; the original is `__cause__`."""
+
+
+class CollateError(DatasetError, ValueError):
+    """Samples of one batch cannot be stacked; the text names the two and how they differ."""
+
+
+class WorkerDied(ReaderError, RuntimeError):
+    """A worker process ended before it delivered its batch.
+
+    The text is composed from the fields unless `message` is given.
+
+    Args:
+        message: text to use in place of the composed one.
+        pid: process id of the dead worker.
+        exitcode: as `multiprocessing.Process.exitcode`: negative for a signal, None if unknown.
+        signal_name: such as "SIGKILL"; found from a negative `exitcode` when not given.
+        worker_id: its number in the pool, from 0.
+        batch: the batch it was making, or None if it was idle.
+        epoch: the epoch of that batch.
+        indices: the dataset indices of that batch.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        pid: int | None = None,
+        exitcode: int | None = None,
+        signal_name: str | None = None,
+        worker_id: int | None = None,
+        batch: int | None = None,
+        epoch: int | None = None,
+        indices: Sequence[int] | None = None,
+    ) -> None:
+        if signal_name is None and exitcode is not None and exitcode < 0:
+            signal_name = _signal_name(-exitcode)
+        self.pid = pid
+        self.exitcode = exitcode
+        self.signal_name = signal_name
+        self.worker_id = worker_id
+        self.batch = batch
+        self.epoch = epoch
+        self.indices = None if indices is None else list(indices)
+        super().__init__(message if message is not None else self._compose())
+
+    def _compose(self) -> str:
+        worker = "a worker" if self.worker_id is None else f"worker {self.worker_id}"
+        if self.pid is not None:
+            worker += f" (pid {self.pid})"
+        if self.signal_name is not None:
+            end = f"was killed by {self.signal_name}"
+        elif self.exitcode is not None:
+            end = f"ended by itself with exit code {self.exitcode}"
+        else:
+            end = "ended, and its exit code is not known"
+        if self.batch is None:
+            work = "while it was idle"
+        else:
+            work = f"while it was making batch {self.batch}"
+            if self.epoch is not None:
+                work += f" of epoch {self.epoch}"
+            if self.indices is not None:
+                work += f" (dataset indices {shown(self.indices)})"
+        return f"{worker} {end} {work}. {self._remedy()}"
+
+    def _remedy(self) -> str:
+        if self.signal_name == "SIGKILL":
+            return (
+                "The kernel sends SIGKILL when memory runs out: see dmesg, and use less memory per"
+                " worker, a smaller batch_size or fewer num_workers."
+            )
+        if self.signal_name in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE"):
+            return (
+                "Native code used by the dataset crashed: repeat these indices with num_workers=0"
+                " under `python -X faulthandler` to see where."
+            )
+        if self.signal_name is not None:
+            return "Something outside the loader sent that signal to the worker."
+        return (
+            "Code in the dataset, or a library under it, ended the process (os._exit): repeat"
+            " these indices with num_workers=0."
+        )
+
+
+# MemoryError comes first: it has a constructor of its own, which must agree with the layout.
+class ArenaFull(MemoryError, ReaderError):
+    """The arena has no room for a batch.
+
+    Args:
+        message: text to use in place of the composed one.
+        need_bytes: how much the batch needs.
+        have_bytes: how much is free now.
+        limit_bytes: how large the arena may grow.
+        knob: the argument or system setting that raises the limit.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        need_bytes: int = 0,
+        have_bytes: int = 0,
+        limit_bytes: int = 0,
+        knob: str = "max_bytes",
+    ) -> None:
+        self.need_bytes = need_bytes
+        self.have_bytes = have_bytes
+        self.limit_bytes = limit_bytes
+        self.knob = knob
+        if message is None:
+            message = (
+                f"a batch needs {need_bytes:,} bytes of the arena, and {have_bytes:,} of its limit"
+                f" of {limit_bytes:,} are free. Raise {knob}, lower batch_size or prefetch_factor,"
+                " or keep fewer batches alive."
+            )
+        super().__init__(message)
+
+
+class QueueClosed(ReaderError):
+    """Push or pop on a blocking queue that was closed, with nothing left in it to pop."""
+
+
+class QueueKilled(ReaderError):
+    """Push or pop on a blocking queue that was killed.
+
+    Args:
+        message: text to use in place of the composed one; also the reason if none is given.
+        reason: what the killer gave: a text or an exception.
+    """
+
+    def __init__(self, message: str | None = None, *, reason: Any = None) -> None:
+        self.reason = message if reason is None else reason
+        if message is None:
+            if isinstance(reason, str):
+                text = reason
+            elif reason is None:
+                text = "no reason was given"
+            else:
+                text = shown(reason)
+            message = f"the queue was killed: {text}"
+        super().__init__(message)
+
+
+class LoadTimeout(ReaderError, TimeoutError):
+    """A batch did not arrive before its deadline.
+
+    Args:
+        message: text to use in place of the composed one.
+        timeout_s: the deadline that passed, in seconds.
+        batch: the number of the batch that was waited for.
+        epoch: its epoch.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        batch: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self.batch = batch
+        self.epoch = epoch
+        if message is None:
+            what = "the next batch" if batch is None else f"batch {batch}"
+            if epoch is not None:
+                what += f" of epoch {epoch}"
+            limit = "its deadline" if timeout_s is None else f"timeout={timeout_s:g} s"
+            message = (
+                f"{what} did not arrive within {limit}. Raise timeout= (0 waits without a"
+                " deadline), use more num_workers, or find what blocks in the dataset."
+            )
+        super().__init__(message)
+
+
+class InternalError(ReaderError, RuntimeError):
+    """A promise inside `reader` was broken: a bug of ours."""
+
+    def __init__(self, message: str = "something impossible happened") -> None:
+        super().__init__(f"{message}. This is a bug in reader: please report it with this text.")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

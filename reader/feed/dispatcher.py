@@ -1,0 +1,121 @@
+"""From the batch sampler to tasks: which indices make the next batch, checked and written down.
+
+Imports the channel's task format and errors. A dispatcher belongs to one iterator and runs in the
+thread that iterates; the batch sampler is the user's, and its trouble comes at its place in the
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from reader._core.channel import TaskKind, encode_task
+from reader.errors import ConfigTypeError, SampleIndexError, SamplerError, got, shown
+
+__all__ = ["Dispatcher"]
+
+_INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
+
+
+class Dispatcher:
+    """Draws batches of indices and turns them into tasks.
+
+    Args:
+        batches: yields lists of dataset indices; without batching, lists of one.
+        dataset: for its length, where it has one.
+        is_batched: False when each list holds one index that is a task by itself.
+    """
+
+    def __init__(self, batches: Iterable[Any], dataset: Any, is_batched: bool) -> None:
+        self._batches = iter(batches)
+        self._dataset = dataset
+        self._is_batched = is_batched
+        self._count: int | None = None  # the dataset's length when it was last asked
+        self._has_len = hasattr(type(dataset), "__len__")
+        self.drawn = 0
+
+    def draw(self) -> tuple[Any, int, bytes] | None:
+        """Return the next (indices, task kind, payload), or None at the end.
+
+        Raises:
+            SamplerError: the sampler yielded something that is no batch of indices.
+            SampleIndexError: an index is outside of the dataset.
+            Exception: whatever the sampler raises.
+        """
+        try:
+            keys = next(self._batches)
+        except StopIteration:
+            return None
+        if type(keys) is not list:
+            keys = self._as_list(keys)
+        if not keys:
+            raise SamplerError(
+                f"the batch sampler yielded an empty batch as batch {self.drawn}; leave it out, or"
+                " yield at least one index"
+            )
+        try:
+            kind, payload = encode_task(keys if self._is_batched else keys[0], self._is_batched)
+        except Exception as error:
+            raise SamplerError(
+                f"the sampler yielded {shown(keys)} as batch {self.drawn}, which cannot be sent to"
+                f" a worker: {error}; yield integers, strings or other picklable keys"
+            ) from error
+        if kind not in _INTEGER_TASKS:
+            self._check_keys(keys)
+        elif self._has_len:
+            self._check_range(keys)
+        self.drawn += 1
+        return keys, kind, payload
+
+    def _as_list(self, keys: Any) -> list[Any]:
+        if not isinstance(keys, (str, bytes, dict)):
+            try:
+                return list(keys)
+            except TypeError:
+                pass
+        raise SamplerError(
+            f"the batch sampler yielded {got(keys)} as batch {self.drawn}; it must yield a list of"
+            " dataset indices for each batch (a sampler of single indices goes into sampler=)"
+        )
+
+    def _check_range(self, keys: list[Any]) -> None:
+        if self._count is None:
+            self._count = len(self._dataset)
+        low, high = min(keys), max(keys)
+        if -self._count <= low and high < self._count:
+            return
+        self._count = len(self._dataset)  # it may have grown
+        for key in (low, high):
+            if not -self._count <= key < self._count:
+                raise SampleIndexError(
+                    f"the sampler yielded index {int(key)} in batch {self.drawn}, and the dataset"
+                    f" ({type(self._dataset).__name__}) has {self._count} samples: indices go from"
+                    f" {-self._count} to {self._count - 1}. Make the sampler for this dataset"
+                )
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        for key in keys:
+            if key is None or isinstance(key, (bool, float, complex)) or not _is_hashable(key):
+                raise SamplerError(
+                    f"the sampler yielded {got(key)} in batch {self.drawn}; a dataset index is an"
+                    " integer, a string or another hashable key"
+                )
+
+
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def check_len(batches: Any) -> int:
+    """The number of batches, for len(loader). ConfigTypeError when the sampler has no length."""
+    if not hasattr(type(batches), "__len__"):
+        raise ConfigTypeError(
+            f"the number of batches is not known: {type(batches).__name__} has no __len__. Add it,"
+            " or do without len()"
+        )
+    return len(batches)

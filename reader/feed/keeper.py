@@ -1,0 +1,83 @@
+"""Who has a loader's pool: the loader between epochs, an iterator during one.
+
+Imports the pool. One keeper per loader; loader and iterators may be dropped in any order and in any
+thread, and whoever is last ends the workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from reader.workers.pool import Pool
+
+__all__ = ["PoolKeeper"]
+
+
+class PoolKeeper:
+    """Makes pools, lends each to one iterator at a time, and takes them back.
+
+    Args:
+        make: starts a pool.
+        is_persistent: keep a pool between epochs; else each epoch has its own.
+    """
+
+    def __init__(self, make: Callable[[], Pool], is_persistent: bool) -> None:
+        self._make = make
+        self._is_persistent = is_persistent
+        # reentrant: garbage collection may give a pool back while this thread borrows one
+        self._lock = threading.RLock()
+        self._idle: Pool | None = None
+        self._lent: set[Pool] = set()
+        self._is_closed = False
+
+    def borrow(self) -> Pool:
+        """Return a pool for the caller alone: the idle one, or a new one."""
+        with self._lock:
+            pool, self._idle = self._idle, None
+            if pool is not None and not pool.is_usable:
+                pool.close_soon()
+                pool = None
+        if pool is None:
+            pool = self._make()
+        with self._lock:
+            self._is_closed = False
+            self._lent.add(pool)
+        return pool
+
+    def give_back(self, pool: Pool) -> None:
+        """Take a pool back from its iterator; never waits."""
+        with self._lock:
+            self._lent.discard(pool)
+            keep = self._is_persistent and not self._is_closed and self._idle is None
+            if keep and pool.is_usable:
+                pool.cancel_epoch()
+                self._idle = pool
+                return
+        pool.close_soon()
+
+    def close(self) -> None:
+        """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            pools = list(self._lent)
+            if self._idle is not None:
+                pools.append(self._idle)
+            self._idle = None
+            self._lent.clear()
+        for pool in pools:
+            pool.close()
+
+    def drop(self) -> None:
+        """The loader is gone: end the idle pool; a lent one ends with its iterator."""
+        with self._lock:
+            self._is_closed = True
+            pool, self._idle = self._idle, None
+        if pool is not None:
+            pool.close_soon()
+
+    @property
+    def pool(self) -> Pool | None:
+        """The pool in use or idle, for statistics; None when there is none."""
+        with self._lock:
+            return next(iter(self._lent), self._idle)

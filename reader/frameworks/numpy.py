@@ -1,0 +1,17 @@
+"""Batches as NumPy arrays: views of the arena, writable and the user's own.
+
+Imports LoDTensorArray alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reader._core.tensor import LoDTensorArray
+
+__all__ = ["to_numpy"]
+
+
+def to_numpy(batch: LoDTensorArray) -> Any:
+    """Return the batch with numpy.ndarray leaves. bfloat16 and float8 need ml_dtypes."""
+    return batch.place_fields(batch.numpy_fields())

@@ -1,0 +1,81 @@
+"""Batches as paddle tensors on the arena's memory: Tensor in dynamic mode, DenseTensor in static.
+
+Imports paddle and LoDTensorArray. A field whose type paddle lacks (strings, uint16, ...) stays a
+NumPy array. Paddle holds the memory through DLPack; letting go of it needs no GIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle.base import core
+
+from reader._core.tensor import LoDTensorArray
+from reader.errors import ConfigError
+
+__all__ = ["make_paddle_adapter"]
+
+_TYPES = frozenset(
+    "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128"
+    " float8_e4m3fn float8_e5m2".split()
+)
+
+
+def make_paddle_adapter(
+    feed_names: tuple[str, ...] | None, return_list: bool
+) -> Callable[[LoDTensorArray], Any]:
+    """Return the function that makes paddle's batch of a LoDTensorArray."""
+    if return_list:
+        return to_paddle
+    assert feed_names is not None
+
+    def to_feed(batch: LoDTensorArray) -> Any:
+        if paddle.in_dynamic_mode():
+            return to_paddle(batch)
+        return [_name_fields(batch, feed_names)]
+
+    return to_feed
+
+
+def to_paddle(batch: LoDTensorArray) -> Any:
+    """Return the batch with paddle leaves that share its memory."""
+    if paddle.in_dynamic_mode():
+        make = core.eager.Tensor
+        return batch.place_fields([
+            field if dense is None else make(dense) for dense, field in _dense(batch)
+        ])
+    return batch.place_fields([field if dense is None else dense for dense, field in _dense(batch)])
+
+
+def _dense(batch: LoDTensorArray) -> list[tuple[Any, Any]]:
+    """For each field (DenseTensor, None), or (None, array) where paddle lacks the type."""
+    found: list[tuple[Any, Any]] = []
+    assert batch.schema is not None
+    capsules = batch.capsules(_TYPES)
+    for place, capsule in enumerate(capsules):
+        if capsule is None:
+            found.append((None, batch[place].numpy()))
+        else:
+            found.append((core.from_dlpack(capsule), None))
+    return found
+
+
+def _name_fields(batch: LoDTensorArray, names: tuple[str, ...]) -> dict[str, Any]:
+    """The feed dict of a batch: by key for a dict, by position else. ConfigError if they differ."""
+    made = batch.place_fields([field if dense is None else dense for dense, field in _dense(batch)])
+    if isinstance(made, dict):
+        if set(made) != set(names):
+            raise ConfigError(
+                f"feed_list names {sorted(names)} and the batch has keys {sorted(map(str, made))};"
+                " make them the same: feed_list is matched to dict samples by name"
+            )
+        return {name: made[name] for name in names}
+    values = list(made) if isinstance(made, (list, tuple)) else [made]
+    if len(values) != len(names):
+        raise ConfigError(
+            f"feed_list names {len(names)} inputs {list(names)} and the batch has {len(values)}"
+            " fields; make the dataset return one field for each input, in order"
+        )
+    return dict(zip(names, values, strict=True))

@@ -1,0 +1,85 @@
+"""What code of the user can ask about the worker it runs in.
+
+Imports `reader.data.seeds` and `reader.errors`. The state is one per thread: a worker process has
+one, a worker thread of the trainer another, and the trainer's own threads have none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+
+from reader.data import seeds
+from reader.errors import ReaderError
+
+__all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as its own code sees it.
+
+    `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy; `seed` is the
+    number this worker's random state was seeded with at its start, another for each worker.
+    """
+
+    id: int
+    num_workers: int
+    dataset: Any = dataclasses.field(repr=False)
+    seed: int
+
+
+class _State(threading.local):
+    info: WorkerInfo | None = None
+    task: tuple[int, int] | None = None  # (base seed, epoch) of the batch in hand
+
+
+_state = _State()
+
+
+def enter_worker(info: WorkerInfo | None) -> None:
+    """Set what `get_worker_info` answers in this thread."""
+    _state.info = info
+
+
+def enter_task(base_seed: int, epoch: int) -> None:
+    """Set what `sample_rng` is keyed by in this thread."""
+    _state.task = (base_seed, epoch)
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Return the WorkerInfo of the worker process that calls, None in the trainer.
+
+    Also None with `num_workers=0`, as in Paddle and PyTorch: the dataset then runs in the trainer's
+    process. May be called from the dataset, `collate_fn` and `worker_init_fn`.
+    """
+    return _state.info
+
+
+def sample_rng(index: int) -> np.random.Generator:
+    """Return the random generator of one sample, keyed by (seed, epoch, `index`).
+
+    Whoever makes the sample gets the same numbers: any worker, any number of workers, any run with
+    the same `seed=` of the loader. Without `seed=` the loader draws a seed of its own when it is
+    made. To be called from the dataset or `collate_fn`, in the thread that the loader calls.
+
+    Args:
+        index: the dataset index of the sample.
+
+    Raises:
+        ReaderError: no loader is fetching in this thread.
+
+    >>> class Noisy(Dataset):
+    ...     def __getitem__(self, index):
+    ...         return self.x[index] + sample_rng(index).normal(size=3)
+    """
+    if _state.task is None:
+        raise ReaderError(
+            "sample_rng() works only while a DataLoader fetches in this thread; in other code use"
+            " numpy.random.default_rng(seed)"
+        )
+    base_seed, epoch = _state.task
+    return seeds.sample_rng(base_seed, epoch, index)

@@ -1,0 +1,64 @@
+"""One task of a worker: from dataset keys to a batch that was sent.
+
+Imports the channel's task kinds. A Fetcher belongs to one worker and is used in its main thread;
+the dataset and the functions in it are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.channel import TaskKind, WorkerChannel
+from reader.errors import DatasetError
+
+__all__ = ["Fetcher"]
+
+
+class Fetcher:
+    """Fetches samples, collates them and hands the batch to the channel.
+
+    Args:
+        dataset: anything with `__getitem__`; `__getitems__(list of keys)` is used where there is
+            one.
+        collate_fn: called with the list of samples of a batch, or with one sample without batching;
+            None stacks the samples in place.
+    """
+
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any] | None) -> None:
+        self.dataset = dataset
+        self.collate_fn = collate_fn
+        self.getitems = getattr(dataset, "__getitems__", None)
+        self.row: int | None = None  # the sample in hand, None when it is none in particular
+
+    def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
+        """Make the batch of one task and send it. Raises whatever the user's code raises."""
+        self.row = None
+        if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
+            self.row = 0
+            sample = self.dataset[keys]
+            channel.write(sample if self.collate_fn is None else self.collate_fn(sample))
+        elif self.collate_fn is not None:
+            channel.write(self.collate_fn(self._samples(keys)))
+        elif self.getitems:
+            samples = self._samples(keys)
+            channel.stack(samples, list(range(len(samples))), keys)
+        else:
+            channel.stack(self.dataset, keys, keys)
+
+    def _samples(self, keys: list[Any]) -> list[Any]:
+        if self.getitems:
+            samples = self.getitems(keys)
+            if not hasattr(samples, "__len__") or len(samples) != len(keys):
+                count = len(samples) if hasattr(samples, "__len__") else type(samples).__name__
+                raise DatasetError(
+                    f"__getitems__ of {type(self.dataset).__name__} got {len(keys)} indices and"
+                    f" returned {count}; it must return a list with one sample for each index"
+                )
+            return list(samples)
+        samples = []
+        for row, key in enumerate(keys):
+            self.row = row
+            samples.append(self.dataset[key])
+        self.row = None
+        return samples

@@ -1,0 +1,102 @@
+"""The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
+
+Imports this room's context and fetch, the channel, seeds and failures. It runs in the worker's main
+thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from reader._core.channel import WorkerChannel
+from reader.data import seeds
+from reader.data.exception_codec import encode
+from reader.data.failure import traceback_text
+from reader.errors import ArenaFull
+from reader.workers import context
+from reader.workers.fetch import Fetcher
+
+__all__ = ["WorkerConfig", "run"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerConfig:
+    """What every worker of a pool is given; the same in each."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any] | None
+    worker_init_fn: Callable[[int], Any] | None
+    num_workers: int  # 0: a thread of the trainer
+    seed: int | None  # the user's: seeds every batch
+    base_seed: int  # keys sample_rng: the user's seed, or the loader's own
+
+
+def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
+    """Work until the pool stops. Exceptions of the user's code become answers."""
+    is_thread = config.num_workers == 0
+    try:
+        if not is_thread:
+            own_seed = seeds.fresh_seed()
+            seeds.seed_known_libraries(own_seed)
+            context.enter_worker(
+                context.WorkerInfo(worker_id, config.num_workers, config.dataset, own_seed)
+            )
+            if config.worker_init_fn is not None:
+                config.worker_init_fn(worker_id)
+    except BaseException as error:
+        channel.fail(_carry(error, None, is_thread))
+        return
+    channel.hello()
+    fetcher = Fetcher(config.dataset, config.collate_fn)
+    while (task := channel.next_task()) is not None:
+        kind, keys = task
+        context.enter_task(config.base_seed, channel.epoch)
+        try:
+            with _seeded(config, channel, is_thread):
+                fetcher.make(channel, kind, keys)
+        except ArenaFull as full:
+            channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
+        except BaseException as error:
+            row = fetcher.row if fetcher.row is not None else channel.position
+            channel.refuse(_carry(error, row, is_thread))
+        del task, keys
+
+
+def _seeded(
+    config: WorkerConfig, channel: WorkerChannel, is_thread: bool
+) -> AbstractContextManager[None]:
+    """Make the random state of this batch a function of (seed, epoch, n)."""
+    if config.seed is None:
+        return _NOTHING
+    value = seeds.batch_seed(config.seed, channel.epoch, channel.seq)
+    guard = seeds.preserved_random_state() if is_thread else _NOTHING
+    return _Seeding(guard, value)
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class _Seeding(AbstractContextManager[None]):
+    """Enters `guard`, then seeds."""
+
+    def __init__(self, guard: AbstractContextManager[None], value: int) -> None:
+        self._guard = guard
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._guard.__enter__()
+        seeds.seed_known_libraries(self._value)
+
+    def __exit__(self, *exc: Any) -> None:
+        self._guard.__exit__(*exc)
+
+
+def _carry(error: BaseException, row: int | None, is_thread: bool) -> Any:
+    """What crosses to the trainer: (exception, worker's traceback or "", row of the sample)."""
+    if is_thread:
+        return error, "", row
+    return pickle.dumps((encode(error), traceback_text(error), row))

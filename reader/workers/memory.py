@@ -1,0 +1,74 @@
+"""How much memory this machine, or the cgroup around this process, can still give.
+
+Imports the standard library alone and keeps no state: files under /proc and /sys are read each
+time. Sources: proc(5), the kernel's cgroup-v1/memory and cgroup-v2 documents.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["available_bytes"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+_HEADROOM = 16 << 20  # what other processes of the group may need meanwhile
+
+
+def available_bytes() -> int:
+    """Return the bytes that can be allocated before the machine or a memory cgroup is full.
+
+    The smallest of what /proc/meminfo calls available and, for each memory cgroup from this
+    process's own to the root, its limit minus what is in use and cannot be reclaimed. A headroom of
+    16 MiB, or 2 % of a cgroup's limit where that is more, stays out.
+    """
+    found = [_machine_available()]
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            found += _chain(_CGROUP, path, "memory.max", "memory.current", "inactive_file ")
+            found += _chain(_CGROUP / "unified", path, "memory.max", "memory.current",
+                            "inactive_file ")  # fmt: skip
+        elif "memory" in controllers.split(","):
+            found += _chain(_CGROUP / "memory", path, "memory.limit_in_bytes",
+                            "memory.usage_in_bytes", "total_inactive_file ")  # fmt: skip
+    return max(0, min(found))
+
+
+def _machine_available() -> int:
+    with open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024 - _HEADROOM
+    return 1 << 62
+
+
+def _chain(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int]:
+    """What each group from `path` up to `root` has left; nothing for groups without a limit."""
+    found = []
+    group = root / path.lstrip("/")
+    if not group.is_dir():  # a container sees its own group as the root
+        group = root
+    while group.is_relative_to(root):
+        left = _group_available(group, limit, usage, reclaimable)
+        if left is not None:
+            found.append(left)
+        group = group.parent
+    return found
+
+
+def _group_available(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
+    try:
+        text = (group / limit).read_text().strip()
+        if text == "max" or int(text) >= 1 << 60:
+            return None
+        used = int((group / usage).read_text())
+        for line in (group / "memory.stat").read_text().splitlines():
+            if line.startswith(reclaimable):
+                used -= int(line.split()[1])
+        return int(text) - used - max(_HEADROOM, int(text) // 50)
+    except (OSError, ValueError):
+        return None

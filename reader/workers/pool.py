@@ -1,0 +1,313 @@
+"""The pool: starts workers, notices the dead and replaces them, and ends them all.
+
+Imports the core and this room. A pool belongs to the trainer process that made it; one iterator at
+a time uses it. `close` may come from any thread, also from garbage collection; the state below
+changes in `_set_state` alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import enum
+import logging
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import weakref
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+from reader._core.arena import Arena, fork_generation
+from reader._core.channel import WorkerChannel
+from reader._core.feeder import Feeder
+from reader._core.stack import SideTable
+from reader.errors import ReaderError, WorkerDied
+from reader.workers import loop
+from reader.workers.memory import available_bytes
+from reader.workers.process import InheritedFd, WorkerSetup, pack_config, start_process
+
+__all__ = ["Death", "Pool", "PoolState"]
+
+_log = logging.getLogger("reader")
+_NO_EPOCH = 0xFFFF_FFFF  # no task carries it
+_GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
+_TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
+
+
+class PoolState(enum.Enum):
+    """OPEN -> CLOSING -> CLOSED."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Death:
+    """A worker process that ended by itself."""
+
+    worker_id: int
+    pid: int
+    exitcode: int | None
+    lost: list[int]  # batches of this epoch that it had and did not answer
+    busy: int | None  # the one of them that it was at
+    started: bool  # whether it ever said hello
+
+
+class Pool:
+    """Workers, their arena and the feeder that moves their batches.
+
+    Args:
+        config: what each worker is given; `config.num_workers` 0 makes one worker thread.
+        prefetch_factor: tasks in flight per worker.
+        start_method: of multiprocessing; None: what Python's own default is.
+        max_bytes: most memory that batches may own; None: what the machine has.
+
+    Raises:
+        ConfigError: the dataset cannot be pickled (spawn, forkserver).
+        ReaderError: the system refuses memory, descriptors or processes.
+    """
+
+    def __init__(
+        self,
+        config: loop.WorkerConfig,
+        prefetch_factor: int,
+        start_method: str | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self.state = PoolState.CLOSED
+        self.config = config
+        self.workers = max(1, config.num_workers)
+        self.window = prefetch_factor * self.workers
+        self._keep_slots = prefetch_factor + 3
+        self._generation = fork_generation()
+        self._processes: dict[int, BaseProcess] = {}
+        self._pidfds: dict[int, int] = {}
+        self._packed: int | None = None
+        self._trainer: int | None = None
+        self._thread: threading.Thread | None = None
+        self._side = SideTable() if config.num_workers == 0 else None
+        limit = 2 * prefetch_factor + 2  # some tasks may be stale ones of an epoch given up
+        self.arena = Arena.create(self.workers, limit, max_bytes)
+        self.feeder = Feeder(
+            self.arena, self.workers, self.window, limit, available_bytes, self._side
+        )
+        self._state_lock = threading.Lock()
+        self.state = PoolState.OPEN
+        _open_pools.add(self)
+        try:
+            if config.num_workers == 0:
+                self._start_thread()
+            else:
+                self._start_processes(start_method)
+            self.feeder.start()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def _start_processes(self, start_method: str | None) -> None:
+        if start_method is None:
+            # asking for the default context's method must not fix it for the whole process
+            start_method = multiprocessing.get_start_method(allow_none=True)
+            start_method = start_method or multiprocessing.get_all_start_methods()[0]
+        self._context: BaseContext = multiprocessing.get_context(start_method)
+        if start_method != "fork":
+            data = pack_config(self.config)
+            self._packed = os.memfd_create("reader-config", os.MFD_CLOEXEC)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._packed, view[: 1 << 30]) :]
+        self._trainer = os.pidfd_open(os.getpid())
+        for worker_id in range(self.workers):
+            self._start_process(worker_id)
+
+    def _start_process(self, worker_id: int) -> None:
+        assert self._trainer is not None
+        setup = WorkerSetup(
+            worker_id=worker_id,
+            arena=InheritedFd(self.arena.fd),
+            bell=InheritedFd(self.feeder.bell),
+            trainer=InheritedFd(self._trainer),
+            keep_slots=self._keep_slots,
+            config=self.config if self._packed is None else None,
+            packed=None if self._packed is None else InheritedFd(self._packed),
+        )
+        process = start_process(self._context, setup)
+        self._processes[worker_id] = process
+        assert process.pid is not None
+        try:
+            self._pidfds[worker_id] = os.pidfd_open(process.pid)
+        except ProcessLookupError:  # it is gone and reaped already: any ended process will do
+            self._pidfds[worker_id] = _ended_pidfd()
+        self.feeder.attach(worker_id, self._pidfds[worker_id])
+
+    def _start_thread(self) -> None:
+        channel = WorkerChannel(
+            self.arena, 0, self.feeder.bell, self._keep_slots, available_bytes, self._side
+        )
+        self.feeder.attach(0)
+        self._thread = threading.Thread(
+            target=loop.run, args=(channel, self.config, 0), name="reader-worker", daemon=True
+        )
+        self._thread.start()
+
+    # -- watching --------------------------------------------------------------------------------
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and in the process that made it."""
+        return self.state is PoolState.OPEN and self._generation == fork_generation()
+
+    def replace_ended(self) -> list[Death]:
+        """Reap worker processes that ended, start others in their place, and tell of them."""
+        deaths = []
+        for worker_id in self.feeder.ended_workers():
+            process = self._processes.pop(worker_id)
+            process.join()
+            lost, busy, started = self.feeder.detach(worker_id)
+            os.close(self._pidfds.pop(worker_id))
+            death = Death(worker_id, process.pid or 0, process.exitcode, lost, busy, started)
+            process.close()
+            deaths.append(death)
+            _log.warning("%s", died(death, None, None))
+            self._start_process(worker_id)
+        return deaths
+
+    def cancel_epoch(self) -> None:
+        """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
+        self.feeder.begin_epoch(_NO_EPOCH)
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers that run, in the order of their numbers."""
+        return [p.pid for _, p in sorted(self._processes.items()) if p.pid is not None]
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _set_state(self, new: PoolState) -> bool:
+        """Go to `new`; False when another thread went there before."""
+        with self._state_lock:
+            if self.state is new or self.state is PoolState.CLOSED:
+                return False
+            self.state = new
+            return True
+
+    def close(self) -> None:
+        """End the workers and wait until nothing of them is left: 0.7 s at most. Idempotent.
+
+        Batches that the user still holds stay valid.
+        """
+        if self._generation != fork_generation():
+            return  # a forked child owns nothing of this
+        if self._set_state(PoolState.CLOSING):
+            self.arena.stop()
+            self._finish()
+        else:
+            self._closer_done()
+
+    def close_soon(self) -> None:
+        """As `close`, but the waiting is done by a thread of its own."""
+        if self._generation != fork_generation() or not self._set_state(PoolState.CLOSING):
+            return
+        self.arena.stop()
+        closer = threading.Thread(target=self._finish, name="reader-close", daemon=True)
+        try:
+            closer.start()
+        except RuntimeError:  # the interpreter shuts down and starts no more threads
+            self._finish()
+        else:
+            self._closer: threading.Thread | None = closer
+
+    def _closer_done(self) -> None:
+        closer = getattr(self, "_closer", None)
+        if closer is not None and closer is not threading.current_thread():
+            closer.join(2 * (_GRACE_S + _TERM_S))
+
+    def _finish(self) -> None:
+        deadline = time.monotonic() + _GRACE_S
+        if not self._wait_ended(deadline):
+            self._signal(signal.SIGTERM)
+            if not self._wait_ended(time.monotonic() + _TERM_S):
+                self._signal(signal.SIGKILL)
+                self._wait_ended(None)
+        self.feeder.close()
+        for process in self._processes.values():
+            process.join()
+            process.close()
+        self._processes.clear()
+        for fd in [*self._pidfds.values(), self._packed, self._trainer]:
+            if fd is not None:
+                os.close(fd)
+        self._pidfds.clear()
+        self._packed = self._trainer = None
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._thread = None
+        self.arena.close()
+        self._set_state(PoolState.CLOSED)
+        _open_pools.discard(self)
+
+    def _wait_ended(self, deadline: float | None) -> bool:
+        """Wait until every worker process ended, or the deadline."""
+        poll = select.poll()
+        for fd in self._pidfds.values():
+            poll.register(fd, select.POLLIN)
+        left = len(self._pidfds)
+        while left:
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            ended = poll.poll(rest)
+            if not ended:
+                return False
+            for fd, _ in ended:
+                poll.unregister(fd)
+                left -= 1
+        return True
+
+    def _signal(self, signum: int) -> None:
+        for fd in self._pidfds.values():
+            try:
+                signal.pidfd_send_signal(fd, signum)
+            except ProcessLookupError:
+                pass
+
+
+def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
+    """The exception that tells of a death."""
+    return WorkerDied(
+        pid=death.pid,
+        exitcode=death.exitcode,
+        worker_id=death.worker_id,
+        batch=death.busy,
+        epoch=epoch,
+        indices=indices,
+    )
+
+
+def _ended_pidfd() -> int:
+    """A pidfd of a process that has ended."""
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    fd = os.pidfd_open(pid)
+    os.waitpid(pid, 0)
+    return fd
+
+
+_open_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Before multiprocessing's own exit handler, which would wait for the workers for ever."""
+    for pool in list(_open_pools):
+        pool.close()
+        pool._closer_done()
+
+
+if sys.platform != "linux":
+    raise ReaderError("reader runs on Linux only: it needs memfd, futex and pidfd")

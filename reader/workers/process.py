@@ -1,0 +1,150 @@
+"""A worker process: how it is started, and what it does from its first line to its last.
+
+Imports multiprocessing's contexts, the core and this room's loop. `WorkerSetup` is made by the pool
+in the trainer and crosses to the worker by fork or by pickle; descriptors cross with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import os
+import pickle
+import signal
+import sys
+from multiprocessing import reduction, util
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+
+from reader._core.arena import Arena
+from reader._core.channel import WorkerChannel, watch_trainer
+from reader.data import foreign  # noqa: F401  registers torch and paddle tensors
+from reader.data.exception_codec import encode
+from reader.data.failure import traceback_text
+from reader.errors import ConfigError, ReaderError, shown
+from reader.workers import loop
+from reader.workers.memory import available_bytes
+
+__all__ = ["InheritedFd", "WorkerSetup", "pack_config", "start_process"]
+
+
+@dataclasses.dataclass(frozen=True)
+class InheritedFd:
+    """A descriptor of the trainer's that the worker gets too: under fork it simply has it."""
+
+    fd: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _take_over, (reduction.DupFd(self.fd),)
+
+
+def _take_over(duplicate: Any) -> InheritedFd:
+    return InheritedFd(duplicate.detach())
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSetup:
+    """Everything a worker process starts from."""
+
+    worker_id: int
+    arena: InheritedFd
+    bell: InheritedFd
+    trainer: InheritedFd  # pidfd of the trainer
+    keep_slots: int
+    config: loop.WorkerConfig | None  # under fork
+    packed: InheritedFd | None  # else: a memory file with the pickled config
+
+
+def pack_config(config: loop.WorkerConfig) -> bytes:
+    """Pickle what workers are given, once for all of them.
+
+    Raises:
+        ConfigError: a part of it can be pickled neither by pickle nor by cloudpickle.
+    """
+    try:
+        return pickle.dumps(config, 5)
+    except Exception:
+        pass
+    try:
+        packed: bytes = cloudpickle.dumps(config, 5)
+        return packed
+    except Exception as error:
+        for name in ("dataset", "collate_fn", "worker_init_fn"):
+            try:
+                cloudpickle.dumps(getattr(config, name), 5)
+            except Exception as its_error:
+                raise ConfigError(
+                    f"the {name}, {shown(getattr(config, name))}, cannot be sent to worker"
+                    f" processes: {its_error}. Open files, locks and connections lazily in the"
+                    " worker (in __getitem__ or worker_init_fn), or use start_method='fork'"
+                ) from its_error
+        raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
+
+
+def start_process(context: BaseContext, setup: WorkerSetup) -> BaseProcess:
+    """Start a worker process. It gets no Ctrl-C from its first instruction on.
+
+    Raises:
+        ReaderError: the system or Python refuses another process.
+    """
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+        target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
+    )
+    # the mask is inherited, across exec too; the worker opens it when it ignores SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    except AssertionError as error:
+        raise ReaderError(
+            f"worker processes cannot be started here: {error}. Start this process with"
+            " daemon=False, or use num_workers=0"
+        ) from error
+    except OSError as error:
+        raise ReaderError(
+            f"worker process {setup.worker_id} cannot be started: {error}. Lower num_workers, or"
+            " raise the limit on processes (ulimit -u) or memory"
+        ) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
+def main(setup: WorkerSetup) -> None:
+    """Be a worker. Does not return."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    watch_trainer(setup.trainer.fd)
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as comm:
+        comm.write(f"reader-w{setup.worker_id}")
+    gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
+    arena = Arena.attach(setup.arena.fd)
+    channel = WorkerChannel(
+        arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
+    )
+    try:
+        config = setup.config if setup.packed is None else _unpack(setup.packed.fd)
+    except BaseException as error:
+        channel.fail(pickle.dumps((encode(error), traceback_text(error), None)))
+    else:
+        assert config is not None
+        loop.run(channel, config, setup.worker_id)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
+    os._exit(0)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
+
+
+def _unpack(fd: int) -> loop.WorkerConfig:
+    size = os.fstat(fd).st_size
+    data = bytearray()
+    while len(data) < size:
+        data += os.pread(fd, min(size - len(data), 1 << 30), len(data))
+    config: loop.WorkerConfig = pickle.loads(data)
+    os.close(fd)
+    return config

@@ -1,0 +1,118 @@
+"""Build the compiled core: each cython_ext/reader/_core/*.pyx becomes reader._core.<name>.
+
+The one place for compiler flags and Cython directives; everything else about the distribution
+is in pyproject.toml. READER_DEBUG=1 builds with every check and READER_TRACE=1 with line tracing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy
+from Cython import __version__ as cython_version
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+if not sys.platform.startswith("linux"):
+    sys.exit("lodreader runs on Linux only: it needs memfd and pidfd.")
+
+SOURCES = Path("cython_ext/reader/_core")
+PACKAGES = [
+    "reader",
+    "reader._core",
+    "reader.data",
+    "reader.workers",
+    "reader.feed",
+    "reader.frameworks",
+    "reader.compat",
+]
+
+TRACE = os.environ.get("READER_TRACE", "0") not in ("", "0")
+DEBUG = os.environ.get("READER_DEBUG", "0") not in ("", "0")
+FLAVOUR = ("debug" if DEBUG else "release") + ("-trace" if TRACE else "")
+
+# Only checks differ between the builds; wraparound and cdivision change what a line means.
+DIRECTIVES = {
+    "language_level": 3,
+    "binding": True,
+    "wraparound": False,
+    "cdivision": True,
+    "boundscheck": DEBUG,
+    "initializedcheck": DEBUG,
+    "nonecheck": DEBUG,
+    "linetrace": TRACE,
+}
+
+MACROS: list[tuple[str, str | None]] = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+COMPILE = ["-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-function"]
+if DEBUG:
+    MACROS += [("READER_DEBUG", "1"), ("_GLIBCXX_ASSERTIONS", "1")]
+    COMPILE += ["-O1", "-g", "-fno-omit-frame-pointer"]
+else:
+    COMPILE += ["-O3", "-g0"]
+if TRACE:
+    MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
+
+
+class BuildCore(build_ext):
+    """Cythonize and compile, into folders of their own for each flavour of build."""
+
+    def finalize_options(self) -> None:
+        """Give each flavour its own objects, and compile with every core there is."""
+        unset = self.build_temp is None
+        super().finalize_options()
+        if unset:
+            self.build_temp = str(Path(self.build_temp, FLAVOUR))
+        if self.parallel is None:
+            self.parallel = len(os.sched_getaffinity(0))
+
+    def build_extensions(self) -> None:
+        """Translate to C++ and compile what changed, or everything when the recipe did."""
+        # The modules of every flavour have the same file names, and time stamps say nothing of
+        # flags: what the last build was made with decides whether any of it may be kept.
+        recipe = json.dumps(
+            [FLAVOUR, DIRECTIVES, MACROS, COMPILE, cython_version, numpy.__version__, sys.version]
+        )
+        stamp = Path("build", "recipe")
+        if not stamp.exists() or stamp.read_text() != recipe:
+            self.force = True
+            stamp.unlink(missing_ok=True)
+        translated = cythonize(
+            self.extensions,
+            build_dir=str(Path("build", "cython", FLAVOUR)),
+            include_path=["cython_ext"],
+            compiler_directives=DIRECTIVES,
+            force=bool(self.force),
+            nthreads=int(self.parallel or 1),
+        )
+        for extension, made in zip(self.extensions, translated, strict=True):
+            extension.sources = made.sources
+        super().build_extensions()
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(recipe)
+
+
+headers = sorted(str(path) for path in SOURCES.glob("*.h"))
+setup(
+    packages=[name for name in PACKAGES if Path(*name.split("."), "__init__.py").exists()],
+    package_data={"reader": ["py.typed", "*.pyi"], "reader._core": ["*.pyi"]},
+    include_package_data=False,
+    ext_modules=[
+        Extension(
+            f"reader._core.{path.stem}",
+            [str(path)],
+            language="c++",
+            include_dirs=["cython_ext", str(SOURCES), numpy.get_include()],
+            define_macros=MACROS,
+            undef_macros=["NDEBUG"] if DEBUG else [],
+            extra_compile_args=COMPILE,
+            depends=headers,
+        )
+        for path in sorted(SOURCES.glob("*.pyx"))
+    ],
+    cmdclass={"build_ext": BuildCore},
+)

@@ -1,0 +1,88 @@
+"""What every test runs under: the ledger, the seed, and the order in which they are told.
+
+May import the ledger and the tools of testing; nothing of the package, which a test imports for
+itself. Owns the seed of the run: READER_TEST_SEED, or 0.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+
+import hypothesis
+import numpy as np
+import pytest
+
+from tests.ledger import Ledger, adopt_orphans, settle
+
+RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
+
+# The same examples in every run: a red run is one that anybody can repeat.
+hypothesis.settings.register_profile(
+    "reader", derandomize=True, database=None, deadline=None, print_blob=True
+)
+hypothesis.settings.load_profile("reader")
+
+_reports = pytest.StashKey[dict[str, pytest.TestReport]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[pytest.TestReport]:
+    report: pytest.TestReport = yield
+    item.stash.setdefault(_reports, {})[report.when] = report
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        said = f"seed {seed_of(item.nodeid)} (READER_TEST_SEED={RUN_SEED})"
+        report.sections.append(("seed", said))
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_ledger(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the run that leaves a process or memory behind, what wider fixtures held included."""
+    adopt_orphans()
+    before = Ledger.take()
+    yield
+    if request.session.testsfailed:
+        return
+    left = [line for line in settle(before) if not line.startswith(("descriptor", "thread"))]
+    if left:
+        pytest.fail("left behind by the whole run:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _ledger(request: pytest.FixtureRequest, _session_ledger: None) -> Iterator[None]:
+    """Fail the test that leaves anything behind a second after its end.
+
+    A test that already failed is left alone: its traceback holds its frames, and so its batches.
+    """
+    before = Ledger.take()
+    yield
+    report = request.node.stash.get(_reports, {}).get("call")
+    if report is None or not report.passed:
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        return
+    left = settle(before)
+    if left:
+        pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+def seed_of(nodeid: str) -> int:
+    """Return the seed of one test: its own, and the same in every run with the same run seed."""
+    return zlib.crc32(f"{RUN_SEED} {nodeid}".encode())
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed of this test's own; told when the test fails, changed by READER_TEST_SEED."""
+    return seed_of(request.node.nodeid)
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """A generator seeded with `seed`."""
+    return np.random.default_rng(seed)

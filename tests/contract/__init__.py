@@ -1,0 +1,1 @@
+"""What always holds, over every way to run a loader."""

@@ -1,0 +1,1 @@
+"""One module or class at a time."""

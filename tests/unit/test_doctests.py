@@ -1,0 +1,28 @@
+"""Every example in a docstring of the package runs and prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FRAMEWORKS = ("paddle", "torch", "jax", "mxnet")
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for suffix in ("*.py", "*.pyi")
+    for path in (ROOT / "reader").rglob(suffix)
+    if path.stem != "__main__"
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    needed = name.rpartition(".")[2]
+    if needed in FRAMEWORKS:
+        pytest.importorskip(needed)
+    module = importlib.import_module(name)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.testmod(module, optionflags=flags).failed == 0

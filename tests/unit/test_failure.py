@@ -1,0 +1,130 @@
+"""What is said about an exception on its way to the user's loop, and what may not pass as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reader.data import failure
+from reader.data.failure import as_user_error, decode, traceback_text, with_context
+from reader.errors import DatasetError, InternalError
+from tests.unit.exceptions import carry, notes_of, raise_from, raised
+
+
+def test_traceback_text_is_what_python_prints() -> None:
+    exc = raised(lambda: raise_from(ValueError("v"), KeyError("k")))
+    text = traceback_text(exc)
+    assert text.startswith("KeyError: 'k'")
+    assert "in raise_from" in text
+    assert text.endswith("ValueError: v\n")
+
+
+def test_traceback_that_cannot_be_formatted_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure.traceback, "format_exception", lambda *_: 1 / 0)
+    assert traceback_text(ValueError()) == "(the traceback of ValueError could not be formatted)\n"
+
+
+def test_same_note_is_added_once() -> None:
+    exc = ValueError(1)
+    for _ in range(3):
+        with_context(exc, where="batch 1", traceback_text="")
+    assert exc.__notes__ == ["reader: raised in batch 1"]
+    with_context(exc, where="batch 2", traceback_text="")
+    assert len(exc.__notes__) == 2
+
+
+def test_odd_notes_attribute_is_survived() -> None:
+    exc = ValueError(1)
+    exc.__notes__ = "not a list"  # type: ignore[assignment]
+    with_context(exc, where="batch 1", traceback_text="")
+    assert exc.__notes__ == ["not a list", "reader: raised in batch 1"]
+
+
+def test_python_without_notes_gets_a_remote_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure, "_SHOWS_NOTES", False)
+    exc = with_context(ValueError(1), where="batch 1", traceback_text="Traceback ...")
+    assert isinstance(exc.__cause__, failure.RemoteTraceback)
+    assert "raised in batch 1" in str(exc.__cause__)
+    assert "Traceback ..." in str(exc.__cause__)
+    assert "reader: raised in batch 1" in notes_of(exc)
+    cause = KeyError()
+    chained = ValueError(2)
+    chained.__cause__ = cause
+    assert with_context(chained, where="b", traceback_text="").__cause__ is cause
+
+
+class StopKind(StopIteration): ...
+
+
+@pytest.mark.parametrize(
+    ("exc", "match"),
+    [
+        (StopIteration(5), r"raised StopIteration\(5\), which is not .* end the loop over the bat"),
+        (StopKind(), r"raised .*StopKind, which is not passed on as it is: it would end the loop"),
+        (StopAsyncIteration(), r"raised StopAsyncIteration, which .* early and silently"),
+        (
+            GeneratorExit(),
+            r"raised GeneratorExit, .* end of a generator .* Raise|raise an ordinary",
+        ),
+        (SystemExit(3), r"raised SystemExit\(3\), .* end the program as if you asked for it"),
+        (KeyboardInterrupt(), r"raised KeyboardInterrupt, .* pass by `except Exception`"),
+        (asyncio.CancelledError("c"), r"raised asyncio\.exceptions\.CancelledError\(c\), which"),
+    ],
+    ids=repr,
+)
+def test_exception_that_would_pass_silently_becomes_a_dataset_error(
+    exc: BaseException, match: str
+) -> None:
+    for original in (exc, carry(exc)):
+        error = as_user_error(original)
+        assert error.__cause__ is original
+        with pytest.raises(DatasetError, match=match):
+            raise error
+    back = carry(as_user_error(exc))
+    assert type(back) is DatasetError
+    assert (type(back.__cause__), back.__cause__.args) == (type(exc), exc.args)
+
+
+def test_ordinary_exceptions_are_passed_on_as_they_are() -> None:
+    for exc in (ValueError(1), OSError(2, "x"), DatasetError("d"), RuntimeError()):
+        assert as_user_error(exc) is exc
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", pickle.dumps(5), pickle.dumps([]), b"\x80\x05"])
+def test_garbage_gives_an_internal_error(data: bytes) -> None:
+    back = decode(data)
+    assert isinstance(back, InternalError)
+    assert isinstance(back.__cause__, Exception)
+    assert "the failure of a worker cannot be read" in str(back)
+
+
+@given(data=st.binary(max_size=60))
+def test_no_bytes_make_decode_raise(data: bytes) -> None:
+    assert isinstance(decode(data), BaseException)
+
+
+def test_carrying_keeps_nothing_of_the_original_alive() -> None:
+    import gc
+    import weakref
+
+    class Held: ...
+
+    def fail() -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        raise ValueError(lambda: None)
+
+    seen: list[Any] = []
+    gc.disable()
+    try:
+        exc = raised(fail)
+        carry(exc)
+        del exc
+        assert seen[0]() is None
+    finally:
+        gc.enable()

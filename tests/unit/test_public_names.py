@@ -1,0 +1,96 @@
+"""The face: what `import reader` gives, and what it leaves alone."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import reader
+
+ROOT = Path(__file__).parents[2]
+NAMES = """ArenaFull BatchSampler BlockingQueue ConfigError DataLoader Dataset DatasetError
+InternalError LoDTensor LoDTensorArray LoadTimeout QueueClosed QueueKilled RandomSampler ReaderError
+Sampler SequenceSampler WorkerDied get_worker_info sample_rng""".split()
+
+
+def test_all_is_sorted_and_complete() -> None:
+    assert list(reader.__all__) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_public_name_is_there_with_a_docstring_of_its_own(name: str) -> None:
+    thing = getattr(reader, name)
+    said = inspect.cleandoc(thing.__doc__ or "")
+    assert said, f"{name} has no docstring"
+    assert said.split("\n\n")[0].rstrip().endswith((".", ":")), f"{name}: {said.splitlines()[0]!r}"
+    if inspect.isclass(thing):
+        assert all(thing.__doc__ != base.__doc__ for base in thing.__mro__[1:])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_public_name_says_that_it_lives_in_the_package(name: str) -> None:
+    assert getattr(reader, name).__module__.split(".")[0] == "reader"
+
+
+def test_every_error_is_a_reader_error() -> None:
+    for name in NAMES:
+        thing = getattr(reader, name)
+        if inspect.isclass(thing) and issubclass(thing, BaseException):
+            assert issubclass(thing, reader.ReaderError)
+    assert issubclass(reader.ConfigError, ValueError)
+    assert issubclass(reader.LoadTimeout, TimeoutError)
+
+
+def in_a_fresh_process(program: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert (run.stdout, run.stderr) == ("", "")
+
+
+def test_importing_reader_imports_no_framework() -> None:
+    """Line 7 of what always holds."""
+    in_a_fresh_process(
+        "import sys, reader\n"
+        "heavy = {'paddle', 'torch', 'jax', 'jaxlib', 'mxnet', 'tensorflow', 'cuda'}\n"
+        "found = heavy & {name.split('.')[0] for name in sys.modules}\n"
+        "assert not found, found"
+    )
+
+
+def test_importing_reader_leaves_the_process_alone() -> None:
+    """Line 7 of what always holds: random state, signals, start method, environment."""
+    in_a_fresh_process(
+        "import multiprocessing, os, random, signal, threading, warnings\n"
+        "import numpy as np\n"
+        "def state():\n"
+        "    return (random.getstate(), str(np.random.get_state()), dict(os.environ),\n"
+        "            multiprocessing.get_start_method(allow_none=True), list(warnings.filters),\n"
+        "            [signal.getsignal(n) for n in signal.valid_signals()], os.getcwd(),\n"
+        "            threading.active_count(), sorted(os.listdir('/proc/self/fd')))\n"
+        "before = state()\n"
+        "import reader\n"
+        "assert state() == before"
+    )
+
+
+def test_importing_reader_twice_over_threads_is_one_import() -> None:
+    in_a_fresh_process(
+        "import threading\n"
+        "seen = []\n"
+        "def load():\n"
+        "    import reader\n"
+        "    seen.append(reader.DataLoader)\n"
+        "threads = [threading.Thread(target=load) for _ in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "assert len(seen) == 4 and len(set(seen)) == 1"
+    )

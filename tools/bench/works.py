@@ -1,0 +1,163 @@
+"""The five works every contestant loads: plain map-style datasets and their batch sizes.
+
+A dataset keeps a small bank of samples in memory and hands them out in turn, so that an epoch may
+be as long as a measurement wants and the source stays as warm as a decoded cache would. Imports
+numpy, and Pillow and scikit-learn where the JPEG work needs them; nothing here knows a loader.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class MapDataset(Protocol):
+    """What every loader here can read: a length and a sample for each index."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class Tiny:
+    """Rows of a table: 8 float32 values and one integer label."""
+
+    BANK = 1024
+
+    def __init__(self, samples: int) -> None:
+        rng = np.random.default_rng(1)
+        self.rows = rng.random((self.BANK, 8), dtype=np.float32)
+        self.labels = rng.integers(0, 10, self.BANK)
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], np.int64]:
+        row = index % self.BANK
+        return self.rows[row], self.labels[row]
+
+
+class Pictures:
+    """Decoded pictures of 3 x 224 x 224 values of one type."""
+
+    def __init__(self, samples: int, dtype: str, bank: int) -> None:
+        rng = np.random.default_rng(2)
+        pixels = rng.integers(0, 256, (bank, 3, 224, 224))
+        self.pictures = list(pixels.astype(dtype))
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        picture: np.ndarray[Any, Any] = self.pictures[index % len(self.pictures)]
+        return picture
+
+
+class Text:
+    """Tokenised sentences: three rows of 512 int64 in a dict."""
+
+    BANK = 256
+
+    def __init__(self, samples: int) -> None:
+        rng = np.random.default_rng(3)
+        self.tokens = rng.integers(0, 30000, (self.BANK, 512))
+        self.mask = np.ones_like(self.tokens)
+        self.labels = np.roll(self.tokens, -1, axis=1)
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray[Any, Any]]:
+        row = index % self.BANK
+        return {"tokens": self.tokens[row], "mask": self.mask[row], "labels": self.labels[row]}
+
+
+class Photographs:
+    """JPEG files in memory, decoded and resized to 224 x 224 x 3 uint8 when asked for.
+
+    The files are crops of scikit-learn's two photographs, of several sizes and qualities.
+    """
+
+    BANK = 32
+
+    def __init__(self, samples: int) -> None:
+        from PIL import Image
+
+        photographs = import_module("sklearn.datasets").load_sample_images().images
+        self.files = []
+        for number in range(self.BANK):
+            picture = photographs[number % len(photographs)]
+            height, width = 330 + 97 * (number % 7) // 6, 440 + 200 * (number % 5) // 4
+            top = (picture.shape[0] - height) * (number % 3) // 2
+            left = (picture.shape[1] - width) * (number % 4) // 3
+            crop = picture[top : top + height, left : left + width]
+            encoded = io.BytesIO()
+            Image.fromarray(crop).save(encoded, "JPEG", quality=80 + number % 16)
+            self.files.append(encoded.getvalue())
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        from PIL import Image
+
+        file = io.BytesIO(self.files[index % self.BANK])
+        with Image.open(file) as picture:
+            small = picture.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+        return np.asarray(small)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One load: its dataset, how many samples make a batch, and how long an epoch must be.
+
+    Attributes:
+        name: What the command line and the results call it.
+        title: One line for people.
+        batch_size: Samples in a batch.
+        dataset: Makes the dataset with so many samples.
+        calibration: Batches of the short epochs that only find out how fast a contestant is.
+        shortest: Fewest batches of a measured epoch.
+    """
+
+    name: str
+    title: str
+    batch_size: int
+    dataset: Callable[[int], MapDataset]
+    calibration: int
+    shortest: int
+
+
+WORKS = {
+    work.name: work
+    for work in (
+        Work("tiny", "32 x (8 float32, 1 int64)", 32, Tiny, 200, 200),
+        Work(
+            "image",
+            "64 x (3, 224, 224) float32, 38.5 MB",
+            64,
+            lambda samples: Pictures(samples, "float32", 8),
+            24,
+            32,
+        ),
+        Work(
+            "uint8",
+            "128 x (3, 224, 224) uint8, 19.3 MB",
+            128,
+            lambda samples: Pictures(samples, "uint8", 16),
+            24,
+            32,
+        ),
+        Work("text", "32 x 3 x 512 int64 in a dict", 32, Text, 200, 200),
+        Work("jpeg", "64 JPEG files decoded and resized", 64, Photographs, 16, 40),
+    )
+}

@@ -1,0 +1,220 @@
+"""Hold the rooms apart: a room imports only rooms before it, in Python and in Cython alike.
+
+Reads the sources under reader/ and cython_ext/reader/ without importing them, wherever in a file
+an import stands. Run as ``python -m tools.check_layers [ROOT]``; it prints each violation as
+``file:line: message`` and exits 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CORE = ("errors", "config", "_core")
+_ENGINE = (*_CORE, "data", "workers", "frameworks", "feed")
+
+# What each room may import beside itself. The face (reader/__init__.py) may import them all.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "_version": (),
+    "errors": (),
+    "config": ("errors",),
+    "_core": ("errors", "config"),
+    "data": _CORE,
+    "workers": (*_CORE, "data"),
+    "frameworks": (*_CORE, "data"),
+    "feed": (*_CORE, "data", "workers", "frameworks"),
+    "loader": _ENGINE,
+    "compat": (*_ENGINE, "loader"),
+    "__main__": (*_ENGINE, "loader", "compat", "_version", "the face"),
+}
+FACE = "the face"
+
+# Each of these is imported in reader/frameworks/<adapter> alone; others look in sys.modules.
+ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
+DEPENDENCIES = {"numpy", "cloudpickle"}
+OPTIONAL = {"ml_dtypes"}
+CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
+SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, as an absolute dotted name.
+
+    ``names`` are what a ``from`` import takes out of it: each may be a submodule or an attribute.
+    """
+
+    line: int
+    module: str
+    names: tuple[str, ...] = ()
+
+
+def python_imports(text: str, package: str) -> Iterator[Import]:
+    """Yield every import of a Python source, nested ones and literal dynamic ones included.
+
+    Args:
+        text: The source.
+        package: Dotted name of the package that relative imports start from.
+
+    Raises:
+        SyntaxError: The source is not Python.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = _absolute("." * node.level + (node.module or ""), package)
+            yield Import(node.lineno, module, tuple(alias.name for alias in node.names))
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            first = node.args[0]
+            if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
+                yield Import(node.lineno, _absolute(str(first.value), package))
+
+
+_LITERAL = re.compile(
+    r'"""(?:\\.|[^\\])*?"""'
+    r"|'''(?:\\.|[^\\])*?'''"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'(?:\\.|[^'\\\n])*'"
+    r"|#[^\n]*",
+    re.DOTALL,
+)
+_FROM = re.compile(r"(?:^|[;:])\s*from\s+([.\w]+)\s+c?import\b\s*([^;]*)")
+_PLAIN = re.compile(r"(?:^|[;:])\s*c?import\s+([^;]+)")
+_DYNAMIC = re.compile(r"\b(?:import_module|__import__)\(\s*[\"']([.\w]+)[\"']")
+
+
+def cython_imports(text: str, package: str) -> Iterator[Import]:
+    """Yield every import and cimport of a Cython source; see `python_imports`."""
+    for match in _DYNAMIC.finditer(text):
+        yield Import(text.count("\n", 0, match.start()) + 1, _absolute(match[1], package))
+    for line, code in _logical_lines(text):
+        for match in _FROM.finditer(code):
+            names = tuple(_imported_names(match[2]))
+            yield Import(line, _absolute(match[1], package), names)
+        for match in _PLAIN.finditer(code):
+            for name in _imported_names(match[1]):
+                yield Import(line, name)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (first line's number, code) with literals and comments out and continuations joined."""
+    blanked = _LITERAL.sub(lambda literal: "\n" * literal[0].count("\n"), text)
+    first, pending = 1, ""
+    for number, line in enumerate(blanked.split("\n"), start=1):
+        if not pending:
+            first = number
+        pending += line.removesuffix("\\") + " "
+        is_open = sum(pending.count(c) for c in "([{") > sum(pending.count(c) for c in ")]}")
+        if not is_open and not line.endswith("\\"):
+            yield first, pending
+            pending = ""
+    if pending:
+        yield first, pending
+
+
+def check(root: Path) -> list[str]:
+    """Return the violations below `root`, a checkout, as ``file:line: message``, in order."""
+    found: list[tuple[str, int, str]] = []
+    for top in (root / "reader", root / "cython_ext" / "reader"):
+        for path in sorted(top.rglob("*")):
+            if path.suffix in SUFFIXES:
+                where = str(path.relative_to(root))
+                module = path.relative_to(top.parent).with_suffix("").parts
+                found += [(where, line, text) for line, text in _check_file(path, module)]
+    return [f"{where}:{line}: {text}" for where, line, text in sorted(set(found))]
+
+
+def _check_file(path: Path, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    room = _room_of(parts)
+    if room is None:
+        yield 1, f"{'.'.join(parts)} is in no room: {', '.join(ROOMS)}"
+        return
+    read = cython_imports if path.suffix in (".pyx", ".pxd", ".pxi") else python_imports
+    try:
+        imports = list(read(path.read_text(encoding="utf-8"), ".".join(parts[:-1])))
+    except SyntaxError as error:
+        yield error.lineno or 1, f"is not Python: {error.msg}"
+        return
+    for each in imports:
+        message = _judge_own(each, room) if _top(each) == "reader" else _judge_other(each, parts)
+        if message:
+            yield each.line, message
+
+
+def _judge_own(each: Import, room: str) -> str | None:
+    """Say what is wrong with importing a module of ours from `room`, or return None."""
+    if room == FACE:
+        return None
+    parts = each.module.split(".")
+    targets = [_room_of((*parts, "")) or parts[1]] if len(parts) > 1 else []
+    if not targets:
+        # `from reader import name`: a room where the name is one, else an attribute of the face.
+        targets = [name if name in ROOMS else FACE for name in each.names] or [FACE]
+    for target in targets:
+        if target not in (room, *ROOMS[room]):
+            allowed = ", ".join(ROOMS[room]) or "no other room"
+            return f"{room} imports {target} ({each.module}); it may import {allowed}"
+    return None
+
+
+def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
+    """Say what is wrong with importing somebody else's module, or return None."""
+    top, room = _top(each), _room_of(parts)
+    if top in ADAPTERS:
+        home = ("reader", "frameworks", ADAPTERS[top])
+        if parts[:3] == home:
+            return None
+        return f"imports {top}, which only {'/'.join(home)} may; look in sys.modules instead"
+    if room in ("errors", "config", "_version") and top == "cloudpickle":
+        return f"{room} imports {top}; it may import the standard library and numpy"
+    known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON
+    if known or room == "frameworks":
+        return None
+    return f"imports {top}, which is neither the standard library nor a dependency"
+
+
+def _room_of(parts: tuple[str, ...]) -> str | None:
+    """Name the room of a module given as its dotted parts, or None where it has none."""
+    if len(parts) < 2 or parts[1] == "__init__":
+        return FACE
+    return parts[1] if parts[1] in ROOMS else None
+
+
+def _absolute(name: str, package: str) -> str:
+    level = len(name) - len(name.lstrip("."))
+    if not level:
+        return name
+    base = package.split(".")[: len(package.split(".")) - level + 1]
+    return ".".join([*base, *filter(None, [name[level:]])])
+
+
+def _imported_names(text: str) -> Iterator[str]:
+    for part in text.strip(" ()").split(","):
+        words = part.split()
+        if words:
+            yield words[0]
+
+
+def _top(each: Import) -> str:
+    return each.module.split(".")[0]
+
+
+def main(arguments: list[str]) -> int:
+    """Check the checkout named by the first argument, or the one this file lies in."""
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    violations = check(root)
+    for violation in violations:
+        print(violation)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

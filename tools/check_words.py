@@ -1,0 +1,83 @@
+"""Hold the sources to the house's plain rules: headers, sizes, no polling, nothing left to do.
+
+Looks at what git tracks or would track. Run as ``python -m tools.check_words``; it prints each
+violation as ``file:line: message`` and exits 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".hpp"}
+TEXT = CODE | {".md", ".toml", ".txt", ".in"}
+MAX_LINES = {"reader": 400, "cython_ext": 700}
+
+# Each pattern is written so that it does not match itself. A line that must break the rule ends
+# in a comment with "word-ok" and the reason.
+RULES: list[tuple[set[str], re.Pattern[str], str]] = [
+    (TEXT, re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b"), "leaves something to do"),
+    (TEXT, re.compile(r"(?<![\w.$}/])/(?:hom[e]|roo[t]|User[s]|wor[k])/\w"), "names one machine"),
+    (TEXT, re.compile(r"\t| +$"), "has a tab or blanks at its end"),
+    (
+        {".pyx", ".pxd", ".pxi", ".h", ".hpp"},
+        re.compile(r"\b(?:nanoslee[p]|uslee[p]|slee[p]|sched_yiel[d])\s*\("),
+        "polls: every wait has a waker",
+    ),
+]
+
+
+def check(root: Path, paths: list[str]) -> list[str]:
+    """Return the violations in `paths`, relative to `root`, as ``file:line: message``."""
+    found = []
+    for name in sorted(paths):
+        path = root / name
+        if path.suffix not in TEXT or not path.is_file():
+            continue
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, start=1):
+            if "word-ok" in line:
+                continue
+            for suffixes, pattern, message in RULES:
+                if path.suffix in suffixes and pattern.search(line):
+                    found.append(f"{name}:{number}: {message}")
+        limit = MAX_LINES.get(name.split("/")[0], len(lines))
+        if path.suffix in CODE and len(lines) > limit:
+            found.append(f"{name}:{limit}: has {len(lines)} lines; split it by its nouns")
+        if (
+            path.suffix in {".pyx", ".pxd"}
+            and "".join(lines)
+            and not lines[0].startswith(("#", '"'))
+        ):
+            found.append(f"{name}:1: has no header: what lives here, what it imports, who owns it")
+    return found
+
+
+def files_of(root: Path) -> list[str]:
+    """Name the files of a checkout that git tracks, or would: those it does not ignore.
+
+    Without git, as in an unpacked sdist, name the files of the folders that hold sources.
+    """
+    if not (root / ".git").exists():
+        tops = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
+        below = (path for top in tops for path in (root / top).rglob("*"))
+        paths = [*root.iterdir(), *below]
+        return [str(path.relative_to(root)) for path in paths if path.suffix in TEXT]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return [name for name in listed.stdout.split("\0") if name]
+
+
+def main() -> int:
+    """Check the checkout this file lies in."""
+    root = Path(__file__).resolve().parent.parent
+    violations = check(root, files_of(root))
+    for violation in violations:
+        print(violation)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

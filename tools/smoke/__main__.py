@@ -1,0 +1,148 @@
+"""Build sdist and wheel from what git would commit, look into them, install each, run a program.
+
+Works in a temporary folder outside the checkout and removes it. The fresh environments borrow the
+dependencies of the one this runs in, so that nothing is downloaded. Run as
+``python -m tools.smoke [FOLDER]``; with a folder the two files are left there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tools.check_words import files_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+PROGRAM_TIMEOUT_S = 120
+
+
+def main(arguments: list[str]) -> int:
+    """Run the whole of it; 0 when the package is fit to be published."""
+    with tempfile.TemporaryDirectory(prefix="lodreader-smoke-") as name:
+        work = Path(name)
+        checkout = copy_checkout(work / "checkout")
+        # Named neither, build makes the sdist first and the wheel out of that sdist.
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", work / "dist", checkout)
+        (sdist,) = (work / "dist").glob("*.tar.gz")
+        (wheel,) = (work / "dist").glob("*.whl")
+        problems = look_into_sdist(sdist, checkout) + look_into_wheel(wheel, checkout)
+        for problem in problems:
+            print(f"smoke: {problem}")
+        if problems:
+            return 1
+        for artefact in (wheel, sdist):
+            environment = make_environment(work / f"venv{artefact.suffix}")
+            install(artefact, environment)
+            print(f"smoke: {artefact.name}: {run_program(environment)}", flush=True)
+        for artefact in (wheel, sdist) if arguments else ():
+            Path(arguments[0]).mkdir(parents=True, exist_ok=True)
+            shutil.copy(artefact, arguments[0])
+    return 0
+
+
+def copy_checkout(target: Path) -> Path:
+    """Copy what git tracks or would: what was built in place must not slip into a package."""
+    for name in files_of(ROOT):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def look_into_sdist(sdist: Path, checkout: Path) -> list[str]:
+    """List the sources and papers that the sdist lacks."""
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    needed = {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "setup.py", "Makefile"}
+    for top in ("reader", "cython_ext"):
+        paths = (path for path in (checkout / top).rglob("*") if path.is_file())
+        needed |= {str(path.relative_to(checkout)) for path in paths}
+    return [f"{sdist.name} lacks {name}" for name in sorted(needed - held)]
+
+
+def look_into_wheel(wheel: Path, checkout: Path) -> list[str]:
+    """List what the wheel holds and should not, and what it should and does not."""
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+        papers = {name for name in held if name.split("/")[0].endswith(".dist-info")}
+        (metadata,) = (name for name in papers if name.endswith(".dist-info/METADATA"))
+        told = archive.read(metadata).decode()
+    package = {
+        str(path.relative_to(checkout))
+        for path in (checkout / "reader").rglob("*")
+        if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
+    }
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    core = {
+        f"reader/_core/{path.stem}{suffix}"
+        for path in (checkout / "cython_ext/reader/_core").glob("*.pyx")
+    }
+    problems = [f"{wheel.name} lacks {name}" for name in sorted((package | core) - held)]
+    extra = held - papers - package - core
+    problems += [f"{wheel.name} holds {name}, which is not for users" for name in sorted(extra)]
+    problems += [
+        f"{wheel.name} does not say {line!r}"
+        for line in ("Name: lodreader", "License-Expression: Apache-2.0", "Requires-Python: >=3.10")
+        if line not in told.splitlines()
+    ]
+    if not any(name.endswith("/LICENSE") for name in papers):
+        problems.append(f"{wheel.name} lacks the license")
+    return problems
+
+
+def make_environment(folder: Path) -> Path:
+    """Make an environment that finds the dependencies of ours, and nothing of the checkout."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site / "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
+    return folder
+
+
+def install(artefact: Path, environment: Path) -> None:
+    """Install one artefact into one environment, from that file alone."""
+    options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--no-cache-dir")
+    run(environment / "bin/python", "-m", "pip", "install", *options, artefact)
+
+
+def run_program(environment: Path) -> str:
+    """Run the user's program in a folder that holds nothing else; return what it printed."""
+    folder = environment.with_name(environment.name + "-run")
+    folder.mkdir()
+    program = shutil.copy(PROGRAM, folder)
+    return run(environment / "bin/python", program, environment, folder=folder).strip()
+
+
+def run(*command: str | Path, folder: Path | None = None) -> str:
+    """Run one command apart from this checkout; return its output, or exit and show it."""
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "READER_", "VIRTUAL_ENV", "MAKE", "MFLAGS"))
+    }
+    timeout_s = PROGRAM_TIMEOUT_S if folder else None
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder or tempfile.gettempdir(),
+        env=clean,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}\nsmoke: exit code {done.returncode} from {command}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
