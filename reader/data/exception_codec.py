@@ -31,7 +31,7 @@ from reader.data.exception_class import (
 from reader.data.exception_values import TooLarge, class_by_value, dump, load
 from reader.errors import InternalError
 
-__all__ = ["add_note", "decode", "encode"]
+__all__ = ["add_note", "cause_of", "decode", "encode"]
 
 _MAX_NODES = 256  # exceptions in one chain; a loop that chains on and on is cut here
 _MAX_BYTES = 8 << 20  # all values together: AttributeError.obj, for one, is often the dataset
@@ -39,7 +39,7 @@ _PLAIN = (str, bytes, int, float, bool, type(None))
 
 _dict_of: Any = BaseException.__dict__["__dict__"]
 _args_of: Any = BaseException.__dict__["args"]
-_cause_of: Any = BaseException.__dict__["__cause__"]
+cause_of: Any = BaseException.__dict__["__cause__"]  # reads and writes past any override
 _context_of: Any = BaseException.__dict__["__context__"]
 _suppress_of: Any = BaseException.__dict__["__suppress_context__"]
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())  # from Python 3.11
@@ -165,7 +165,7 @@ class _Encoder:
         if static_base(cls).__module__ != "builtins":
             node.whole = self._within_limit(attempt(pickle.dumps, exc))
         node.suppress_context = _suppress_of.__get__(exc)
-        node.cause = self._link(node, "cause", _cause_of.__get__(exc))
+        node.cause = self._link(node, "cause", cause_of.__get__(exc))
         node.context = self._link(node, "context", _context_of.__get__(exc))
         if isinstance(exc, _Group):
             members = [self._link(node, "part", e) for e in _Group.exceptions.__get__(exc)]
@@ -287,7 +287,7 @@ class _Decoder:
             node.attributes = [(k, v) for k, v in node.attributes if k == "__notes__"]
         for name, value in node.attributes:
             attributes[name] = self._load(node, f"attribute {name!r}", value)
-        for link, other in ((_cause_of, node.cause), (_context_of, node.context)):
+        for link, other in ((cause_of, node.cause), (_context_of, node.context)):
             if other is not None:
                 link.__set__(exc, self.exceptions[other])
         _suppress_of.__set__(exc, node.suppress_context)

@@ -11,7 +11,7 @@ import sys
 import traceback
 
 from reader.data.exception_class import guarded, type_name
-from reader.data.exception_codec import add_note, decode, encode
+from reader.data.exception_codec import add_note, cause_of, decode, encode
 from reader.errors import DatasetError
 
 __all__ = [
@@ -56,8 +56,8 @@ def with_context(exc: BaseException, *, where: str, traceback_text: str) -> Base
     if traceback_text:
         note += f"\nThe traceback there:\n\n{traceback_text.rstrip()}"
     add_note(exc, note)
-    if not _SHOWS_NOTES and exc.__cause__ is None:
-        exc.__cause__ = RemoteTraceback(f"\n\n{note}")
+    if not _SHOWS_NOTES and cause_of.__get__(exc) is None:
+        cause_of.__set__(exc, RemoteTraceback(f"\n\n{note}"))
     return exc
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from reader._core.feeder import Failure
 from reader._core.tensor import LoDTensorArray
+from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, with_context
 from reader.errors import ArenaFull, LoadTimeout, ReaderError, WorkerDied, shown
 from reader.feed.dispatcher import Dispatcher
@@ -288,7 +289,7 @@ class EpochIterator(Iterator[Any]):
         error = died(deaths[-1], self._options.epoch, list(indices))
         if len(deaths) > 1:
             pids = ", ".join(str(death.pid) for death in deaths)
-            error.add_note(f"reader: {len(deaths)} workers died at this batch: pids {pids}")
+            add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")
         return error
 
     def _carried(self, payload: Any) -> tuple[BaseException, str, int | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from reader.workers.pool import Pool
+from reader.workers.pool import Pool, PoolState
 
 __all__ = ["PoolKeeper"]
 
@@ -29,6 +29,7 @@ class PoolKeeper:
         self._lock = threading.RLock()
         self._idle: Pool | None = None
         self._lent: set[Pool] = set()
+        self._closing: set[Pool] = set()  # may end in the background; close() waits for them
         self._is_closed = False
 
     def borrow(self) -> Pool:
@@ -54,13 +55,16 @@ class PoolKeeper:
                 pool.cancel_epoch()
                 self._idle = pool
                 return
+            self._closing = {p for p in self._closing if p.state is not PoolState.CLOSED}
+            self._closing.add(pool)
         pool.close_soon()
 
     def close(self) -> None:
         """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
         with self._lock:
             self._is_closed = True
-            pools = list(self._lent)
+            pools = [*self._lent, *self._closing]
+            self._closing = set()
             if self._idle is not None:
                 pools.append(self._idle)
             self._idle = None

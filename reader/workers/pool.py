@@ -8,6 +8,7 @@ changes in `_set_state` alone.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import enum
 import logging
@@ -91,6 +92,7 @@ class Pool:
         self._packed: int | None = None
         self._trainer: int | None = None
         self._thread: threading.Thread | None = None
+        self._closer: threading.Thread | None = None
         self._side = SideTable() if config.num_workers == 0 else None
         limit = 2 * prefetch_factor + 2  # some tasks may be stale ones of an epoch given up
         self.arena = Arena.create(self.workers, limit, max_bytes)
@@ -170,11 +172,11 @@ class Pool:
         deaths = []
         for worker_id in self.feeder.ended_workers():
             process = self._processes.pop(worker_id)
-            process.join()
+            pid = process.pid or 0
+            exitcode = _reap(process)
             lost, busy, started = self.feeder.detach(worker_id)
             os.close(self._pidfds.pop(worker_id))
-            death = Death(worker_id, process.pid or 0, process.exitcode, lost, busy, started)
-            process.close()
+            death = Death(worker_id, pid, exitcode, lost, busy, started)
             deaths.append(death)
             _log.warning("%s", died(death, None, None))
             self._start_process(worker_id)
@@ -209,25 +211,26 @@ class Pool:
             self.arena.stop()
             self._finish()
         else:
-            self._closer_done()
+            self._wait_closed()
 
     def close_soon(self) -> None:
         """As `close`, but the waiting is done by a thread of its own."""
         if self._generation != fork_generation() or not self._set_state(PoolState.CLOSING):
             return
         self.arena.stop()
-        closer = threading.Thread(target=self._finish, name="reader-close", daemon=True)
+        self._closer = threading.Thread(target=self._finish, name="reader-close", daemon=True)
         try:
-            closer.start()
+            self._closer.start()
         except RuntimeError:  # the interpreter shuts down and starts no more threads
+            self._closer = None
             self._finish()
-        else:
-            self._closer: threading.Thread | None = closer
 
-    def _closer_done(self) -> None:
-        closer = getattr(self, "_closer", None)
+    def _wait_closed(self) -> None:
+        """Wait for the thread that closes the pool, if there is one."""
+        closer = self._closer
         if closer is not None and closer is not threading.current_thread():
-            closer.join(2 * (_GRACE_S + _TERM_S))
+            with contextlib.suppress(RuntimeError):  # it is about to start
+                closer.join(2 * (_GRACE_S + _TERM_S))
 
     def _finish(self) -> None:
         deadline = time.monotonic() + _GRACE_S
@@ -238,8 +241,7 @@ class Pool:
                 self._wait_ended(None)
         self.feeder.close()
         for process in self._processes.values():
-            process.join()
-            process.close()
+            _reap(process)
         self._processes.clear()
         for fd in [*self._pidfds.values(), self._packed, self._trainer]:
             if fd is not None:
@@ -272,10 +274,23 @@ class Pool:
 
     def _signal(self, signum: int) -> None:
         for fd in self._pidfds.values():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signum)
-            except ProcessLookupError:
-                pass
+
+
+def _reap(process: BaseProcess) -> int | None:
+    """Take the exit code of a process that has ended, and free what Python keeps of it."""
+    process.join()
+    pause = threading.Event()
+    for _ in range(100):
+        # another thread that starts a process reaps all; it has the code in a moment
+        if process.exitcode is not None:
+            break
+        pause.wait(0.001)
+    exitcode = process.exitcode
+    with contextlib.suppress(ValueError):
+        process.close()
+    return exitcode
 
 
 def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
@@ -306,7 +321,7 @@ def _close_all() -> None:
     """Before multiprocessing's own exit handler, which would wait for the workers for ever."""
     for pool in list(_open_pools):
         pool.close()
-        pool._closer_done()
+        pool._wait_closed()
 
 
 if sys.platform != "linux":
