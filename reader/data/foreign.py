@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from reader._core.dtype import field_type
 from reader._core.structure import register_array_converter
 from reader._core.tensor import LoDTensor
 from reader.errors import DatasetError
@@ -55,6 +56,8 @@ def from_paddle(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
     """Return (array on the tensor's memory, name of an extended type or None), or None."""
     core = sys.modules["paddle"].base.core
     if isinstance(value, core.eager.Tensor):
+        if 0 in value.shape:
+            return _empty(tuple(value.shape), str(value.dtype).rpartition(".")[2])
         if not value._is_initialized():
             raise DatasetError("a paddle tensor without data cannot be collated")
         value = value.detach().get_tensor()
@@ -67,10 +70,17 @@ def from_paddle(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
             " samples on the CPU and move the batch in the training step"
         )
     if 0 in value.shape():
-        array = np.array(value)
-        return array, "bfloat16" if "bfloat16" in str(value._dtype()).lower() else None
+        names = {str(core.VarDesc.VarType.BF16): "bfloat16"}
+        name = names.get(str(value._dtype()))
+        return _empty(tuple(value.shape()), name or str(np.array(value).dtype))
     tensor = LoDTensor.from_dlpack(value._to_dlpack())
     return tensor.storage(), tensor.dtype if tensor.type.extended else None
+
+
+def _empty(shape: tuple[int, ...], name: str) -> tuple[np.ndarray[Any, Any], str | None]:
+    """An array without elements, of a type by name."""
+    kind = field_type(name)
+    return np.empty(shape, kind.storage), name if kind.extended else None
 
 
 def register_known_libraries() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 import pickle
 import time
 import weakref
@@ -19,13 +20,14 @@ from reader._core.feeder import Failure
 from reader._core.tensor import LoDTensorArray
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, with_context
-from reader.errors import ArenaFull, LoadTimeout, ReaderError, WorkerDied, shown
+from reader.errors import ArenaFull, DatasetError, LoadTimeout, ReaderError, WorkerDied, shown
 from reader.feed.dispatcher import Dispatcher
 from reader.feed.keeper import PoolKeeper
 from reader.workers.pool import Death, Pool, PoolState, died
 
 __all__ = ["EpochIterator", "EpochOptions", "WaitStats"]
 
+_log = logging.getLogger("reader")
 _IDLE_DEATHS = 3  # in a row without any batch, per worker: something kills them all
 
 
@@ -94,7 +96,7 @@ class EpochIterator(Iterator[Any]):
         self._finalizer.atexit = False
         self._window = self._pool.window if options.is_eager else 1
         self._feeder = self._pool.feeder
-        self._feeder.begin_epoch(options.epoch)
+        self._feeder.begin_run(options.epoch)
         if options.is_eager:
             self._fill()
 
@@ -114,22 +116,38 @@ class EpochIterator(Iterator[Any]):
             self._fill()
             if self._dispatched == self._delivered:
                 self._finish()
-        item = self._take()
-        seq = self._delivered
+        while True:
+            item = self._take()
+            if type(item) is LoDTensorArray:
+                break
+            if item.kind == "full" and self._window > 1:
+                self._shrink()
+                continue
+            indices = self._indices[item.seq]
+            self._accept(item.seq)
+            raise self._failure(item, indices)
+        self._idle_deaths = 0
+        self._accept(item.seq)
+        return self._convert(item)
+
+    def _accept(self, seq: int) -> None:
+        """Count what was taken as delivered, and ask for more."""
         self._delivered = seq + 1
-        indices = self._indices.pop(seq)
-        del self._tasks[seq]
+        self._indices.pop(seq, None)
+        self._tasks.pop(seq, None)
         if self._options.is_eager:
             self._fill()
-        if type(item) is LoDTensorArray:
-            self._idle_deaths = 0
-            self._stats.batches += 1
-            return self._convert(item)
-        raise self._failure(item, indices)
+        self._stats.batches += 1
+        self._feeder.accept()
 
     def _check_pool(self) -> None:
         if self._pool.state is PoolState.OPEN:
-            return
+            if self._pool.is_usable:
+                return
+            raise ReaderError(
+                "this iterator belongs to the process that forked this one; its workers do not"
+                " exist here: make a new iterator, iter(loader), after the fork"
+            )
         self._state = IteratorState.DONE
         raise ReaderError(
             f"the loader was closed after batch {self._delivered - 1} of epoch"
@@ -147,7 +165,7 @@ class EpochIterator(Iterator[Any]):
 
     def _fill(self) -> None:
         """Keep the window full: as many batches in flight as the pool allows."""
-        while self._held:
+        while self._held and self._in_flight < self._window:
             if not self._feeder.dispatch(*self._held[0]):
                 return
             self._held.popleft()
@@ -170,6 +188,23 @@ class EpochIterator(Iterator[Any]):
             if not sent:
                 self._held.append(task)
                 return
+
+    @property
+    def _in_flight(self) -> int:
+        return self._dispatched - len(self._held) - self._delivered
+
+    def _shrink(self) -> None:
+        """There is no memory for the next batch: keep fewer in flight, and make it again."""
+        self._window //= 2
+        _log.warning(
+            "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
+            self._window,
+            self._options.epoch,
+        )
+        self._feeder.begin_run(self._options.epoch, self._delivered)
+        self._feeder.trim()
+        self._held = deque((seq, *task) for seq, task in sorted(self._tasks.items()))
+        self._fill()
 
     # -- taking ----------------------------------------------------------------------------------
 
@@ -270,6 +305,13 @@ class EpochIterator(Iterator[Any]):
                 limit_bytes=item.limit_bytes,
                 knob=item.knob,
             )
+        if item.kind == "open":
+            error = DatasetError(
+                f"batch {item.seq} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
+                " an object in it does not survive pickling"
+            )
+            error.__cause__ = item.payload
+            return error
         if item.kind == "lost":
             return self._death_of(item.seq, indices)
         exc, text, row = self._carried(item.payload)

@@ -35,7 +35,6 @@ from reader.workers.process import InheritedFd, WorkerSetup, pack_config, start_
 __all__ = ["Death", "Pool", "PoolState"]
 
 _log = logging.getLogger("reader")
-_NO_EPOCH = 0xFFFF_FFFF  # no task carries it
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
 
@@ -184,7 +183,7 @@ class Pool:
 
     def cancel_epoch(self) -> None:
         """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
-        self.feeder.begin_epoch(_NO_EPOCH)
+        self.feeder.begin_run(0)
 
     def worker_pids(self) -> list[int]:
         """Process ids of the workers that run, in the order of their numbers."""

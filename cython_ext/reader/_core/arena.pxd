@@ -5,6 +5,7 @@ from libcpp.vector cimport vector
 cdef extern from "reader/_core/layout.h" nogil:
     enum:
         RD_ALIGN
+        RD_TASK_INLINE
         RD_MAGIC
         RD_FREE
         RD_RELEASED
@@ -35,7 +36,7 @@ cdef extern from "reader/_core/layout.h" nogil:
         uint64_t nslots, chunk_at, chunk_end
         uint64_t at_seq
         int64_t at_index, at_since_ns
-        uint32_t at_epoch, at_pid
+        uint32_t at_run, at_pid
         uint64_t batches_made, busy_ns
         uint64_t task_ring, task_ring_nbytes, result_ring, result_ring_count
         uint64_t slot_table, slot_table_count
@@ -44,19 +45,19 @@ cdef extern from "reader/_core/layout.h" nogil:
         uint64_t magic
         uint32_t nheaps, page_nbytes
         uint64_t reserved_nbytes, limit_nbytes, heaps, data_at, backed_bytes
-        uint32_t stop, epoch, reader_asleep
+        uint32_t stop, run, reader_asleep
 
     ctypedef struct rd_record:
         uint64_t seq
-        uint32_t epoch
+        uint32_t run
         uint16_t kind, worker
         uint64_t slot, schema
         uint32_t generation, spare
         int64_t a, b, c
 
     ctypedef struct rd_task:
-        uint64_t seq
-        uint32_t epoch, kind
+        uint64_t seq, epoch
+        uint32_t run, kind
         uint64_t spill
         uint32_t nbytes, skip
 

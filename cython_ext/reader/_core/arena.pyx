@@ -110,7 +110,7 @@ cdef class Arena:
         cdef Arena self
         if reserve_nbytes is not None:
             reserve = reserve_nbytes
-        while task_nbytes < 512 * <uint64_t>in_flight:
+        while task_nbytes < 1024 * <uint64_t>in_flight:
             task_nbytes *= 2
         while result_count < 2 * <uint64_t>in_flight + 16:
             result_count *= 2

@@ -8,6 +8,7 @@ cpdef enum TaskKind:
     TASK_KEYS = 1       # payload: a pickled list of keys of one batch
     TASK_INDEX = 2      # one int64: a sample without batching
     TASK_KEY = 3        # a pickled key: a sample without batching
+    TASK_TRIM = 4       # give the memory of free slots back; the answer is SKIPPED
 
 
 cdef class WorkerChannel:
@@ -18,7 +19,9 @@ cdef class WorkerChannel:
     cdef uint32_t worker_id
     cdef int bell                 # the reader thread's eventfd; inherited, not owned
     cdef object side              # SideTable in a thread of the trainer, else None
-    cdef readonly uint32_t epoch  # of the task in hand
+    # of the task in hand
+    cdef uint32_t run
+    cdef readonly uint64_t epoch
     cdef readonly uint64_t seq
 
     cdef rd_record record(self, int kind) noexcept

@@ -108,7 +108,11 @@ cdef class WorkerChannel:
                 continue
             self.seq = task.seq
             self.epoch = task.epoch
-            if task.epoch != load_u32(&rd_head(self.arena.c).epoch):
+            self.run = task.run
+            if task.kind == TASK_TRIM:
+                self.heap.collect()
+                self.heap.trim_own()
+            if task.kind == TASK_TRIM or task.run != load_u32(&rd_head(self.arena.c).run):
                 rd_task_pop(self.c, task)
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
@@ -127,7 +131,7 @@ cdef class WorkerChannel:
             else:
                 keys = pickle.loads(payload[:n])
             self.c.at_seq = task.seq
-            self.c.at_epoch = task.epoch
+            self.c.at_run = task.run
             self.c.at_index = -1
             self.c.at_since_ns = rd_now_ns()
             rd_task_pop(self.c, task)
@@ -135,8 +139,8 @@ cdef class WorkerChannel:
 
     @property
     def wanted(self):
-        """Whether the batch in hand is still wanted: no new epoch began and the pool goes on."""
-        return (self.epoch == load_u32(&rd_head(self.arena.c).epoch)
+        """Whether the batch in hand is still wanted: no new run began and the pool goes on."""
+        return (self.run == load_u32(&rd_head(self.arena.c).run)
                 and not load_u32(&rd_head(self.arena.c).stop))
 
     @property
@@ -186,7 +190,7 @@ cdef class WorkerChannel:
     cdef rd_record record(self, int kind) noexcept:
         cdef rd_record made
         made.seq = self.seq
-        made.epoch = self.epoch
+        made.run = self.run
         made.kind = <unsigned short>kind
         made.worker = <unsigned short>self.worker_id
         made.slot = made.schema = 0
@@ -199,7 +203,7 @@ cdef class WorkerChannel:
         cdef rd_slot* slot
         cdef const char* data
         if self.side is not None:
-            record.a = self.side.put(self.epoch, payload)
+            record.a = self.side.put(self.run, payload)
         else:
             try:
                 slot = self.heap.alloc(max(1, len(payload)))

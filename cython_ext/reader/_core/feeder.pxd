@@ -1,6 +1,6 @@
 # The trainer's engine: dispatch, reader thread, reorder, hand-over.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from reader._core.arena cimport Arena, Heap, rd_arena, rd_record
+from reader._core.arena cimport Arena, Heap, rd_arena, rd_record, rd_task
 from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
 from reader._core.tensor cimport LoDTensorArray, Schema
 
@@ -11,7 +11,7 @@ cdef extern from "<pthread.h>" nogil:
 # A task that a worker has and has not answered.
 cdef struct flight:
     uint64_t seq
-    uint32_t epoch
+    uint32_t run
     uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
 
 # One worker as the trainer sees it. `lock` of the feed guards it.
@@ -33,11 +33,11 @@ cdef struct feed_state:
     pthread_mutex_t lock
     queue_state queue
     worker_state* workers
-    uint32_t epoch
+    uint32_t run           # the attempt at an epoch that is under way
+    uint64_t epoch
     uint64_t next_seq      # the batch that goes into the queue next
     rd_record* waiting     # reorder ring: batches that came early, by seq & mask
     uint64_t mask
-    uint32_t last          # worker that got the last task
     uint32_t flights_limit # most tasks one worker may have
     rd_record* failures    # FAILED records, one per worker
     uint64_t received, reordered, trimmed   # counts for stats
@@ -52,10 +52,12 @@ cdef class Feeder:
     cdef readonly Arena arena
     cdef Heap heap                 # the trainer's own, for long tasks
     cdef object side               # SideTable when workers are threads
+    cdef object current            # what take() gave out and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
 
     cdef void flush(self) noexcept
+    cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
     cdef object payload(self, rd_record* record)
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)

@@ -12,17 +12,18 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_LOST,
-                                 RD_OBJECT, RD_READY, RD_SKIPPED, RD_WRITING, Lease, exchange_u32,
+                                 RD_OBJECT, RD_READY, RD_SKIPPED, RD_TASK_INLINE, Lease, exchange_u32,
                                  load_u32, process_ledger, rd_arena_trim, rd_bell_clear,
                                  rd_bell_open, rd_bell_ring, rd_head, rd_heap, rd_heap_at,
                                  rd_now_ns, rd_pidfd_ended, rd_result_pop, rd_result_waiting,
                                  rd_slot, rd_slot_at, rd_slot_offset, rd_slot_release, rd_task,
                                  rd_task_push, store_u32)
-from reader._core.blocking_queue cimport (DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_OPEN, TIMED_OUT,
-                                          next_look, pthread_mutex_destroy, pthread_mutex_init,
+from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
+                                          next_look, pthread_mutex_destroy, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
                                           queue_get, queue_notify, queue_open, queue_put,
                                           queue_take_back, wait_deadline)
+from reader._core.channel cimport TASK_TRIM
 
 import os
 
@@ -93,7 +94,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         return
     if record.slot:
         store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
-    if record.epoch != s.epoch or record.seq < s.next_seq:
+    if record.run != s.run or record.seq < s.next_seq:
         drop(s, record)
         return
     if record.seq != s.next_seq:
@@ -185,7 +186,7 @@ class Failure:
 
     def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
                  limit_bytes=0, knob="max_bytes"):
-        self.kind = kind  # "error", "full", "lost" or "start"
+        self.kind = kind  # "error", "full", "lost", "open" or "start"
         self.seq = seq
         self.epoch = epoch
         self.worker = worker
@@ -287,6 +288,7 @@ cdef class Feeder:
             with nogil:
                 pthread_join(self.thread, NULL)  # it never waits for the GIL, nor for long
         if bell >= 0:
+            queue_finish(&self.s.queue, QUEUE_CLOSED)  # wakes a consumer that waits
             self.flush()
             self.s.arena.bell = -1
             self.s.bell = -1
@@ -318,7 +320,7 @@ cdef class Feeder:
     def detach(self, uint32_t worker):
         """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello).
 
-        ``seqs``: the current epoch's batches it had not answered, oldest first; ``busy_seq``: the
+        ``seqs``: the current run's batches it had not answered, oldest first; ``busy_seq``: the
         one it was at, or None. Its channels are empty after that, ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
@@ -331,7 +333,7 @@ cdef class Feeder:
             f = &w.flights[(w.head + i) % w.room]
             if f.spill:
                 rd_slot_release(self.s.arena, f.spill)
-            if f.epoch == self.s.epoch:
+            if f.run == self.s.run:
                 seqs.append(f.seq)
         w.count = 0
         w.pidfd = -1
@@ -339,7 +341,7 @@ cdef class Feeder:
         w.alive = 0
         hello = bool(w.said_hello)
         busy = None
-        if heap.at_since_ns and heap.at_epoch == self.s.epoch and heap.at_seq in seqs:
+        if heap.at_since_ns and heap.at_run == self.s.run and heap.at_seq in seqs:
             busy = heap.at_seq
         heap.at_since_ns = 0
         heap.task_head = heap.task_tail
@@ -365,7 +367,7 @@ cdef class Feeder:
                 record = self.s.failures[i]
                 self.s.failures[i].kind = 0
                 pthread_mutex_unlock(&self.s.lock)
-                return Failure("start", None, record.epoch, i, self.payload(&record))
+                return Failure("start", None, self.s.epoch, i, self.payload(&record))
         return None
 
     def worker_progress(self, uint32_t worker):
@@ -378,70 +380,81 @@ cdef class Feeder:
 
     # -- tasks and batches -----------------------------------------------------------------------
 
-    def begin_epoch(self, uint32_t epoch):
-        """Make everything of other epochs stale: what is queued is dropped, nothing is waited for."""
+    def begin_run(self, uint64_t epoch, uint64_t next_seq=0):
+        """Begin an attempt at an epoch from batch ``next_seq`` on.
+
+        Everything of earlier runs becomes stale: what is queued is dropped, what is in flight is
+        dropped as it comes in, and nothing is waited for.
+        """
         self.check_process()
+        self.current = None
         pthread_mutex_lock(&self.s.lock)
+        self.s.run += 1
         self.s.epoch = epoch
-        self.s.next_seq = 0
-        store_u32(&rd_head(self.s.arena).epoch, epoch)
+        self.s.next_seq = next_seq
+        store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
         if self.side is not None:
-            self.side.purge(epoch)
+            self.side.purge(self.s.run)
+
+    def trim(self):
+        """Ask every worker to give the memory of its free slots back."""
+        cdef rd_task task
+        cdef uint32_t i
+        memset(&task, 0, sizeof(task))
+        task.kind = TASK_TRIM
+        pthread_mutex_lock(&self.s.lock)
+        task.run = self.s.run
+        for i in range(self.s.nworkers):
+            if self.s.workers[i].alive and self.s.workers[i].count < self.s.flights_limit:
+                self.send(i, &task, NULL)
+        pthread_mutex_unlock(&self.s.lock)
+
+    cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept:
+        """Note a task as in flight and write it down. With the lock. 0, or -1: the ring is full."""
+        cdef worker_state* w = &self.s.workers[worker]
+        cdef flight* f = &w.flights[(w.head + w.count) % w.room]
+        f.seq = task.seq
+        f.run = task.run if task.kind != TASK_TRIM else task.run - 1
+        f.spill = task.spill
+        w.count += 1  # before the push: the answer may come at once
+        return rd_task_push(self.s.arena, rd_heap_at(self.s.arena, worker), task, payload)
 
     def dispatch(self, uint64_t seq, int kind, bytes payload not None):
         """Send a task to the worker with the fewest. False when none can take one now: `take`
-        then gives notice when that has changed."""
+        then gives notice when that has changed. Raises ArenaFull for a long task without room."""
         cdef rd_task task
-        cdef uint32_t i, k, best = 0
+        cdef uint32_t i, best = 0
         cdef size_t fewest = self.s.flights_limit
-        cdef worker_state* w
-        cdef flight* f
-        cdef rd_slot* slot
-        cdef rd_heap* heap
+        cdef rd_slot* slot = NULL
         cdef const char* data = payload
-        cdef uint32_t nbytes = len(payload)
-        cdef int rc = -1
+        cdef int rc
+        self.check_process()
+        task.seq = seq
+        task.epoch = self.s.epoch
+        task.run = self.s.run
+        task.kind = kind
+        task.nbytes = <uint32_t>len(payload)
+        task.skip = 0
+        task.spill = 0
+        if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
+            slot = self.heap.alloc(task.nbytes)
+            memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
+            task.spill = rd_slot_offset(self.s.arena, slot)
         pthread_mutex_lock(&self.s.lock)
-        for k in range(self.s.nworkers):
-            i = (self.s.last + 1 + k) % self.s.nworkers
+        for i in range(self.s.nworkers):
             if self.s.workers[i].alive and self.s.workers[i].count < fewest:
                 fewest = self.s.workers[i].count
                 best = i
         if fewest == self.s.flights_limit:
             store_u32(&self.s.starving, 1)
             pthread_mutex_unlock(&self.s.lock)
+            if task.spill:
+                self.heap.abandon(slot)
             return False
-        heap = rd_heap_at(self.s.arena, best)
-        task.seq = seq
-        task.epoch = self.s.epoch
-        task.kind = kind
-        task.nbytes = nbytes
-        task.skip = 0
-        task.spill = 0
-        w = &self.s.workers[best]
-        f = &w.flights[(w.head + w.count) % w.room]
-        f.seq = seq
-        f.epoch = self.s.epoch
-        f.spill = 0
-        w.count += 1  # before the push: the answer may come at once
-        self.s.last = best
-        if nbytes <= 480:  # the ring has room for flights_limit tasks of that size
-            rc = rd_task_push(self.s.arena, heap, &task, data)
-            pthread_mutex_unlock(&self.s.lock)
-        else:
-            pthread_mutex_unlock(&self.s.lock)
-            try:
-                slot = self.heap.alloc(nbytes)
-            except BaseException:
-                pthread_mutex_lock(&self.s.lock)
-                w.count -= 1
-                pthread_mutex_unlock(&self.s.lock)
-                raise
-            memcpy(<char*>self.s.arena.base + slot.start, data, nbytes)
-            task.spill = f.spill = rd_slot_offset(self.s.arena, slot)
-            rc = rd_task_push(self.s.arena, heap, &task, data)
+        rc = self.send(best, &task, data)
+        pthread_mutex_unlock(&self.s.lock)
         if rc:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
         return True
@@ -454,7 +467,7 @@ cdef class Feeder:
         record.kind = RD_LOST
         record.worker = <unsigned short>worker
         pthread_mutex_lock(&self.s.lock)
-        record.epoch = self.s.epoch
+        record.run = self.s.run
         self.s.waiting[seq & self.s.mask] = record
         advance(&self.s)
         pthread_mutex_unlock(&self.s.lock)
@@ -462,29 +475,39 @@ cdef class Feeder:
     def take(self, timeout=None):
         """Wait for the next batch in order: a LoDTensorArray, or a Failure in its place.
 
-        None: attention is wanted (see ended_workers, failed_worker, or dispatch again).
-        False: nothing came within ``timeout`` seconds (None: wait for ever). Waits without the GIL.
+        None: attention is wanted (see ended_workers, failed_worker, or dispatch again; or the
+        feeder was closed). False: nothing came within ``timeout`` seconds (None: wait for ever).
+        The same item comes again until `accept`, so that Ctrl-C in between loses nothing. Waits
+        without the GIL.
         """
         cdef rd_record record
         cdef int64_t deadline, look
         cdef int rc
         self.check_process()
+        if self.current is not None:
+            return self.current
         rc = queue_get(&self.s.queue, &record, 0)
-        if rc == DONE:
-            return self.open_record(&record)
-        if rc == NOTICE:
+        if rc == TIMED_OUT:
+            deadline = wait_deadline(timeout)
+            while rc == TIMED_OUT or rc == INTERRUPTED:
+                if deadline:
+                    PyErr_CheckSignals()
+                if deadline >= 0 and rd_now_ns() >= deadline:
+                    return False
+                look = next_look(deadline)
+                with nogil:
+                    rc = queue_get(&self.s.queue, &record, look)
+        if rc != DONE:
             return None
-        deadline = wait_deadline(timeout)
-        while rc != DONE:
-            if rc == NOTICE:
-                return None
-            PyErr_CheckSignals()
-            if deadline >= 0 and rd_now_ns() >= deadline:
-                return False
-            look = next_look(deadline)
-            with nogil:
-                rc = queue_get(&self.s.queue, &record, look)
-        return self.open_record(&record)
+        try:
+            self.current = self.open_record(&record)
+        except Exception as error:  # the user's objects may refuse to be unpickled
+            self.current = Failure("open", record.seq, self.s.epoch, record.worker, error)
+        return self.current
+
+    def accept(self):
+        """Confirm that the item of the last `take` reached its place."""
+        self.current = None
 
     @property
     def queued(self):
@@ -496,11 +519,11 @@ cdef class Feeder:
         if record.kind == RD_BATCH:
             return self.open_batch(record)
         if record.kind == RD_FULL:
-            return Failure("full", record.seq, record.epoch, record.worker, None, record.a, record.b,
+            return Failure("full", record.seq, self.s.epoch, record.worker, None, record.a, record.b,
                            record.c, "max_bytes" if record.spare else "prefetch_factor")
         if record.kind == RD_LOST:
-            return Failure("lost", record.seq, record.epoch, record.worker)
-        return Failure("error", record.seq, record.epoch, record.worker, self.payload(record))
+            return Failure("lost", record.seq, self.s.epoch, record.worker)
+        return Failure("error", record.seq, self.s.epoch, record.worker, self.payload(record))
 
     cdef object payload(self, rd_record* record):
         """What an ERROR or FAILED record carries; its slot goes back."""
@@ -537,7 +560,7 @@ cdef class Feeder:
             first, second = pickle.loads(self.slot_objects(record.slot))
             schema = pickle.loads(first)
             objects = pickle.loads(second)
-        return LoDTensorArray.from_slot(lease, schema, objects, record)
+        return LoDTensorArray.from_slot(lease, schema, objects, record, self.s.epoch)
 
     def stats(self):
         """Counts of the reader thread: received, reordered, trimmed; and batches queued."""

@@ -70,7 +70,7 @@ typedef struct rd_heap { /* one page */
     uint64_t at_seq;
     int64_t at_index;
     int64_t at_since_ns; /* 0 while idle */
-    uint32_t at_epoch;
+    uint32_t at_run;
     uint32_t at_pid;
     uint64_t batches_made;
     uint64_t busy_ns;
@@ -93,7 +93,7 @@ typedef struct rd_header { /* the first page */
     uint64_t backed_bytes; /* atomic: memory owned by slots */
     uint8_t pad1[48];
     uint32_t stop;  /* atomic: the pool closes */
-    uint32_t epoch; /* atomic: tasks of another epoch are stale */
+    uint32_t run;   /* atomic: tasks of another run are stale */
     uint8_t pad2[56];
     uint32_t reader_asleep; /* atomic: 1 while the reader thread waits on its bell */
     uint8_t pad3[60];
@@ -113,7 +113,7 @@ enum rd_kind {
 
 typedef struct rd_record {
     uint64_t seq;
-    uint32_t epoch;
+    uint32_t run;
     uint16_t kind;
     uint16_t worker;
     uint64_t slot;   /* offset of the slot record, 0 = none */
@@ -306,21 +306,30 @@ static inline int rd_result_waiting(const rd_heap *heap) {
     return rd_load_acquire(&heap->result_tail) != heap->result_head;
 }
 
-/* A task in its ring: this head, then nbytes of payload, padded to 8. */
+/* A task in its ring: this head, then nbytes of payload, padded to whole lines.  A run is one
+ * attempt at an epoch: a new run makes all earlier tasks stale. */
+#define RD_TASK_INLINE 448 /* longest payload that goes into the ring itself */
+
 typedef struct rd_task {
     uint64_t seq;
-    uint32_t epoch;
+    uint64_t epoch;
+    uint32_t run;
     uint32_t kind;
     uint64_t spill; /* slot record with the payload, when it is long; 0 = inline */
     uint32_t nbytes;
     uint32_t skip;  /* 1: filler up to the end of the ring */
+    uint8_t pad[24];
 } rd_task;
+
+#ifdef __cplusplus
+static_assert(sizeof(rd_task) == 64, "tasks begin on cache lines");
+#endif
 
 /* Write a task (trainer).  0, or -1 when there is no room. */
 static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
                                const void *payload) {
     uint64_t size = heap->task_ring_nbytes, tail = heap->task_tail;
-    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 31) & ~(uint64_t)31;
+    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
     uint64_t room = size - (tail - rd_load_acquire(&heap->task_head));
     uint64_t at = tail & (size - 1), to_end = size - at;
     uint8_t *ring = a->base + heap->task_ring;
@@ -354,7 +363,7 @@ static inline rd_task *rd_task_peek(rd_arena *a, rd_heap *heap) {
 }
 
 static inline void rd_task_pop(rd_heap *heap, const rd_task *task) {
-    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 31) & ~(uint64_t)31;
+    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
     rd_store_release(&heap->task_head, heap->task_head + need);
 }
 

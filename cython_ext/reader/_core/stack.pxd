@@ -6,7 +6,7 @@ from reader._core.structure cimport Structure
 
 
 cdef class SideTable:
-    cdef dict entries            # token -> (epoch, value)
+    cdef dict entries            # token -> (run, value)
     cdef Py_ssize_t last         # token
 
 

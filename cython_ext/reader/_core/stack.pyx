@@ -68,19 +68,19 @@ cdef class SideTable:
         self.entries = {}
         self.last = 0
 
-    def put(self, epoch, value):
+    def put(self, run, value):
         """Keep a value; returns the token that take() wants. Any thread (the GIL serializes)."""
         self.last += 1
-        self.entries[self.last] = (epoch, value)
+        self.entries[self.last] = (run, value)
         return self.last
 
     def take(self, token):
         """Hand a value over, once."""
         return self.entries.pop(token)[1]
 
-    def purge(self, epoch):
-        """Forget what epochs before this one left behind."""
-        for token in [t for t, (its, _) in list(self.entries.items()) if its != epoch]:
+    def purge(self, run):
+        """Forget what runs before this one left behind."""
+        for token in [t for t, (its, _) in list(self.entries.items()) if its != run]:
             self.entries.pop(token, None)
 
 
@@ -390,7 +390,7 @@ cdef class BatchWriter:
             raise CollateError("cannot make a batch of no samples; the sampler yielded an empty one")
         try:
             for row in range(count):
-                if (load_u32(&head.epoch) != record.epoch or load_u32(&head.stop)) and (
+                if (load_u32(&head.run) != record.run or load_u32(&head.stop)) and (
                         slot is not NULL):
                     # nobody waits for this batch any more: a new epoch began, or the pool closes
                     self.heap.abandon(slot)
@@ -454,7 +454,7 @@ cdef class BatchWriter:
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data
         if self.side is not None:
-            record.a = self.side.put(record.epoch, (Schema(structure, types), objects))
+            record.a = self.side.put(record.run, (Schema(structure, types), objects))
             return slot
         if not objects and record.schema:
             slot.objects = 0

@@ -45,7 +45,8 @@ cdef class LoDTensorArray:
     cdef readonly object epoch
 
     @staticmethod
-    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, const rd_record* record)
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, const rd_record* record,
+                                  uint64_t epoch)
     cdef list make_arrays(self)
     cdef list make_tensors(self)
     cdef list list_tensors(self)

@@ -559,13 +559,13 @@ cdef class LoDTensorArray:
 
     @staticmethod
     cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects,
-                                  const rd_record* record):
+                                  const rd_record* record, uint64_t epoch):
         cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
         self.lease = lease
         self.schema = schema
         self.objects = objects
         self.seq = record.seq
-        self.epoch = record.epoch
+        self.epoch = epoch
         if lease is not None:
             self.bytes_at = <char*>(lease.c.arena.base
                                     + (<rd_slot*>(lease.c.arena.base + lease.c.slot)).start)
