@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import faulthandler
 import hashlib
 import os
 import random
@@ -157,6 +158,7 @@ class Killer(Rows):
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
         if index in self.at and (self.once is None or first_time(f"{self.once}-{index}")):
+            faulthandler.disable()  # of the test's run; a worker has its own, and would print
             if self.exitcode is not None:
                 os._exit(self.exitcode)
             os.kill(os.getpid(), self.signum)

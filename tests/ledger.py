@@ -156,7 +156,7 @@ def _reap_orphan(pid: int) -> bool:
 def _popen_pids() -> set[int]:
     import subprocess
 
-    living = (o for o in gc.get_objects() if isinstance(o, subprocess.Popen))
+    living = (o for o in gc.get_objects() if issubclass(type(o), subprocess.Popen))
     return {process.pid for process in living if process.returncode is None}
 
 

@@ -55,22 +55,28 @@ class PoolKeeper:
                 pool.cancel_epoch()
                 self._idle = pool
                 return
-            self._closing = {p for p in self._closing if p.state is not PoolState.CLOSED}
-            self._closing.add(pool)
+            self._note_closing(pool)
         pool.close_soon()
 
     def close(self) -> None:
         """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
         with self._lock:
             self._is_closed = True
-            pools = [*self._lent, *self._closing]
-            self._closing = set()
             if self._idle is not None:
-                pools.append(self._idle)
+                self._lent.add(self._idle)
             self._idle = None
+            self._note_closing(*self._lent)
             self._lent.clear()
+            pools = list(self._closing)
+        for pool in pools:
+            pool.close_soon()
         for pool in pools:
             pool.close()
+
+    def _note_closing(self, *pools: Pool) -> None:
+        """Remember pools until they are closed. With the lock."""
+        self._closing = {p for p in self._closing if p.state is not PoolState.CLOSED}
+        self._closing.update(pools)
 
     def drop(self) -> None:
         """The loader is gone: end the idle pool; a lent one ends with its iterator."""

@@ -72,9 +72,15 @@ def sample_rng(index: int) -> np.random.Generator:
     Raises:
         ReaderError: no loader is fetching in this thread.
 
-    >>> class Noisy(Dataset):
+    >>> class Noise:
+    ...     def __len__(self):
+    ...         return 4
     ...     def __getitem__(self, index):
-    ...         return self.x[index] + sample_rng(index).normal(size=3)
+    ...         return sample_rng(index).normal(size=3)
+    >>> from reader import DataLoader
+    >>> once, again = (list(DataLoader(Noise(), seed=1, num_workers=n)) for n in (0, 2))
+    >>> all((a == b).all() for a, b in zip(once, again))
+    True
     """
     if _state.task is None:
         raise ReaderError(

@@ -22,6 +22,7 @@ import time
 import weakref
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from reader._core.arena import Arena, fork_generation
 from reader._core.channel import WorkerChannel
@@ -99,6 +100,7 @@ class Pool:
             self.arena, self.workers, self.window, limit, available_bytes, self._side
         )
         self._state_lock = threading.Lock()
+        self._closed = threading.Event()
         self.state = PoolState.OPEN
         _open_pools.add(self)
         try:
@@ -202,58 +204,49 @@ class Pool:
     def close(self) -> None:
         """End the workers and wait until nothing of them is left: 0.7 s at most. Idempotent.
 
-        Batches that the user still holds stay valid.
+        Batches that the user still holds stay valid. Ctrl-C ends the waiting, not the closing.
         """
-        if self._generation != fork_generation():
-            return  # a forked child owns nothing of this
-        if self._set_state(PoolState.CLOSING):
-            self.arena.stop()
-            self._finish()
-        else:
-            self._wait_closed()
+        self.close_soon()
+        if self._generation == fork_generation() and self._closer is not threading.current_thread():
+            self._closed.wait()
 
     def close_soon(self) -> None:
-        """As `close`, but the waiting is done by a thread of its own."""
+        """As `close`, but a thread of its own does the waiting."""
         if self._generation != fork_generation() or not self._set_state(PoolState.CLOSING):
-            return
+            return  # a forked child owns nothing of this
         self.arena.stop()
         self._closer = threading.Thread(target=self._finish, name="reader-close", daemon=True)
         try:
             self._closer.start()
         except RuntimeError:  # the interpreter shuts down and starts no more threads
-            self._closer = None
-            self._finish()
-
-    def _wait_closed(self) -> None:
-        """Wait for the thread that closes the pool, if there is one."""
-        closer = self._closer
-        if closer is not None and closer is not threading.current_thread():
-            with contextlib.suppress(RuntimeError):  # it is about to start
-                closer.join(2 * (_GRACE_S + _TERM_S))
+            self._closer = threading.current_thread()
+            try:
+                self._finish()
+            except BaseException:
+                self._signal(signal.SIGKILL)
+                self._finish()
+                raise
 
     def _finish(self) -> None:
-        deadline = time.monotonic() + _GRACE_S
-        if not self._wait_ended(deadline):
+        if not self._wait_ended(time.monotonic() + _GRACE_S):
             self._signal(signal.SIGTERM)
             if not self._wait_ended(time.monotonic() + _TERM_S):
                 self._signal(signal.SIGKILL)
                 self._wait_ended(None)
         self.feeder.close()
-        for process in self._processes.values():
-            _reap(process)
-        self._processes.clear()
+        while self._processes:
+            _reap(self._processes.popitem()[1])
         for fd in [*self._pidfds.values(), self._packed, self._trainer]:
             if fd is not None:
                 os.close(fd)
         self._pidfds.clear()
         self._packed = self._trainer = None
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(max(0.0, deadline - time.monotonic()))
-        self._thread = None
+        if self._thread is not None:
+            self._thread.join(_GRACE_S)  # it may be in code of the user that nothing can end
         self.arena.close()
         self._set_state(PoolState.CLOSED)
         _open_pools.discard(self)
+        self._closed.set()
 
     def _wait_ended(self, deadline: float | None) -> bool:
         """Wait until every worker process ended, or the deadline."""
@@ -287,8 +280,12 @@ def _reap(process: BaseProcess) -> int | None:
             break
         pause.wait(0.001)
     exitcode = process.exitcode
-    with contextlib.suppress(ValueError):
-        process.close()
+    popen: Any = process._popen  # type: ignore[attr-defined]
+    if exitcode is None and popen is not None:
+        # the user's own os.wait took the code: tell multiprocessing that it has ended
+        popen.returncode = 255
+    process.join()
+    process.close()
     return exitcode
 
 
@@ -320,7 +317,6 @@ def _close_all() -> None:
     """Before multiprocessing's own exit handler, which would wait for the workers for ever."""
     for pool in list(_open_pools):
         pool.close()
-        pool._wait_closed()
 
 
 if sys.platform != "linux":

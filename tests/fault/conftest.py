@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -171,3 +173,12 @@ def kill_and_wait(pid: int, signum: int = signal.SIGKILL) -> None:
     assert fd is not None
     os.kill(pid, signum)
     wait_gone([fd], BOUND_S)
+
+
+def wait_asleep(pid: int, timeout_s: float = BOUND_S) -> None:
+    """Return when the main thread of a process sleeps: it waits for something."""
+    never = threading.Event()
+    deadline = time.monotonic() + timeout_s
+    while Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < deadline, "it never waits"
+        never.wait(0.005)

@@ -51,7 +51,7 @@ def test_01_worker_killed_while_idle_costs_no_batch(workers: int) -> None:
 def test_01_batch_of_a_worker_killed_while_fetching_is_made_by_another(
     start_method: str, says: Wire, gate: Wire, tmp_path: Path
 ) -> None:
-    dataset = Stuck(21, says.path, gate.path, str(tmp_path / "once"))
+    dataset = Stuck(9, says.path, gate.path, str(tmp_path / "once"))
     with DataLoader(dataset, batch_size=4, num_workers=2, start_method=start_method) as loader:
         batches = iter(loader)
         found = [next(batches)]

@@ -170,13 +170,17 @@ def goals(works: Mapping[str, Results]) -> Iterator[Goal]:
                 more = more_cpu_than_ours(results, output)
                 text += ", CPU"
             yield Goal(work, text, more, OUTPUT_US, False, "us")
-        cpu = note = None
-        first = None
+        cpu = first = None
+        notes = ["", ""]
         if ours is not None:
             alone = ours["untouched_cpu_us"]
-            beside = Spread.of([value - ours["touch_cpu_us"] for value in ours["cpu_us"]])
             cpu = Spread(alone, alone, alone)
-            note = f"{beside.middle:.1f} us when touching is measured warm and taken off"
             first = above_making(ours)
-        yield Goal(work, "trainer CPU beside touching", cpu, CPU_US, False, "us", note or "")
-        yield Goal(work, "first batch above making it", first, FIRST_US, False, "us")
+            beside = Spread.of([value - ours["touch_cpu_us"] for value in ours["cpu_us"]])
+            notes[0] = f"{beside.middle:.1f} us when touching is measured warm and taken off"
+            if (floor := measured(results, "floor")) is not None:
+                # What the machine itself takes just then.
+                notes[0] += f"; bare floor {floor['untouched_cpu_us']:.1f} us"
+                notes[1] = f"bare floor {above_making(floor).middle:.0f} us"
+        yield Goal(work, "trainer CPU beside touching", cpu, CPU_US, False, "us", notes[0])
+        yield Goal(work, "first batch above making it", first, FIRST_US, False, "us", notes[1])

@@ -152,18 +152,21 @@ def goal_line(goal: Goal) -> list[str]:
     word = {True: "met", False: f"MISSED by {goal.missed_by}", None: "not measured"}[goal.is_met]
     unit = "x" if goal.unit == "x" else f" {goal.unit}"
     sign = ">=" if goal.is_floor else "<="
-    found = spread = ""
-    if goal.measured is not None:
-        found = f"{goal.measured.middle:.2f}{unit}"
-        if goal.measured.low != goal.measured.high:
-            spread = f"({goal.measured.low:.2f} to {goal.measured.high:.2f}) "
+    found = "" if goal.measured is None else f"{goal.measured.middle:.2f}{unit}"
     return [
         f"{goal.work}: {goal.text}",
         found,
         f"{sign} {goal.limit:g}{unit}",
         word,
-        spread + goal.note,
     ]
+
+
+def notes_of(goal: Goal) -> tuple[str, str]:
+    """Write a goal's spread over the rounds, if it has one, and its note."""
+    spread = goal.measured
+    if spread is None or spread.low == spread.high:
+        return "", goal.note
+    return f"{spread.low:.2f} to {spread.high:.2f}", goal.note
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -194,5 +197,6 @@ def render(report: Mapping[str, Any]) -> str:
     if any(OURS in results for results in works.values()):
         lines += ["", "goals"]
         cells = [goal_line(goal) for goal in goals(works)]
-        lines += grid(cells)
+        notes = ["; ".join(note for note in notes_of(goal) if note) for goal in goals(works)]
+        lines += [f"{line}  {note}".rstrip() for line, note in zip(grid(cells), notes)]
     return "\n".join(lines)

@@ -196,6 +196,7 @@ cdef class BlockingQueue:
     data or room, `close`, `kill`, the timeout, or Ctrl-C in the main thread. May be used from any
     thread of the process that made it; in a forked child it raises ReaderError.
 
+    >>> import numpy as np
     >>> queue = BlockingQueue(2)
     >>> queue.push([np.zeros(3)])
     >>> queue.pop()[0].shape

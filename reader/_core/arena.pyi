@@ -1,0 +1,52 @@
+# Types of reader._core.arena, which is built from cython_ext/reader/_core/arena.pyx; the contract
+# of each field is in arena.pxd. Holds no code.
+
+from collections.abc import Callable
+from typing import TypedDict, final
+
+class _Ledger(TypedDict):
+    arenas: int
+    held_slots: int
+
+class _ArenaStats(TypedDict):
+    owned_bytes: int
+    limit_bytes: int
+    free_slots: int
+    writing_slots: int
+    ready_slots: int
+    held_slots: int
+
+def ledger() -> _Ledger: ...
+def fork_generation() -> int: ...
+
+class Arena:
+    @staticmethod
+    def create(
+        nworkers: int,
+        in_flight: int,
+        limit_nbytes: int | None = None,
+        reserve_nbytes: int | None = None,
+    ) -> Arena: ...
+    @staticmethod
+    def attach(fd: int, nbytes: int | None = None, is_trainer: bool = False) -> Arena: ...
+    @property
+    def is_trainer(self) -> bool: ...
+    @property
+    def fd(self) -> int: ...
+    @property
+    def stopped(self) -> bool: ...
+    def close(self) -> None: ...
+    def stop(self) -> None: ...
+    def stats(self) -> _ArenaStats: ...
+
+class Heap:
+    def __init__(
+        self,
+        arena: Arena,
+        index: int,
+        keep_slots: int = 4,
+        available_bytes: Callable[[], int] | None = None,
+    ) -> None: ...
+
+@final
+class Lease: ...

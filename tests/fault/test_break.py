@@ -1,0 +1,332 @@
+"""Epochs that are left in the middle, and iterators dropped in odd orders (2.1, 2.3, 2.4, 2.9)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from reader import DataLoader, ReaderError
+from tests.datasets import Rows, Stuck, check_rows
+from tests.fault.conftest import BOUND_S, Wire
+from tests.ledger import Ledger, settle
+
+
+def make(workers: int, persistent: bool = False, count: int = 24, **options: Any) -> DataLoader:
+    return DataLoader(
+        Rows(count), batch_size=4, num_workers=workers, persistent_workers=persistent, **options
+    )
+
+
+def check_epoch(batches: Any, count: int = 24, first: int = 0) -> None:
+    n = first
+    for batch in batches:
+        check_rows(batch, range(4 * n, min(count, 4 * n + 4)))
+        n += 1
+    assert n == -(-count // 4)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_01_break_at_every_position_leaves_the_next_epoch_whole(
+    workers: int, persistent: bool
+) -> None:
+    with make(workers, persistent) as loader:
+        for position in range(6):
+            for n, batch in enumerate(loader):
+                check_rows(batch, range(4 * n, 4 * n + 4))
+                if n == position:
+                    break
+            check_epoch(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_01_break_in_every_epoch_never_mixes_epochs(workers: int) -> None:
+    with make(workers, True, count=400, seed=1, shuffle=True) as loader:
+        for _ in range(100):
+            epoch = loader.epoch
+            again = DataLoader(Rows(400), batch_size=4, seed=1, shuffle=True).sampler
+            again.set_epoch(epoch)
+            wanted = list(again)
+            for n, batch in enumerate(loader):
+                check_rows(batch, wanted[4 * n : 4 * n + 4])
+                if n == epoch % 5:
+                    break
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_03_iterator_that_never_yielded_is_dropped_clean(workers: int, persistent: bool) -> None:
+    with make(workers, persistent) as loader:
+        iter(loader)
+        iter(loader)
+        check_epoch(loader)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_09_two_live_iterators_of_one_loader_each_yield_everything(
+    workers: int, persistent: bool
+) -> None:
+    with make(workers, persistent) as loader:
+        first, second = iter(loader), iter(loader)
+        for n in range(6):
+            check_rows(next(first), range(4 * n, 4 * n + 4))
+            check_rows(next(second), range(4 * n, 4 * n + 4))
+        for batches in (second, first):
+            with pytest.raises(StopIteration):
+                next(batches)
+        check_epoch(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_09_second_iterator_lives_on_when_the_first_is_dropped(workers: int) -> None:
+    with make(workers, True) as loader:
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        check_rows(next(second), range(4))
+        del first
+        check_rows(next(second), range(4, 8))
+        third = iter(loader)
+        check_epoch(third)
+        check_epoch(second, first=2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_09_loaders_interleaved_do_not_touch_each_other(workers: int) -> None:
+    with make(workers, count=24) as short, make(workers, True, count=40) as long:
+        long_batches = iter(long)
+        for n, batch in enumerate(short):
+            check_rows(batch, range(4 * n, 4 * n + 4))
+            check_rows(next(long_batches), range(4 * n, 4 * n + 4))
+        check_epoch(long_batches, count=40, first=6)
+        check_epoch(short)
+        check_epoch(long, count=40)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_03_iterator_outlives_its_loader(workers: int, persistent: bool) -> None:
+    loader = make(workers, persistent)
+    batches = iter(loader)
+    next(batches)
+    gone = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert gone() is None
+    check_epoch(batches, first=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_03_loader_and_iterator_in_a_cycle_go_with_the_garbage(workers: int) -> None:
+    before = Ledger.take()
+    loader: Any = make(workers, True)
+    batches: Any = iter(loader)
+    kept = next(batches)
+    loader.me = [loader, batches, kept]
+    batches.me = loader.me
+    del loader, batches, kept
+    assert settle(before) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_02_batch_outlives_loader_and_iterator_and_workers(workers: int) -> None:
+    loader = make(workers)
+    batches = iter(loader)
+    rows = next(batches)[0]
+    row = rows[2]
+    del rows, batches
+    loader.close()
+    del loader
+    gc.collect()
+    assert row.tolist() == [2.0] * 8
+    row += 1
+    assert row.tolist() == [3.0] * 8
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_closed_loader_says_so_to_its_iterator_and_starts_anew(workers: int) -> None:
+    loader = make(workers, True)
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    loader.close()
+    with pytest.raises(ReaderError, match="closed"):
+        next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+    check_epoch(loader)
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_04_close_wakes_a_thread_that_waits_for_a_batch(
+    workers: int, says: Wire, gate: Wire
+) -> None:
+    loader = DataLoader(Stuck(0, says.path, gate.path), batch_size=4, num_workers=workers)
+    batches = iter(loader)
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(batches)
+        except BaseException as error:
+            raised.append(error)
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    says.hear()
+    loader.close()
+    waiter.join(5)
+    hangs = waiter.is_alive()
+    gate.say(2)  # num_workers=0: its thread cannot be killed, and ends with its sample
+    waiter.join(BOUND_S)
+    assert not hangs
+    assert len(raised) == 1
+    assert isinstance(raised[0], ReaderError)
+    assert "closed" in str(raised[0])
+
+
+def test_04_close_in_many_threads_at_once_waits_in_each_of_them() -> None:
+    loader = make(2, True)
+    batches = iter(loader)
+    next(batches)
+    pids = loader._keeper.pool.worker_pids()  # type: ignore[union-attr]
+    start = threading.Barrier(4)
+    living: list[list[int]] = []
+
+    def close() -> None:
+        start.wait(BOUND_S)
+        loader.close()
+        living.append([pid for pid in pids if os.path.exists(f"/proc/{pid}")])
+
+    threads = [threading.Thread(target=close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND_S)
+    assert living == [[]] * 4
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_09_loader_inside_a_thread(workers: int, persistent: bool) -> None:
+    trouble: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            with make(workers, persistent) as loader:
+                for _ in range(3):
+                    check_epoch(loader)
+        except BaseException as error:
+            trouble.append(error)
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND_S)
+    assert not trouble
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_09_workers_outlive_the_thread_that_started_them(workers: int) -> None:
+    made: list[Any] = []
+
+    def start() -> None:
+        loader = make(workers, True)
+        batches = iter(loader)
+        made.extend([loader, batches, next(batches)])
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join(BOUND_S)
+    loader, batches, first = made
+    made.clear()
+    check_rows(first, range(4))
+    check_epoch(batches, first=1)
+    check_epoch(loader)
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_03_many_loaders_in_a_row_leave_nothing(workers: int) -> None:
+    before = Ledger.take()
+    for n in range(40):
+        loader = make(workers, bool(n % 2), count=8)
+        if n % 3:
+            check_epoch(loader, count=8)
+        else:
+            next(iter(loader))
+        if n % 4 == 0:
+            loader.close()
+    del loader
+    assert settle(before) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_03_iterator_dropped_in_another_thread_gives_its_pool_back(workers: int) -> None:
+    with make(workers, True) as loader:
+        batches = [iter(loader)]
+        next(batches[0])
+        thread = threading.Thread(target=batches.clear)
+        thread.start()
+        thread.join(BOUND_S)
+        check_epoch(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_01_finished_iterator_stays_finished(workers: int) -> None:
+    with make(workers) as loader:
+        batches = iter(loader)
+        check_epoch(batches)
+        for _ in range(3):
+            with pytest.raises(StopIteration):
+                next(batches)
+        assert iter(batches) is batches
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterator_that_was_closed_ends_its_epoch(workers: int) -> None:
+    with make(workers, True) as loader:
+        batches = iter(loader)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+        batches.close()  # type: ignore[attr-defined]
+        with pytest.raises(StopIteration):
+            next(batches)
+        check_epoch(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_03_garbage_collection_while_batches_are_dropped_in_threads(workers: int) -> None:
+    with make(workers, True, count=400) as loader:
+        stop = threading.Event()
+        kept: list[Any] = []
+
+        def drop() -> None:
+            while not stop.is_set():
+                gc.collect(0)
+                if kept:
+                    kept.pop()
+
+        threads = [threading.Thread(target=drop) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            for n, batch in enumerate(loader):
+                check_rows(batch, range(4 * n, 4 * n + 4))
+                kept.append(batch)
+                cycle: list[Any] = [batch]
+                cycle.append(cycle)
+        stop.set()
+        for thread in threads:
+            thread.join(BOUND_S)
+        del batch, cycle
+        kept.clear()

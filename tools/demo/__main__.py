@@ -1,0 +1,143 @@
+"""The program: trains in both graphs, compares the loaders, and says whether the goal was met.
+
+Run as ``python -m tools.demo``; exit code 0 when both graphs reached the accuracy and their
+batches were not copied, 1 else. Paddle is imported last, once its environment is quiet.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+from tools.demo.digits import Split, load
+from tools.demo.figures import EpochFigures
+from tools.demo.options import Options, parse
+from tools.demo.screen import Screen, duration, percent
+
+NEEDED = {"paddle": "paddlepaddle", "sklearn": "scikit-learn"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the demo; returns the exit code."""
+    options = parse(arguments)
+    missing = [name for module, name in NEEDED.items() if not importlib.util.find_spec(module)]
+    if missing:
+        print(f"The demo needs {' and '.join(missing)}: pip install 'lodreader[demo]'.")
+        return 2
+    quieten_paddle()
+    screen = Screen()
+    began = time.monotonic()
+    train_on, test_with = load()
+    screen.line(
+        f"Handwritten digits, 8 x 8 pixels: {len(train_on.labels)} to train on, shifted by a pixel "
+        f"at random; {len(test_with.labels)} to test with."
+    )
+    screen.line(
+        f"{options.epochs} epochs of batches of {options.batch_size}, made by {options.workers} "
+        f"workers that persist; seed {options.seed}. Waits are for one batch."
+    )
+    problems = [
+        *train_dynamic(train_on, test_with, options, screen),
+        *train_static(train_on, test_with, options, screen),
+    ]
+    show_comparison(train_on, options, screen)
+    screen.line()
+    for problem in problems:
+        screen.line(f"MISSED: {problem}")
+    if not problems:
+        screen.line(
+            f"Done: both graphs ended at {percent(options.target)} or more, on batches that "
+            f"were never copied. {duration(time.monotonic() - began)} in all."
+        )
+    return 1 if problems else 0
+
+
+def quieten_paddle() -> None:
+    """Keep notes of paddle's own, which nothing can be done about, out of the tables."""
+    os.environ.setdefault("GLOG_minloglevel", "2")
+    warnings.filterwarnings("ignore", message="No ccache found")
+    warnings.filterwarnings("ignore", message="Tensor do not have 'place' interface")
+
+
+def train_dynamic(
+    train_on: Split, test_with: Split, options: Options, screen: Screen
+) -> list[str]:
+    """Train in the dynamic graph; returns what was missed."""
+    from tools.demo import dynamic
+
+    screen.line("\nDynamic graph: for images, labels in loader")
+    show = epoch_shower(screen, options, len(train_on.labels))
+    return judge("dynamic graph", dynamic.train(train_on, test_with, options, show), options)
+
+
+def train_static(
+    train_on: Split, test_with: Split, options: Options, screen: Screen
+) -> list[str]:
+    """Train in the static graph; returns what was missed."""
+    from tools.demo import static
+
+    screen.line("\nStatic graph: for feed in loader: executor.run(program, feed=feed)")
+    show = epoch_shower(screen, options, len(train_on.labels))
+    return judge("static graph", static.train(train_on, test_with, options, show), options)
+
+
+def epoch_shower(screen: Screen, options: Options, images: int) -> Callable[[EpochFigures], None]:
+    """Make the function that shows a step as a bar, and an epoch that was tested as a row."""
+    screen.header("epoch")
+    steps = -(-images // options.batch_size)
+    shown = 0
+
+    def show(figures: EpochFigures) -> None:
+        nonlocal shown
+        name = f"{shown + 1} of {options.epochs}"
+        if figures.accuracy is None:
+            screen.bar(name, figures, steps)
+        else:
+            screen.row(name, figures)
+            shown += 1
+
+    return show
+
+
+def judge(graph: str, epochs: list[EpochFigures], options: Options) -> list[str]:
+    """Return what a training missed, as sentences."""
+    missed = []
+    accuracy = epochs[-1].accuracy or 0.0
+    if accuracy < options.target:
+        missed.append(
+            f"the {graph} ended at a test accuracy of {percent(accuracy)}, and the goal is "
+            f"{percent(options.target)}."
+        )
+    if not all(epoch.is_shared for epoch in epochs):
+        missed.append(f"batches of the {graph} were copied before the network saw them.")
+    return missed
+
+
+def show_comparison(train_on: Split, options: Options, screen: Screen) -> None:
+    """Train for an epoch through each loader, and show both."""
+    from tools.demo.compare import ROUNDS, compare
+
+    screen.line("\nThe same epoch through paddle.io.DataLoader, dynamic graph")
+    screen.header("loader")
+    steps = -(-len(train_on.labels) // options.batch_size)
+    found = compare(
+        train_on,
+        options,
+        lambda name, turn, figures: screen.bar(f"{name}, {turn}", figures, steps),
+    )
+    for turn in ROUNDS:
+        for name in ("reader", "paddle.io"):
+            screen.row(f"{name}, {turn}", found[name, turn])
+    ours, theirs = (found[name, ROUNDS[-1]] for name in ("reader", "paddle.io"))
+    screen.line(
+        f"  A later epoch's first batch came {theirs.start_s / ours.start_s:.0f} times as soon, "
+        f"and waits took {theirs.wait_share / max(ours.wait_share, 1e-9):.1f} times ..."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
