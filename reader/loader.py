@@ -199,7 +199,7 @@ class DataLoader:
             "wait_s": self._stats.wait_s,
             "last_wait_s": self._stats.last_wait_s,
             "queued": 0 if pool is None else pool.feeder.queued,
-            "arena": None if pool is None else pool.arena.stats(),
+            "arena": None if pool is None or not pool.is_usable else pool.arena.stats(),
         }
         return found
 

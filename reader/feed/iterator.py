@@ -232,6 +232,8 @@ class EpochIterator(Iterator[Any]):
 
     def _attend(self) -> None:
         """Something besides batches happened: a worker failed to start, died, or has room."""
+        if self._state is IteratorState.DONE:
+            raise ReaderError("the iterator was closed by another thread while it was waited on")
         self._check_pool()
         failed = self._feeder.failed_worker()
         if failed is not None:

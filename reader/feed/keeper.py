@@ -7,9 +7,10 @@ thread, and whoever is last ends the workers.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
-from reader.workers.pool import Pool, PoolState
+from reader.workers.pool import Pool
 
 __all__ = ["PoolKeeper"]
 
@@ -29,7 +30,8 @@ class PoolKeeper:
         self._lock = threading.RLock()
         self._idle: Pool | None = None
         self._lent: set[Pool] = set()
-        self._closing: set[Pool] = set()  # may end in the background; close() waits for them
+        # these end in the background, by threads that keep them; close() waits for them
+        self._closing: weakref.WeakSet[Pool] = weakref.WeakSet()
         self._is_closed = False
 
     def borrow(self) -> Pool:
@@ -55,7 +57,7 @@ class PoolKeeper:
                 pool.cancel_epoch()
                 self._idle = pool
                 return
-            self._note_closing(pool)
+            self._closing.add(pool)
         pool.close_soon()
 
     def close(self) -> None:
@@ -65,18 +67,13 @@ class PoolKeeper:
             if self._idle is not None:
                 self._lent.add(self._idle)
             self._idle = None
-            self._note_closing(*self._lent)
+            self._closing.update(self._lent)
             self._lent.clear()
             pools = list(self._closing)
         for pool in pools:
             pool.close_soon()
         for pool in pools:
             pool.close()
-
-    def _note_closing(self, *pools: Pool) -> None:
-        """Remember pools until they are closed. With the lock."""
-        self._closing = {p for p in self._closing if p.state is not PoolState.CLOSED}
-        self._closing.update(pools)
 
     def drop(self) -> None:
         """The loader is gone: end the idle pool; a lent one ends with its iterator."""

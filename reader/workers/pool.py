@@ -186,6 +186,7 @@ class Pool:
     def cancel_epoch(self) -> None:
         """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
         self.feeder.begin_run(0)
+        self.feeder.notify()
 
     def worker_pids(self) -> list[int]:
         """Process ids of the workers that run, in the order of their numbers."""
@@ -228,14 +229,27 @@ class Pool:
                 raise
 
     def _finish(self) -> None:
+        try:
+            self._end_workers()
+            self._let_go()
+        finally:
+            self._set_state(PoolState.CLOSED)
+            _open_pools.discard(self)
+            self._closed.set()
+
+    def _end_workers(self) -> None:
+        """Ask, then SIGTERM, then SIGKILL; reap."""
         if not self._wait_ended(time.monotonic() + _GRACE_S):
             self._signal(signal.SIGTERM)
             if not self._wait_ended(time.monotonic() + _TERM_S):
                 self._signal(signal.SIGKILL)
                 self._wait_ended(None)
-        self.feeder.close()
         while self._processes:
             _reap(self._processes.popitem()[1])
+
+    def _let_go(self) -> None:
+        """Give back thread, descriptors and memory; what the user holds stays."""
+        self.feeder.close()
         for fd in [*self._pidfds.values(), self._packed, self._trainer]:
             if fd is not None:
                 os.close(fd)
@@ -244,9 +258,8 @@ class Pool:
         if self._thread is not None:
             self._thread.join(_GRACE_S)  # it may be in code of the user that nothing can end
         self.arena.close()
-        self._set_state(PoolState.CLOSED)
-        _open_pools.discard(self)
-        self._closed.set()
+        if self._thread is None or not self._thread.is_alive():
+            self.arena.release()
 
     def _wait_ended(self, deadline: float | None) -> bool:
         """Wait until every worker process ended, or the deadline."""

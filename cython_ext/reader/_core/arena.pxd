@@ -127,8 +127,10 @@ cdef rd_ledger* process_ledger() noexcept
 
 
 cdef class Arena:
-    cdef rd_arena* c              # one counted reference, given back in __dealloc__
+    cdef rd_arena* c              # one counted reference; NULL once it is given back
     cdef readonly bint is_trainer
+
+    cdef int check_open(self) except -1
 
 
 cdef class Heap:

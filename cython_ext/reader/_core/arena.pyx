@@ -6,6 +6,7 @@ and allocates in its own heap (see layout.h for what lies where and who writes w
 cimport cython
 from libc.errno cimport ENOMEM, errno
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 import mmap
 import os
@@ -197,33 +198,54 @@ cdef class Arena:
     @property
     def fd(self):
         """The memory file's descriptor; owned by the arena."""
+        self.check_open()
         return self.c.fd
 
     def close(self):
         """Give back the memory of every slot that nobody holds. The workers must be gone."""
+        self.check_open()
         self.c.bell = -1
         rd_arena_close(self.c)
         rd_arena_trim(self.c)
 
+    def release(self):
+        """Let go of the memory file: it is unmapped and closed once no batch is held.
+
+        Nothing but this object's own methods may have been using it. Idempotent; after it the
+        methods raise ReaderError.
+        """
+        cdef rd_arena* c = self.c
+        self.c = NULL
+        if c is not NULL:
+            rd_arena_unref(c)
+
+    cdef int check_open(self) except -1:
+        if self.c is NULL:
+            raise ReaderError("the arena was closed")
+        return 0
+
     def stop(self):
         """Tell the workers to end after what they are doing."""
+        self.check_open()
         rd_stop_workers(self.c)
 
     @property
     def stopped(self):
         """Whether ``stop`` was called, in this process or the trainer's."""
+        self.check_open()
         return load_u32(&rd_head(self.c).stop) != 0
 
     def stats(self):
         """Return counts of memory and slots: ``owned_bytes``, ``limit_bytes``, ``slots`` by state."""
-        cdef rd_header* head = rd_head(self.c)
+        cdef rd_header* head
         cdef rd_heap* heap
         cdef rd_slot* table
         cdef uint64_t n, k
         cdef uint32_t i
         cdef uint64_t[6] counts
-        for i in range(6):
-            counts[i] = 0
+        self.check_open()
+        head = rd_head(self.c)
+        memset(counts, 0, sizeof(counts))
         for i in range(head.nheaps):
             heap = rd_heap_at(self.c, i)
             table = <rd_slot*>(self.c.base + heap.slot_table)

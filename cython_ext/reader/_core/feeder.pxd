@@ -57,6 +57,7 @@ cdef class Feeder:
     cdef uint32_t fork_generation
 
     cdef void flush(self) noexcept
+    cdef bint dispatch_task(self, rd_task* task, const char* data) except -1
     cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
     cdef object payload(self, rd_record* record)
     cdef int check_process(self) except -1

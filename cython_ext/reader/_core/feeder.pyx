@@ -11,13 +11,12 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_LOST,
-                                 RD_OBJECT, RD_READY, RD_SKIPPED, RD_TASK_INLINE, Lease, exchange_u32,
-                                 load_u32, process_ledger, rd_arena_trim, rd_bell_clear,
-                                 rd_bell_open, rd_bell_ring, rd_head, rd_heap, rd_heap_at,
-                                 rd_now_ns, rd_pidfd_ended, rd_result_pop, rd_result_waiting,
-                                 rd_slot, rd_slot_at, rd_slot_offset, rd_slot_release, rd_task,
-                                 rd_task_push, store_u32)
+from reader._core.arena cimport (exchange_u32, Lease, load_u32, process_ledger, rd_arena_ref,
+                                 rd_arena_trim, rd_arena_unref, RD_BATCH, rd_bell_clear,
+                                 rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
+                                 rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
+                                 rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
+                                 rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32)
 from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
                                           next_look, pthread_mutex_destroy, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
@@ -252,6 +251,8 @@ cdef class Feeder:
         pthread_mutex_destroy(&self.s.lock)
 
     cdef int check_process(self) except -1:
+        if self.s.bell < 0:
+            raise ReaderError("the loader was closed; iterate over it again to start new workers")
         if self.fork_generation != process_ledger().fork_generation:
             raise ReaderError(
                 "this iterator belongs to the process that forked this one; its workers and its "
@@ -372,7 +373,9 @@ cdef class Feeder:
 
     def worker_progress(self, uint32_t worker):
         """What a worker is at: (pid, batch or None, row, seconds)."""
-        cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
+        cdef rd_heap* heap
+        self.check_process()
+        heap = rd_heap_at(self.s.arena, worker)
         if heap.at_since_ns == 0:
             return heap.at_pid, None, -1, 0.0
         return (heap.at_pid, heap.at_seq, heap.at_index,
@@ -425,11 +428,7 @@ cdef class Feeder:
         """Send a task to the worker with the fewest. False when none can take one now: `take`
         then gives notice when that has changed. Raises ArenaFull for a long task without room."""
         cdef rd_task task
-        cdef uint32_t i, best = 0
-        cdef size_t fewest = self.s.flights_limit
-        cdef rd_slot* slot = NULL
         cdef const char* data = payload
-        cdef int rc
         self.check_process()
         task.seq = seq
         task.epoch = self.s.epoch
@@ -438,6 +437,17 @@ cdef class Feeder:
         task.nbytes = <uint32_t>len(payload)
         task.skip = 0
         task.spill = 0
+        rd_arena_ref(self.s.arena)  # another thread may close the loader meanwhile
+        try:
+            return self.dispatch_task(&task, data)
+        finally:
+            rd_arena_unref(self.s.arena)
+
+    cdef bint dispatch_task(self, rd_task* task, const char* data) except -1:
+        cdef uint32_t i, best = 0
+        cdef size_t fewest = self.s.flights_limit
+        cdef rd_slot* slot = NULL
+        cdef int rc
         if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
             slot = self.heap.alloc(task.nbytes)
             memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
@@ -453,7 +463,7 @@ cdef class Feeder:
             if task.spill:
                 self.heap.abandon(slot)
             return False
-        rc = self.send(best, &task, data)
+        rc = self.send(best, task, data)
         pthread_mutex_unlock(&self.s.lock)
         if rc:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
@@ -483,6 +493,8 @@ cdef class Feeder:
         cdef rd_record record
         cdef int64_t deadline, look
         cdef int rc
+        if self.s.bell < 0:
+            return None
         self.check_process()
         if self.current is not None:
             return self.current
@@ -504,6 +516,10 @@ cdef class Feeder:
         except Exception as error:  # the user's objects may refuse to be unpickled
             self.current = Failure("open", record.seq, self.s.epoch, record.worker, error)
         return self.current
+
+    def notify(self):
+        """Let a `take` that waits, or the next one, return None."""
+        queue_notify(&self.s.queue)
 
     def accept(self):
         """Confirm that the item of the last `take` reached its place."""
