@@ -35,8 +35,8 @@ class Dispatcher:
         self._has_len = hasattr(type(dataset), "__len__")
         self.drawn = 0
 
-    def draw(self) -> tuple[Any, int, bytes] | None:
-        """Return the next (indices, task kind, payload), or None at the end.
+    def draw(self) -> tuple[int, bytes] | None:
+        """Return the next (task kind, payload), or None at the end.
 
         Raises:
             SamplerError: the sampler yielded something that is no batch of indices.
@@ -66,7 +66,7 @@ class Dispatcher:
         elif self._has_len:
             self._check_range(keys)
         self.drawn += 1
-        return keys, kind, payload
+        return kind, payload
 
     def _as_list(self, keys: Any) -> list[Any]:
         if not isinstance(keys, (str, bytes, dict)):

@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from reader._core.channel import decode_task
 from reader._core.feeder import Failure
 from reader._core.tensor import LoDTensorArray
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, with_context
-from reader.errors import ArenaFull, DatasetError, LoadTimeout, ReaderError, WorkerDied, shown
+from reader.errors import ArenaFull, DatasetError, LoadTimeout, ReaderError, SamplerError, WorkerDied, shown
 from reader.feed.dispatcher import Dispatcher
 from reader.feed.keeper import PoolKeeper
 from reader.workers.pool import Death, Pool, PoolState, died
@@ -81,7 +82,6 @@ class EpochIterator(Iterator[Any]):
         self._options = options
         self._stats = stats
         self._state = IteratorState.RUNNING
-        self._indices: dict[int, Any] = {}  # batch -> its indices, until it is delivered
         self._dispatched = 0
         self._delivered = 0
         self._held: deque[tuple[int, int, bytes]] = deque()  # tasks no worker could take yet
@@ -123,21 +123,25 @@ class EpochIterator(Iterator[Any]):
             if item.kind == "full" and self._window > 1:
                 self._shrink()
                 continue
-            indices = self._indices[item.seq]
+            failure = self._failure(item, decode_task(*self._tasks[item.seq]))
             self._accept(item.seq)
-            raise self._failure(item, indices)
+            raise failure
+        if self._options.is_eager:
+            self._fill(1)  # runs the user's sampler, and Ctrl-C may come: the item is still there
+        try:
+            batch = self._convert(item)
+        except Exception:
+            self._accept(item.seq)
+            raise
         self._idle_deaths = 0
+        self._stats.batches += 1
         self._accept(item.seq)
-        return self._convert(item)
+        return batch
 
     def _accept(self, seq: int) -> None:
-        """Count what was taken as delivered, and ask for more."""
+        """Count what was taken as delivered; until then `take` gives it again."""
         self._delivered = seq + 1
-        self._indices.pop(seq, None)
-        self._tasks.pop(seq, None)
-        if self._options.is_eager:
-            self._fill()
-        self._stats.batches += 1
+        del self._tasks[seq]
         self._feeder.accept()
 
     def _check_pool(self) -> None:
@@ -163,26 +167,37 @@ class EpochIterator(Iterator[Any]):
 
     # -- dispatching -----------------------------------------------------------------------------
 
-    def _fill(self) -> None:
-        """Keep the window full: as many batches in flight as the pool allows."""
-        while self._held and self._in_flight < self._window:
+    def _fill(self, taken: int = 0) -> None:
+        """Keep the window full: as many batches in flight as the pool allows.
+
+        `taken`: how many batches have left the queue and are not counted as delivered yet.
+        """
+        window = self._window + taken
+        while self._held and self._in_flight < window:
             if not self._feeder.dispatch(*self._held[0]):
                 return
             self._held.popleft()
-        while not self._drained and self._dispatched - self._delivered < self._window:
+        while not self._drained and self._dispatched - self._delivered < window:
             try:
                 drawn = self._dispatcher.draw()
                 if drawn is None:
                     self._drained = True
                     return
-                indices, kind, payload = drawn
+                kind, payload = drawn
                 task = (self._dispatched, kind, payload)
                 sent = self._feeder.dispatch(*task)
-            except Exception as error:  # the sampler's: told after the batches before it
+            except KeyboardInterrupt as error:
+                self._drained = True
+                self._trouble = SamplerError(
+                    f"the sampler was interrupted while it made batch {self._dispatched} of epoch"
+                    f" {self._options.epoch} and cannot go on; iterate over the loader again"
+                )
+                self._trouble.__cause__ = error
+                raise
+            except BaseException as error:  # the sampler's: told after the batches before it
                 self._drained = True
                 self._trouble = as_user_error(error)
                 return
-            self._indices[self._dispatched] = indices
             self._tasks[self._dispatched] = (kind, payload)
             self._dispatched += 1
             if not sent:
@@ -278,8 +293,8 @@ class EpochIterator(Iterator[Any]):
             if seq is None:
                 at.append(f"worker {worker} (pid {pid}) is idle")
             else:
-                keys = self._indices.get(seq)
-                sample = f" (dataset index {keys[row]!r})" if keys and 0 <= row < len(keys) else ""
+                keys = decode_task(*self._tasks[seq]) if seq in self._tasks else []
+                sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
                 at.append(
                     f"worker {worker} (pid {pid}) is at batch {seq}, sample {row}{sample} for"
                     f" {seconds:.1f} s"
@@ -318,7 +333,7 @@ class EpochIterator(Iterator[Any]):
             return self._death_of(item.seq, indices)
         exc, text, row = self._carried(item.payload)
         sample = ""
-        if row is not None and 0 <= row < len(indices):
+        if 0 <= row < len(indices):
             sample = f"dataset index {indices[row]!r} (sample {row} of the batch), "
         where = f"{sample}batch {item.seq} of epoch {epoch}, dataset indices {shown(indices)}, by "
         if self._pool.config.num_workers == 0:
@@ -336,8 +351,8 @@ class EpochIterator(Iterator[Any]):
             add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")
         return error
 
-    def _carried(self, payload: Any) -> tuple[BaseException, str, int | None]:
-        """Open what a worker sent: (exception, its traceback there, row of the sample)."""
+    def _carried(self, payload: Any) -> tuple[BaseException, str, int]:
+        """Open what a worker sent: (exception, its traceback there, row of the sample or -1)."""
         if self._pool.config.num_workers == 0:
             exc, text, row = payload
             return exc, text, row

@@ -64,12 +64,12 @@ class PoolKeeper:
         """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
         with self._lock:
             self._is_closed = True
+            pools = [*self._lent, *self._closing]
             if self._idle is not None:
-                self._lent.add(self._idle)
+                pools.append(self._idle)
             self._idle = None
-            self._closing.update(self._lent)
             self._lent.clear()
-            pools = list(self._closing)
+            self._closing.update(pools)
         for pool in pools:
             pool.close_soon()
         for pool in pools:

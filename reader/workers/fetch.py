@@ -29,21 +29,26 @@ class Fetcher:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
-        self.row: int | None = None  # the sample in hand, None when it is none in particular
+        self.row = -1  # the sample in hand, -1 when it is none in particular
+        self.is_stacking = False  # then the channel knows the sample
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the batch of one task and send it. Raises whatever the user's code raises."""
-        self.row = None
+        self.row = -1
+        self.is_stacking = False
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
             sample = self.dataset[keys]
             channel.write(sample if self.collate_fn is None else self.collate_fn(sample))
         elif self.collate_fn is not None:
-            channel.write(self.collate_fn(self._samples(keys)))
+            samples = self._samples(keys)
+            channel.write(self.collate_fn(samples))
         elif self.getitems:
             samples = self._samples(keys)
+            self.is_stacking = True
             channel.stack(samples, list(range(len(samples))), keys)
         else:
+            self.is_stacking = True
             channel.stack(self.dataset, keys, keys)
 
     def _samples(self, keys: list[Any]) -> list[Any]:
@@ -60,5 +65,5 @@ class Fetcher:
         for row, key in enumerate(keys):
             self.row = row
             samples.append(self.dataset[key])
-        self.row = None
+        self.row = -1
         return samples

@@ -48,7 +48,7 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
             if config.worker_init_fn is not None:
                 config.worker_init_fn(worker_id)
     except BaseException as error:
-        channel.fail(_carry(error, None, is_thread))
+        channel.fail(_carry(error, -1, is_thread))
         return
     channel.hello()
     fetcher = Fetcher(config.dataset, config.collate_fn)
@@ -61,7 +61,7 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except BaseException as error:
-            row = fetcher.row if fetcher.row is not None else channel.position
+            row = channel.position if fetcher.is_stacking else fetcher.row
             channel.refuse(_carry(error, row, is_thread))
         del task, keys
 
@@ -95,7 +95,7 @@ class _Seeding(AbstractContextManager[None]):
         self._guard.__exit__(*exc)
 
 
-def _carry(error: BaseException, row: int | None, is_thread: bool) -> Any:
+def _carry(error: BaseException, row: int, is_thread: bool) -> Any:
     """What crosses to the trainer: (exception, worker's traceback or "", row of the sample)."""
     if is_thread:
         return error, "", row

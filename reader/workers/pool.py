@@ -7,7 +7,6 @@ changes in `_set_state` alone.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
 import enum
@@ -20,6 +19,7 @@ import sys
 import threading
 import time
 import weakref
+from multiprocessing import util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -103,6 +103,7 @@ class Pool:
         self._closed = threading.Event()
         self.state = PoolState.OPEN
         _open_pools.add(self)
+        _register_exit()
         try:
             if config.num_workers == 0:
                 self._start_thread()
@@ -325,9 +326,22 @@ def _ended_pidfd() -> int:
 _open_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-@atexit.register
+_registered_in: int | None = None  # the process whose exit closes the pools
+
+
+def _register_exit() -> None:
+    """Have the pools of this process closed before it ends, before anything waits for workers.
+
+    Children made by multiprocessing run its finalizers and no atexit handlers; both kinds of
+    process run them before multiprocessing waits for its own children.
+    """
+    global _registered_in
+    if _registered_in != os.getpid():
+        _registered_in = os.getpid()
+        util.Finalize(None, _close_all, exitpriority=100)  # type: ignore[no-untyped-call]
+
+
 def _close_all() -> None:
-    """Before multiprocessing's own exit handler, which would wait for the workers for ever."""
     for pool in list(_open_pools):
         pool.close()
 

@@ -129,7 +129,7 @@ def main(setup: WorkerSetup) -> None:
     try:
         config = setup.config if setup.packed is None else _unpack(setup.packed.fd)
     except BaseException as error:
-        channel.fail(pickle.dumps((encode(error), traceback_text(error), None)))
+        channel.fail(pickle.dumps((encode(error), traceback_text(error), -1)))
     else:
         assert config is not None
         loop.run(channel, config, setup.worker_id)

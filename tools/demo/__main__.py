@@ -11,10 +11,10 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tools.demo.digits import Split, load
-from tools.demo.figures import EpochFigures
+from tools.demo.figures import EpochFigures, Show
 from tools.demo.options import Options, parse
 from tools.demo.screen import Screen, duration, percent
 
@@ -37,8 +37,12 @@ def main(arguments: Sequence[str]) -> int:
         f"at random; {len(test_with.labels)} to test with."
     )
     screen.line(
-        f"{options.epochs} epochs of batches of {options.batch_size}, made by {options.workers} "
-        f"workers that persist; seed {options.seed}. Waits are for one batch."
+        f"{options.epochs} epochs of batches of {options.batch_size}, made by "
+        f"{name_workers(options.workers)}; seed {options.seed}."
+    )
+    screen.line(
+        "start: until an epoch's first batch is there; wait: of each step for its batch; share: of "
+        "waits in the time."
     )
     problems = [
         *train_dynamic(train_on, test_with, options, screen),
@@ -56,6 +60,15 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
+def name_workers(count: int) -> str:
+    """Say who makes the batches."""
+    if count == 0:
+        return "a thread of this process"
+    return (
+        f"{count} worker process{'es' if count > 1 else ''} that persist{'' if count > 1 else 's'}"
+    )
+
+
 def quieten_paddle() -> None:
     """Keep notes of paddle's own, which nothing can be done about, out of the tables."""
     os.environ.setdefault("GLOG_minloglevel", "2")
@@ -63,9 +76,7 @@ def quieten_paddle() -> None:
     warnings.filterwarnings("ignore", message="Tensor do not have 'place' interface")
 
 
-def train_dynamic(
-    train_on: Split, test_with: Split, options: Options, screen: Screen
-) -> list[str]:
+def train_dynamic(train_on: Split, test_with: Split, options: Options, screen: Screen) -> list[str]:
     """Train in the dynamic graph; returns what was missed."""
     from tools.demo import dynamic
 
@@ -74,9 +85,7 @@ def train_dynamic(
     return judge("dynamic graph", dynamic.train(train_on, test_with, options, show), options)
 
 
-def train_static(
-    train_on: Split, test_with: Split, options: Options, screen: Screen
-) -> list[str]:
+def train_static(train_on: Split, test_with: Split, options: Options, screen: Screen) -> list[str]:
     """Train in the static graph; returns what was missed."""
     from tools.demo import static
 
@@ -85,7 +94,7 @@ def train_static(
     return judge("static graph", static.train(train_on, test_with, options, show), options)
 
 
-def epoch_shower(screen: Screen, options: Options, images: int) -> Callable[[EpochFigures], None]:
+def epoch_shower(screen: Screen, options: Options, images: int) -> Show:
     """Make the function that shows a step as a bar, and an epoch that was tested as a row."""
     screen.header("epoch")
     steps = -(-images // options.batch_size)
@@ -133,10 +142,21 @@ def show_comparison(train_on: Split, options: Options, screen: Screen) -> None:
         for name in ("reader", "paddle.io"):
             screen.row(f"{name}, {turn}", found[name, turn])
     ours, theirs = (found[name, ROUNDS[-1]] for name in ("reader", "paddle.io"))
-    screen.line(
-        f"  A later epoch's first batch came {theirs.start_s / ours.start_s:.0f} times as soon, "
-        f"and waits took {theirs.wait_share / max(ours.wait_share, 1e-9):.1f} times ..."
+    ratios = (
+        times(theirs.start_s, ours.start_s),
+        times(theirs.mean_wait_s, ours.mean_wait_s),
+        times(theirs.total_s, ours.total_s),
     )
+    screen.line(
+        "  Later epoch, paddle.io : reader = {}x until the first batch, {}x the mean wait, {}x in "
+        "all.".format(*ratios)
+    )
+
+
+def times(longer_s: float, shorter_s: float) -> str:
+    """Write how many times as long one time is as another."""
+    ratio = longer_s / max(shorter_s, 1e-9)
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
 
 
 if __name__ == "__main__":

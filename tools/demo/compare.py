@@ -6,6 +6,7 @@ worker processes that persist, and a network of their own; both start afresh, th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -56,7 +57,5 @@ def compare(
         for turn in ROUNDS:
             for name, loader in loaders.items():
                 figures = found[name, turn] = EpochFigures()
-                trainers[name].run_epoch(
-                    loader, figures, lambda figures, name=name, turn=turn: show(name, turn, figures)
-                )
+                trainers[name].run_epoch(loader, figures, functools.partial(show, name, turn))
     return found

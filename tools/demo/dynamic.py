@@ -6,7 +6,7 @@ the lines that take figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from paddle.nn import functional
 
 import reader
 from tools.demo.digits import DigitImages, Split
-from tools.demo.figures import EpochFigures, is_in_arena, timed
+from tools.demo.epochs import run_epochs
+from tools.demo.figures import EpochFigures, Show, is_in_arena, timed
 from tools.demo.network import make_network, make_optimizer
 from tools.demo.options import Options
 
@@ -32,9 +33,7 @@ class Trainer:
             steps, options.rate, self.network.parameters()
         )
 
-    def run_epoch(
-        self, loader: Iterable[Any], figures: EpochFigures, show: Callable[[EpochFigures], None]
-    ) -> None:
+    def run_epoch(self, loader: Iterable[Any], figures: EpochFigures, show: Show) -> None:
         """Train on every batch of `loader`."""
         for images, labels in timed(loader, figures):
             if figures.is_shared is None:
@@ -56,9 +55,7 @@ class Trainer:
         return float(np.concatenate(hits).mean())
 
 
-def train(
-    train_on: Split, test_with: Split, options: Options, show: Callable[[EpochFigures], None]
-) -> list[EpochFigures]:
+def train(train_on: Split, test_with: Split, options: Options, show: Show) -> list[EpochFigures]:
     """Train for all epochs and test after each. `show` is called after every step and test."""
     with (
         reader.DataLoader(
@@ -75,11 +72,4 @@ def train(
         ) as tests,
     ):
         trainer = Trainer(options.epochs * len(loader), options)
-        epochs = []
-        for _ in range(options.epochs):
-            figures = EpochFigures()
-            trainer.run_epoch(loader, figures, show)
-            figures.accuracy = trainer.test(tests)
-            show(figures)
-            epochs.append(figures)
-    return epochs
+        return run_epochs(trainer, loader, tests, options.epochs, show)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["EpochFigures", "is_in_arena", "timed"]
+__all__ = ["EpochFigures", "Show", "is_in_arena", "timed"]
 
 T = TypeVar("T")
 
@@ -58,6 +59,9 @@ class EpochFigures:
         return sum(self.waits_s) / self.total_s if self.total_s else 0.0
 
 
+Show: TypeAlias = Callable[[EpochFigures], None]  # called as an epoch goes on
+
+
 def timed(loader: Iterable[T], figures: EpochFigures) -> Iterator[T]:
     """Yield what `loader` yields, and note how long each batch was waited for."""
     began = asked = time.perf_counter()
@@ -76,10 +80,9 @@ def timed(loader: Iterable[T], figures: EpochFigures) -> Iterator[T]:
 
 def is_in_arena(address: Any) -> bool:
     """Whether an address lies in the memory that the workers write batches to."""
-    with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if "memfd:reader-arena" in line:
-                low, high = (int(number, 16) for number in line.split()[0].split("-"))
-                if low <= int(address) < high:
-                    return True
+    for line in Path("/proc/self/maps").read_text(errors="replace").split("\n"):
+        if "memfd:reader-arena" in line:
+            low, high = (int(number, 16) for number in line.split()[0].split("-"))
+            if low <= int(address) < high:
+                return True
     return False

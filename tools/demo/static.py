@@ -7,6 +7,7 @@ Imports paddle, the network and the figures. A batch is `[{name: DenseTensor}]`,
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,7 +16,8 @@ from paddle.nn import functional
 
 import reader
 from tools.demo.digits import PIXELS, DigitImages, Split
-from tools.demo.figures import EpochFigures, is_in_arena, timed
+from tools.demo.epochs import run_epochs
+from tools.demo.figures import EpochFigures, Show, is_in_arena, timed
 from tools.demo.network import make_network, make_optimizer
 from tools.demo.options import Options
 
@@ -37,7 +39,8 @@ def make_graph(make_output: Callable[[Any, Any], Any]) -> Graph:
 
     Names are counted anew in each program, so that all of them share their parameters.
     """
-    main, startup = paddle.static.Program(), paddle.static.Program()
+    make_program: Callable[[], Any] = paddle.static.Program
+    main, startup = make_program(), make_program()
     with paddle.utils.unique_name.guard(), paddle.static.program_guard(main, startup):
         images = paddle.static.data("images", [None, 1, PIXELS, PIXELS], "float32")
         labels = paddle.static.data("labels", [None], "int64")
@@ -74,9 +77,7 @@ class Trainer:
         self.executor = paddle.static.Executor(paddle.CPUPlace())
         self.executor.run(self.training.startup)
 
-    def run_epoch(
-        self, loader: Iterable[Any], figures: EpochFigures, show: Callable[[EpochFigures], None]
-    ) -> None:
+    def run_epoch(self, loader: Iterable[Any], figures: EpochFigures, show: Show) -> None:
         """Train on every batch of `loader`."""
         for feed in timed(loader, figures):
             if figures.is_shared is None:
@@ -86,28 +87,31 @@ class Trainer:
             figures.losses.append(float(loss))
             show(figures)
 
-    def test(self, loader: Iterable[Any], count: int) -> float:
-        """Return the part of the `count` images whose label the network finds."""
-        return sum(int(self._run(self.testing, feed)) for feed in loader) / count
+    def test(self, loader: Iterable[Any]) -> float:
+        """Return the part of the images whose label the network finds."""
+        hits = images = 0
+        for feed in loader:
+            hits += int(self._run(self.testing, feed))
+            images += feed[0]["labels"].shape()[0]
+        return hits / images
 
     def _run(self, graph: Graph, feed: Any) -> Any:
         return self.executor.run(graph.main, feed=feed, fetch_list=[graph.output])[0]
 
 
-def train(
-    train_on: Split, test_with: Split, options: Options, show: Callable[[EpochFigures], None]
-) -> list[EpochFigures]:
+def train(train_on: Split, test_with: Split, options: Options, show: Show) -> list[EpochFigures]:
     """Train for all epochs and test after each. `show` is called after every step and test."""
     paddle.enable_static()
     try:
         return _train(train_on, test_with, options, show)
     finally:
         paddle.disable_static()
+        # An executor that waits for garbage collection when another loader forks its workers would
+        # be collected there, too, and paddle's does not survive that. Ours never collect it.
+        gc.collect()
 
 
-def _train(
-    train_on: Split, test_with: Split, options: Options, show: Callable[[EpochFigures], None]
-) -> list[EpochFigures]:
+def _train(train_on: Split, test_with: Split, options: Options, show: Show) -> list[EpochFigures]:
     steps = -(-len(train_on.labels) // options.batch_size)
     trainer = Trainer(options.epochs * steps, options)
     with (
@@ -130,11 +134,4 @@ def _train(
             framework="paddle",
         ) as tests,
     ):
-        epochs = []
-        for _ in range(options.epochs):
-            figures = EpochFigures()
-            trainer.run_epoch(loader, figures, show)
-            figures.accuracy = trainer.test(tests, len(test_with.labels))
-            show(figures)
-            epochs.append(figures)
-    return epochs
+        return run_epochs(trainer, loader, tests, options.epochs, show)

@@ -54,6 +54,13 @@ def encode_task(keys, bint batched):
         TASK_KEY, pickle.dumps(keys[0], 5))
 
 
+def decode_task(int kind, bytes payload):
+    """The list of keys of a task: the inverse of encode_task."""
+    if kind == TASK_INDICES or kind == TASK_INDEX:
+        return memoryview(payload).cast("q").tolist()
+    return pickle.loads(payload) if kind == TASK_KEYS else [pickle.loads(payload)]
+
+
 def watch_trainer(int trainer_pidfd):
     """End this process at once when the trainer ends (a native thread waits for it)."""
     cdef int rc = rd_start_trainer_watch(trainer_pidfd)

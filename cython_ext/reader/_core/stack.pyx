@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
                                  rd_header, rd_slot_offset, store_u32)
-from reader._core.structure cimport (FIELD, OBJECT, DICT, DATACLASS, CUSTOM, Flat,
+from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, Flat,
                                      container_children, container_kind, foreign_converter,
                                      make_container, node)
 
@@ -181,18 +181,20 @@ cdef class BatchWriter:
         plan.leaves = []
         plan.fields = []
         plan.objects = []
-        plan.structure = self.plan_node(plan, sample, set())
+        plan.structure = self.plan_node(plan, sample, 0)
         return plan
 
-    def plan_node(self, Plan plan, sample, above):
+    def plan_node(self, Plan plan, sample, int depth):
         """The node of a part of sample 0; adds its leaves to the plan."""
         cdef SampleLeaf leaf
         cdef int i, what = classify(sample)
         if what == LEAF_CONTAINER:
-            if id(sample) in above:
-                raise CollateError(f"a {type(sample).__name__} in the sample contains itself")
+            if depth == MAX_DEPTH:
+                raise CollateError(
+                    f"the sample is nested deeper than {MAX_DEPTH} levels, or a "
+                    f"{type(sample).__name__} in it contains itself; flatten it, or pass a collate_fn")
             kind = container_kind(sample)
-            children = [self.plan_node(plan, child, above | {id(sample)})
+            children = [self.plan_node(plan, child, depth + 1)
                         for child in container_children(kind, sample)]
             return make_container(kind, sample, children)
         leaf = SampleLeaf.__new__(SampleLeaf)
@@ -421,6 +423,7 @@ cdef class BatchWriter:
                         f"cannot stack sample {row} (dataset index {names[row]!r}) with sample 0 "
                         f"(dataset index {names[0]!r}): {self.place_text()} {self.difference}; make "
                         f"them alike in the dataset (pad, resize, convert), or pass a collate_fn")
+            self.position = -1  # from here on it is no sample in particular
             objects = [(<SampleLeaf>leaf).values for leaf in plan.objects]
             types = None
             if self.side is not None or plan.schema == 0:
@@ -568,14 +571,31 @@ cdef bytes pickle_objects(list objects, Structure structure):
         return pickle.dumps(objects, 5)
     except Exception as error:
         for value, where in zip(objects, structure.paths()[1]):
-            try:
-                pickle.dumps(value, 5)
-            except Exception as its_error:
+            culprit, its_error, where = find_culprit(value, where)
+            if its_error is not None:
                 raise DatasetError(
                     f"cannot send {'field ' + where if where else 'the value'} of the batch to the "
-                    f"trainer: a {type(value).__name__} cannot be pickled: {its_error}; return "
+                    f"trainer: a {type(culprit).__name__} cannot be pickled: {its_error}; return "
                     f"arrays, numbers, strings or objects that pickle accepts") from its_error
         raise DatasetError(f"cannot send the batch to the trainer: {error}") from error
+
+
+def find_culprit(value, where, depth=0):
+    """The innermost part of a value that cannot be pickled: (part, exception or None, its path)."""
+    try:
+        pickle.dumps(value, 5)
+        return value, None, where
+    except Exception as error:
+        parts = ()
+        if type(value) in (list, tuple):
+            parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
+        elif type(value) is dict:
+            parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
+        for its_where, part in parts if depth < 8 else ():
+            culprit, its_error, its_where = find_culprit(part, its_where, depth + 1)
+            if its_error is not None:
+                return culprit, its_error, its_where
+        return value, error, where
 
 
 cdef tuple leaf_shape(SampleLeaf leaf):

@@ -29,6 +29,10 @@ cdef class Flat:
     cdef readonly Structure structure
 
 
+cdef enum:
+    MAX_DEPTH = 100    # of nested containers: bounds every recursion over a structure
+
+
 cdef object foreign_converter(object value)
 cdef Structure node(int kind, int index, object cls, tuple keys, object extra, list children)
 cdef int container_kind(object value) except -1

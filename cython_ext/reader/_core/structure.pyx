@@ -16,6 +16,8 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 
+from reader.errors import CollateError
+
 cnp.import_array()
 
 # type -> (flatten, restore), see register_container
@@ -273,7 +275,7 @@ cdef Structure make_container(int kind, object value, list children):
     return node(kind, -1, cls, None, None, children)
 
 
-cdef Structure _flatten(object value, list fields, list objects, set above):
+cdef Structure _flatten(object value, list fields, list objects, int depth):
     """Flatten one value; a container without arrays stays whole, as one object."""
     cdef int kind
     cdef list children
@@ -292,13 +294,13 @@ cdef Structure _flatten(object value, list fields, list objects, set above):
             return node(FIELD, len(fields) - 1, None, None, None, None)
         objects.append(value)
         return node(OBJECT, len(objects) - 1, None, None, None, None)
-    if id(value) in above:
-        raise ValueError(f"a {type(value).__name__} in the batch contains itself")
-    above.add(id(value))
+    if depth == MAX_DEPTH:
+        raise CollateError(
+            f"the batch is nested deeper than {MAX_DEPTH} levels, or a {type(value).__name__} in it "
+            f"contains itself; flatten it, or send it pickled as bytes")
     nfields, nobjects = len(fields), len(objects)
-    children = [_flatten(child, fields, objects, above)
+    children = [_flatten(child, fields, objects, depth + 1)
                 for child in container_children(kind, value)]
-    above.discard(id(value))
     if len(fields) == nfields:
         del objects[nobjects:]
         objects.append(value)
@@ -320,13 +322,13 @@ def flatten(value):
     Arrays and tensors become fields, in depth-first order. A container that holds no array
     anywhere stays whole, as one object, as does anything that is no container. Dicts, lists,
     tuples, namedtuples, dataclasses, their subclasses and registered containers are taken apart;
-    ``structure.restore(fields, objects)`` gives them back with their types. Raises ValueError for
-    a container that contains itself.
+    ``structure.restore(fields, objects)`` gives them back with their types. Raises CollateError (a
+    ValueError) for one nested deeper than 100 levels, such as one that contains itself.
     """
     cdef Flat flat = Flat.__new__(Flat)
     flat.fields = []
     flat.objects = []
-    flat.structure = _flatten(value, flat.fields, flat.objects, set())
+    flat.structure = _flatten(value, flat.fields, flat.objects, 0)
     return flat
 
 

@@ -1,0 +1,33 @@
+"""The cells of the contract: each way to run a loader that every promise holds for.
+
+Imports pytest alone. A cell is a dict of options for DataLoader.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Cell = dict[str, Any]
+
+_CELLS: dict[str, Cell] = {
+    "0": {"num_workers": 0},
+    "1": {"num_workers": 1},
+    "2": {"num_workers": 2},
+    "fork": {"num_workers": 2, "start_method": "fork"},
+    "spawn": {"num_workers": 2, "start_method": "spawn"},
+    "forkserver": {"num_workers": 2, "start_method": "forkserver"},
+}
+
+
+@pytest.fixture(params=["0", "1", "2"])
+def cell(request: pytest.FixtureRequest) -> Cell:
+    """0, 1 and 2 workers."""
+    return dict(_CELLS[request.param])
+
+
+@pytest.fixture(params=list(_CELLS))
+def each_cell(request: pytest.FixtureRequest) -> Cell:
+    """Each number of workers and each start method: for the few tests that are worth the time."""
+    return dict(_CELLS[request.param])

@@ -1,0 +1,201 @@
+"""Waiting: deadlines are real, the GIL is not needed, nothing hangs (2.4, 2.5, 2.9)."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reader import BlockingQueue, DataLoader, LoadTimeout
+from tests.datasets import Rows, Stuck, check_rows
+from tests.fault.conftest import BOUND_S, Wire
+
+WORKERS = pytest.mark.parametrize("workers", [0, 2])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_05_trainer_that_holds_the_gil_finds_its_queue_full(workers: int) -> None:
+    hold = ctypes.PyDLL(None).usleep
+    with DataLoader(
+        Rows(400), batch_size=4, num_workers=workers, prefetch_factor=8, persistent_workers=True
+    ) as loader:
+        list(loader)  # the workers run, and their slots are warm
+        batches = iter(loader)
+        next(batches)
+        hold(300_000)
+        assert loader.stats()["queued"] == 8 * workers
+
+
+def test_05_reader_thread_orders_batches_without_the_gil() -> None:
+    hold = ctypes.PyDLL(None).usleep
+    with DataLoader(
+        Rows(4000), batch_size=1, num_workers=3, prefetch_factor=16, persistent_workers=True
+    ) as loader:
+        list(loader)
+        batches = iter(loader)
+        check_rows(next(batches), [0])
+        for round_ in range(3):
+            hold(200_000)
+            assert loader.stats()["queued"] == 48
+            for n in range(48):
+                check_rows(next(batches), [48 * round_ + n + 1])
+
+
+@WORKERS
+def test_04_timeout_is_raised_and_the_batch_still_arrives_later(
+    workers: int, says: Wire, gate: Wire, tmp_path: Path
+) -> None:
+    dataset = Stuck(9, says.path, gate.path, str(tmp_path / "once"))
+    with DataLoader(dataset, batch_size=4, num_workers=workers, timeout=0.15) as loader:
+        batches = iter(loader)
+        for n in range(2):
+            check_rows(next(batches), range(4 * n, 4 * n + 4))
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(LoadTimeout, match=r"batch 2 of epoch 0.*timeout=0\.15") as info:
+                next(batches)
+            assert time.monotonic() - began >= 0.14
+        assert info.value.timeout_s == 0.15
+        assert (info.value.batch, info.value.epoch) == (2, 0)
+        if workers:
+            assert says.hear() in str(info.value)
+        assert "dataset index 9" in str(info.value)
+        gate.say()
+        for n in range(2, 16):
+            while True:
+                try:
+                    batch = next(batches)
+                    break
+                except LoadTimeout:
+                    continue
+            check_rows(batch, range(4 * n, 4 * n + 4))
+        with pytest.raises(StopIteration):
+            next(batches)
+
+
+@WORKERS
+def test_04_timeout_is_a_deadline_of_one_batch_and_not_of_the_epoch(workers: int) -> None:
+    with DataLoader(Slow(12), batch_size=1, num_workers=workers, timeout=5) as loader:
+        assert len(list(loader)) == 12
+
+
+class Slow(Rows):
+    def __getitem__(self, index: int) -> Any:
+        threading.Event().wait(0.02)
+        return super().__getitem__(index)
+
+
+def test_04_new_epoch_waits_for_nothing_of_the_one_before(
+    says: Wire, gate: Wire, tmp_path: Path
+) -> None:
+    dataset = Stuck(20, says.path, gate.path, str(tmp_path / "once"))
+    with DataLoader(
+        dataset, batch_size=4, num_workers=2, persistent_workers=True
+    ) as loader:
+        for n, batch in enumerate(loader):
+            check_rows(batch, range(4 * n, 4 * n + 4))
+            if n == 3:
+                says.hear()  # one worker is stuck in a sample of an epoch that is given up now
+                break
+        batches = iter(loader)
+        check_rows(next(batches), range(4))  # the other one makes it
+        gate.say()
+        for n in range(1, 16):
+            check_rows(next(batches), range(4 * n, 4 * n + 4))
+
+
+def test_04_fast_worker_is_not_held_up_by_a_slow_one_beyond_the_window(
+    says: Wire, gate: Wire, tmp_path: Path
+) -> None:
+    dataset = Stuck(0, says.path, gate.path, str(tmp_path / "once"))
+    with DataLoader(dataset, batch_size=1, num_workers=2, prefetch_factor=4) as loader:
+        batches = iter(loader)
+        says.hear()
+        gate.say()
+        for n in range(64):
+            check_rows(next(batches), [n])
+
+
+def test_stats_tell_how_long_the_trainer_waited(says: Wire, gate: Wire, tmp_path: Path) -> None:
+    dataset = Stuck(0, says.path, gate.path, str(tmp_path / "once"))
+    with DataLoader(dataset, batch_size=4, num_workers=1) as loader:
+        release = threading.Timer(0.2, gate.say)
+        release.start()
+        batches = iter(loader)
+        next(batches)
+        found = loader.stats()
+        assert found["batches"] == 1
+        assert found["wait_s"] >= 0.1
+        assert found["last_wait_s"] == pytest.approx(found["wait_s"])
+        release.join()
+        for _ in batches:
+            pass
+        assert loader.stats()["batches"] == 16
+
+
+# ---- the queue by itself ---------------------------------------------------------------------
+
+
+def test_04_queue_waits_are_answered_by_ctrl_c(program: Any) -> None:
+    from tests.fault.conftest import wait_asleep
+
+    for action in ("pop", "push", "pop timeout"):
+        trainer = program(
+            """
+            import sys
+            from reader import BlockingQueue
+            import numpy as np
+
+            queue = BlockingQueue(1)
+            if sys.argv[1] == "push":
+                queue.push([np.ones(1)])
+            try:
+                print("waiting", flush=True)
+                if sys.argv[1] == "push":
+                    queue.push([np.ones(2)])
+                else:
+                    queue.pop(timeout=1000 if "timeout" in sys.argv[1] else None)
+            except KeyboardInterrupt:
+                print("caught", queue.size(), flush=True)
+            """,
+            action,
+        )
+        assert trainer.line() == "waiting"
+        wait_asleep(trainer.process.pid)
+        trainer.interrupt()
+        assert trainer.line() == f"caught {1 if action == 'push' else 0}"
+        assert trainer.finish() == (0, "", "")
+
+
+def test_04_queue_in_a_program_that_ends_while_threads_wait_is_silent(program: Any) -> None:
+    trainer = program(
+        """
+        import threading
+        import numpy as np
+        from reader import BlockingQueue
+
+        queue = BlockingQueue(1)
+        full = BlockingQueue(1)
+        full.push([np.ones(1)])
+        threading.Thread(target=queue.pop, daemon=True).start()
+        threading.Thread(target=full.push, args=([np.ones(1)],), daemon=True).start()
+        print("ends", flush=True)
+        """
+    )
+    assert trainer.finish() == (0, "ends\n", "")
+
+
+def test_queue_pop_timeout_does_not_starve_another_thread() -> None:
+    queue = BlockingQueue(1)
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.append(queue.pop(timeout=BOUND_S)))
+    thread.start()
+    with pytest.raises(LoadTimeout):
+        BlockingQueue(1).pop(timeout=0.01)
+    queue.push([[1.0]])
+    thread.join(BOUND_S)
+    assert got[0][0].shape == (1,)
