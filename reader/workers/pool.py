@@ -136,7 +136,7 @@ class Pool:
         assert self._trainer is not None
         setup = WorkerSetup(
             worker_id=worker_id,
-            arena=InheritedFd(self.arena.fd),
+            arena=self.arena if self._packed is None else InheritedFd(self.arena.fd),
             bell=InheritedFd(self.feeder.bell),
             trainer=InheritedFd(self._trainer),
             keep_slots=self._keep_slots,

@@ -51,7 +51,7 @@ class WorkerSetup:
     """Everything a worker process starts from."""
 
     worker_id: int
-    arena: InheritedFd
+    arena: Arena | InheritedFd  # under fork the mapping itself is inherited
     bell: InheritedFd
     trainer: InheritedFd  # pidfd of the trainer
     keep_slots: int
@@ -114,7 +114,18 @@ def start_process(context: BaseContext, setup: WorkerSetup) -> BaseProcess:
 
 
 def main(setup: WorkerSetup) -> None:
-    """Be a worker. Does not return."""
+    """Be a worker. Does not return and prints nothing: the trainer reports."""
+    status = 1
+    try:
+        _work(setup)
+        status = 0
+    except BaseException:
+        pass  # the trainer sees the end and the exit status
+    finally:
+        os._exit(status)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
+
+
+def _work(setup: WorkerSetup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -122,7 +133,8 @@ def main(setup: WorkerSetup) -> None:
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as comm:
         comm.write(f"reader-w{setup.worker_id}")
     gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
-    arena = Arena.attach(setup.arena.fd)
+    inherited = setup.arena
+    arena = inherited.adopt() if isinstance(inherited, Arena) else Arena.attach(inherited.fd)
     channel = WorkerChannel(
         arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
     )
@@ -137,7 +149,6 @@ def main(setup: WorkerSetup) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
-    os._exit(0)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
 
 
 def _unpack(fd: int) -> loop.WorkerConfig:

@@ -229,19 +229,20 @@ def test_worker_info_names_the_worker_and_its_dataset(each_cell: dict[str, Any])
 
 def test_worker_init_fn_runs_once_in_each_worker_before_any_sample(cell: dict[str, Any]) -> None:
     with DataLoader(
-        Calls(lambda i: _inits.copy(), 16),
+        Calls(lambda i: (len(_inits), _inits[0] if _inits else -1), 16),
         batch_size=1,
         worker_init_fn=_note_init,
         persistent_workers=True,
         **cell,
     ) as loader:
+        workers = cell["num_workers"]
         for _ in range(2):
-            found = [batch[0] for batch in loader]
-            if cell["num_workers"] == 0:
-                assert found == [[]] * 16
+            found = [(int(count[0]), int(first[0])) for count, first in loader]
+            assert len(found) == 16
+            if workers == 0:
+                assert set(found) == {(0, -1)}
             else:
-                assert {len(inits) for inits in found} == {1}
-                assert {inits[0].item() for inits in found} <= set(range(cell["num_workers"]))
+                assert set(found) <= {(1, worker_id) for worker_id in range(workers)}
     assert _inits == []
 
 

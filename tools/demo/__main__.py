@@ -54,8 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         screen.line(f"MISSED: {problem}")
     if not problems:
         screen.line(
-            f"Done: both graphs ended at {percent(options.target)} or more, on batches that "
-            f"were never copied. {duration(time.monotonic() - began)} in all."
+            f"Done: both graphs ended at {percent(options.target)} or more, on batches read where "
+            f"the workers wrote them. {duration(time.monotonic() - began)} in all."
         )
     return 1 if problems else 0
 

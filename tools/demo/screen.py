@@ -78,10 +78,10 @@ class Screen:
         if not self._is_terminal or now - self._drawn_s < _REDRAW_S:
             return
         done = len(figures.losses)
-        numbers = f" {done}/{steps}  loss {figures.losses[-1]:.4f}"
+        numbers = f" {done:{len(str(steps))}}/{steps}  loss {figures.losses[-1]:.4f}"
         numbers += f"  waited {duration(figures.waits_s[-1])}"
         columns = shutil.get_terminal_size().columns
-        width = max(10, min(40, columns - 26 - len(numbers)))
+        width = max(10, min(40, columns - 27 - len(numbers)))
         full = done * width // steps
         text = f"  {first:<22}[{'#' * full}{'.' * (width - full)}]{numbers}"
         self._clear()

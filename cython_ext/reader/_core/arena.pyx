@@ -109,6 +109,7 @@ cdef class Arena:
         cdef rd_header* head
         cdef rd_heap* heap
         cdef Arena self
+        cdef bint is_tight = False
         if reserve_nbytes is not None:
             reserve = reserve_nbytes
         while task_nbytes < 1024 * <uint64_t>in_flight:
@@ -134,12 +135,14 @@ cdef class Arena:
                     self = Arena.attach(fd, reserve, True)
                     break
                 except (OSError, ReaderError) as error:
-                    if reserve // 2 < 2 * at + (<uint64_t>64 << 20) or reserve_nbytes is not None:
+                    if reserve // 4 < 2 * at + (<uint64_t>64 << 20) or reserve_nbytes is not None:
                         raise ReaderError(
                             f"cannot reserve {reserve} bytes of address space for batches: {error}; "
-                            f"raise the limit on virtual memory (ulimit -v)"
+                            f"raise the limit on virtual memory (ulimit -v) or file size (ulimit -f)"
                         ) from error
-                    reserve //= 2
+                    # under a limit, leave the process more than half of what there is
+                    reserve //= 2 if is_tight else 4
+                    is_tight = True
             import fcntl
             fcntl.fcntl(fd, 1033, 1 | 2 | 4)  # F_ADD_SEALS: no seals, no shrinking, no growing
         except BaseException:
@@ -194,6 +197,28 @@ cdef class Arena:
         self.c = c
         self.is_trainer = is_trainer
         return self
+
+    def adopt(self):
+        """In a process that was forked with this Arena: the same mapping, as its own handle.
+
+        This object must be kept while the handle is in use.
+        """
+        cdef Arena other = Arena.__new__(Arena)
+        cdef rd_arena* c
+        self.check_open()
+        c = <rd_arena*>calloc(1, sizeof(rd_arena))
+        if c is NULL:
+            raise MemoryError()
+        c.base = self.c.base
+        c.nbytes = self.c.nbytes
+        c.fd = self.c.fd
+        c.bell = -1
+        c.refs = 2  # one that is never given back: the mapping and the file are not its own
+        c.fork_generation = the_ledger.fork_generation
+        c.ledger = &the_ledger
+        other.c = c
+        other.is_trainer = False
+        return other
 
     @property
     def fd(self):
