@@ -8,7 +8,7 @@ from reader._core.arena import Arena
 from reader._core.stack import SideTable
 from reader._core.tensor import LoDTensorArray
 
-_Kind = Literal["error", "full", "lost", "start"]
+_Kind = Literal["error", "full", "lost", "open", "start"]
 
 class _FeederStats(TypedDict):
     received: int
@@ -18,7 +18,7 @@ class _FeederStats(TypedDict):
 
 class Failure:
     kind: _Kind
-    seq: int | None
+    seq: int
     epoch: int
     worker: int
     payload: Any
@@ -29,7 +29,7 @@ class Failure:
     def __init__(
         self,
         kind: _Kind,
-        seq: int | None,
+        seq: int,
         epoch: int,
         worker: int,
         payload: Any = None,
@@ -54,6 +54,10 @@ class Feeder:
     def arena(self) -> Arena: ...
     @property
     def bell(self) -> int: ...
+    def is_busy(self) -> bool: ...
+    def notify(self) -> None: ...
+    def trim(self) -> None: ...
+    def accept(self) -> None: ...
     @property
     def is_foreign(self) -> bool: ...
     @property
@@ -65,7 +69,7 @@ class Feeder:
     def ended_workers(self) -> list[int]: ...
     def failed_worker(self) -> Failure | None: ...
     def worker_progress(self, worker: int) -> tuple[int, int | None, int, float]: ...
-    def begin_epoch(self, epoch: int) -> None: ...
+    def begin_run(self, epoch: int, next_seq: int = 0) -> None: ...
     def dispatch(self, seq: int, kind: int, payload: bytes) -> bool: ...
     def give_up(self, seq: int, worker: int) -> None: ...
     def take(

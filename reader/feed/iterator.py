@@ -112,7 +112,7 @@ class EpochIterator(Iterator[Any]):
         if self._state is IteratorState.DONE:
             raise StopIteration
         self._check_pool()
-        if self._dispatched == self._delivered or not self._options.is_eager:
+        if self._dispatched - len(self._held) == self._delivered or not self._options.is_eager:
             self._fill()
             if self._dispatched == self._delivered:
                 self._finish()
@@ -216,10 +216,19 @@ class EpochIterator(Iterator[Any]):
             self._window,
             self._options.epoch,
         )
-        self._feeder.begin_run(self._options.epoch, self._delivered)
-        self._feeder.trim()
         self._held = deque((seq, *task) for seq, task in sorted(self._tasks.items()))
+        self._feeder.begin_run(self._options.epoch, self._delivered)
+        self._settle()  # what the workers still sent is dropped by now
+        self._feeder.trim()
+        self._settle()
         self._fill()
+
+    def _settle(self) -> None:
+        """Wait until no worker has anything to do; `timeout` at most."""
+        while self._feeder.is_busy():
+            if self._feeder.take(self._options.timeout_s) is False:
+                return
+            self._attend()
 
     # -- taking ----------------------------------------------------------------------------------
 
@@ -235,9 +244,12 @@ class EpochIterator(Iterator[Any]):
             while True:
                 if item is None:
                     self._attend()
+                    self._fill()
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-                item = self._feeder.take(rest)
-                if item is False:
+                # a worker thread that has the random state in its hands is waited for: it is told
+                # that the batch is late when it comes, and the batch is kept for the next call
+                item = self._feeder.take(rest if self._options.is_eager else None)
+                if item is False or (rest == 0.0 and item is not None):
                     raise self._late()
                 if item is not None:
                     return item
@@ -258,7 +270,6 @@ class EpochIterator(Iterator[Any]):
             raise as_user_error(with_context(exc, where=where, traceback_text=text))
         for death in self._pool.replace_ended():
             self._mourn(death)
-        self._fill()
 
     def _mourn(self, death: Death) -> None:
         """Give the batches of a dead worker to others, or up."""

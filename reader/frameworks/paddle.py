@@ -19,6 +19,7 @@ from reader.errors import ConfigError
 __all__ = ["make_paddle_adapter"]
 
 _ARRAY = np.ndarray
+_make_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_list
 _TYPES = frozenset(
     "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128"
     " float8_e4m3fn float8_e5m2".split()
@@ -48,8 +49,8 @@ def to_paddle(batch: LoDTensorArray) -> Any:
         return batch.place_fields(dense)
     # by the list, as paddle's own loader does: far cheaper than Tensor(dense) for each
     if _ARRAY not in map(type, dense):
-        return batch.place_fields(core.eager.read_next_tensor_list(dense))
-    tensors = iter(core.eager.read_next_tensor_list([d for d in dense if type(d) is not _ARRAY]))
+        return batch.place_fields(_make_tensors(dense))
+    tensors = iter(_make_tensors([d for d in dense if type(d) is not _ARRAY]))
     return batch.place_fields([d if type(d) is _ARRAY else next(tensors) for d in dense])
 
 

@@ -338,7 +338,7 @@ def _register_exit() -> None:
     global _registered_in
     if _registered_in != os.getpid():
         _registered_in = os.getpid()
-        util.Finalize(None, _close_all, exitpriority=100)  # type: ignore[no-untyped-call]
+        util.Finalize(None, _close_all, exitpriority=100)
 
 
 def _close_all() -> None:

@@ -20,7 +20,6 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 def held(loader: DataLoader) -> int:
     """How many slots the trainer holds, the loader's own statistics say."""
-    gc.collect()
     return int(loader.stats()["arena"]["held_slots"])
 
 
@@ -98,6 +97,8 @@ def test_02_slot_is_held_exactly_as_long_as_anything_views_it(workers: int, view
             check_rows(next(batches), range(4 * n, 4 * n + 4))
             assert held(loader) == 1
         del viewed
+        if view == "cycle":
+            gc.collect()
         assert held(loader) == 0
 
 

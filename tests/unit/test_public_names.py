@@ -12,13 +12,14 @@ import pytest
 import reader
 
 ROOT = Path(__file__).parents[2]
-NAMES = """ArenaFull BatchSampler BlockingQueue ConfigError DataLoader Dataset DatasetError
-InternalError LoDTensor LoDTensorArray LoadTimeout QueueClosed QueueKilled RandomSampler ReaderError
-Sampler SequenceSampler WorkerDied get_worker_info sample_rng""".split()
+NAMES = """ArenaFull BatchSampler BlockingQueue CollateError ConfigError ConfigTypeError DataLoader
+Dataset DatasetError InternalError LoDTensor LoDTensorArray LoadTimeout QueueClosed QueueKilled
+RandomSampler ReaderError SampleIndexError Sampler SamplerError SequenceSampler WorkerDied WorkerInfo
+get_worker_info register_container sample_rng""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:
-    assert list(reader.__all__) == sorted(NAMES)
+    assert list(reader.__all__) == sorted([*NAMES, "__version__"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -81,7 +81,8 @@ def field_type(dtype):
         self.storage = np.dtype(dtype)
         if self.storage.hasobject:
             raise TypeError(f"dtype {self.storage} holds Python objects and cannot be shared memory")
-        self.storage = self.storage.newbyteorder("=")
+        if not self.storage.isnative:
+            self.storage = self.storage.newbyteorder("=")
         self.extended = False
         self.dl_code = _DLPACK_CODES.get(self.storage.kind, -1)
         name = self.storage.name if self.storage.names is None else str(self.storage)

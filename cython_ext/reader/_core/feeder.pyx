@@ -368,7 +368,7 @@ cdef class Feeder:
                 record = self.s.failures[i]
                 self.s.failures[i].kind = 0
                 pthread_mutex_unlock(&self.s.lock)
-                return Failure("start", None, self.s.epoch, i, self.payload(&record))
+                return Failure("start", -1, self.s.epoch, i, self.payload(&record))
         return None
 
     def worker_progress(self, uint32_t worker):
@@ -516,6 +516,20 @@ cdef class Feeder:
         except Exception as error:  # the user's objects may refuse to be unpickled
             self.current = Failure("open", record.seq, self.s.epoch, record.worker, error)
         return self.current
+
+    def is_busy(self):
+        """Whether a worker has not answered all its tasks yet; if so, `take` gives notice when it
+        answers one."""
+        cdef uint32_t i
+        cdef bint busy = False
+        self.check_process()
+        pthread_mutex_lock(&self.s.lock)
+        for i in range(self.s.nworkers):
+            busy = busy or (self.s.workers[i].alive and self.s.workers[i].count > 0)
+        if busy:
+            store_u32(&self.s.starving, 1)
+        pthread_mutex_unlock(&self.s.lock)
+        return busy
 
     def notify(self):
         """Let a `take` that waits, or the next one, return None."""

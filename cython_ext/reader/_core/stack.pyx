@@ -213,6 +213,9 @@ cdef class BatchWriter:
             array = as_ndarray(sample, name)
             leaf.type = field_type(name[0] if name[0] is not None else array.dtype)
             leaf.ndim = array.ndim
+            if leaf.ndim > 63:
+                raise CollateError("a sample has 64 dimensions, and a batch of it would have 65, "
+                                   "which NumPy does not know; reshape it, or pass a collate_fn")
             for i in range(leaf.ndim):
                 leaf.extents[i] = array.shape[i]
         elif what == LEAF_SCALAR:
@@ -292,6 +295,9 @@ cdef class BatchWriter:
         if kind == DICT:
             if len(sample) != n:
                 return self.differ(f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
+            if row == 0 and tuple(sample) != at.keys:
+                return self.differ(  # the batch has the order of its own first sample
+                    f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
             for i in range(n):
                 key = (<tuple>at.keys)[i]
                 if key not in sample:

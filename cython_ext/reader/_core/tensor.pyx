@@ -325,6 +325,8 @@ cdef class LoDTensor:
             raise BufferError("the LoDTensor is read-only")
         # PEP 3118 letters, by way of NumPy; extended types show as unsigned integers
         letters = self.storage_array()
+        if self.type.storage.kind == "V" and self.type.storage.names is None:
+            raise BufferError(f"the buffer protocol has no letters for {self.type.name}")
         text = memoryview(letters).format.encode()
         view.internal = NULL
         view.buf = self.data

@@ -1,0 +1,274 @@
+"""The demo's parts, its verdict, and that every example of the documents prints what it says.
+
+What the demo trains is tried by `make test`, which runs it; here is what decides its exit code.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from tools.demo import __main__ as program
+from tools.demo.digits import DigitImages, Split
+from tools.demo.figures import EpochFigures, is_in_arena, timed
+from tools.demo.options import FULL, SMALL, Options, parse
+from tools.demo.screen import Screen, duration, percent
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if "```python" in page.read_text(encoding="utf-8")
+]
+
+
+# -- documents ---------------------------------------------------------------------------------
+
+
+def fences(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, language, content) of each fenced block."""
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
+    blocks = list(fences(page.read_text(encoding="utf-8")))
+    code = "".join(content for _, language, content in blocks if language == "python")
+    if "import torch" in code:
+        pytest.importorskip("torch")
+    names = example_names()
+    with own_static_graph() if "import paddle" in code else nullcontext():
+        for number, (line, language, content) in enumerate(blocks):
+            if language != "python":
+                continue
+            printed = io.StringIO()
+            # as many empty lines as there are above: a traceback names the page's own line
+            source = compile("\n" * line + content, str(page), "exec")
+            with redirect_stdout(printed):
+                exec(source, names)
+            _, language, expected = [*blocks, (0, "", "")][number + 1]
+            if language == "text":
+                assert printed.getvalue() == expected, f"{page.name}:{line}"
+
+
+@contextmanager
+def own_static_graph() -> Iterator[None]:
+    """Let an example of a static graph leave nothing in paddle's global program and scope."""
+    paddle = pytest.importorskip("paddle")
+    program, scope = paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(program), paddle.static.scope_guard(scope):
+        yield
+    scope.erase(scope.local_var_names())  # paddle keeps every scope, and with it what was fed last
+
+
+def example_names() -> dict[str, Any]:
+    """Names that an example may take for given, as the README's first one does."""
+    dataset = [(np.zeros((3, 8, 8), np.float32), i) for i in range(128)]
+    return {"__name__": "example", "dataset": dataset, "train": lambda images, labels: None}
+
+
+def test_documents_name_every_public_error() -> None:
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    tree = re.search(
+        r"\n    (ReaderError\(Exception\)\n.*?)\n\n?\"\"\"", errors_header(), re.DOTALL
+    )
+    assert tree is not None
+    drawn = tree[1].replace("\n    ", "\n")
+    assert drawn in text
+
+
+def errors_header() -> str:
+    from reader import errors
+
+    return f'{errors.__doc__}"""'
+
+
+def test_guide_and_decisions_are_linked() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+    for note in (ROOT / "docs/decisions").glob("[0-9]*.md"):
+        title = note.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ")
+        assert f"[{title}]({note.name})" in index
+
+
+# -- the demo ----------------------------------------------------------------------------------
+
+
+def split_of(count: int) -> Split:
+    images = np.arange(count * 64, dtype=np.float32).reshape(count, 8, 8)
+    return Split(images, np.arange(count, dtype=np.int64) % 10)
+
+
+def test_digits_are_not_shifted_without_a_generator() -> None:
+    split = split_of(3)
+    image, label = DigitImages(split)[2]
+    np.testing.assert_array_equal(image[0], split.images[2])
+    assert label == 2
+
+
+def test_digits_are_shifted_by_at_most_a_pixel_and_filled_with_zeros() -> None:
+    split = split_of(1)
+    padded = np.pad(split.images[0] + 1, 1)
+    shifts = set()
+    for seed in range(100):
+        dataset = DigitImages(split, lambda _, seed=seed: np.random.default_rng(seed))
+        image = dataset[0][0][0]
+        found = [
+            (top, left)
+            for top in range(3)
+            for left in range(3)
+            if np.array_equal(
+                np.where(padded > 0, padded - 1, 0)[top : top + 8, left : left + 8], image
+            )
+        ]
+        assert len(found) == 1
+        shifts.add(found[0])
+    assert len(shifts) == 9
+
+
+def test_digits_come_alike_from_any_number_of_workers() -> None:
+    dataset = DigitImages(split_of(20), reader.sample_rng)
+
+    def epoch(workers: int) -> bytes:
+        with reader.DataLoader(dataset, batch_size=6, seed=3, num_workers=workers) as loader:
+            return b"".join(images.tobytes() for images, _ in loader)
+
+    assert epoch(0) == epoch(2)
+
+
+def test_timed_notes_a_wait_for_each_batch_and_the_whole() -> None:
+    figures = EpochFigures()
+    assert list(timed([1, 2, 3], figures)) == [1, 2, 3]
+    assert len(figures.waits_s) == 3
+    assert 0 <= figures.start_s == figures.waits_s[0]
+    assert figures.total_s >= sum(figures.waits_s) >= 0
+    assert 0 <= figures.median_wait_s <= figures.longest_wait_s <= figures.total_s
+    assert 0 <= figures.wait_share <= 1
+
+
+def test_memory_of_a_batch_is_told_from_other_memory() -> None:
+    with reader.DataLoader(list(range(4)), batch_size=4, num_workers=1) as loader:
+        (batch,) = loader
+        assert is_in_arena(batch.ctypes.data)
+        assert not is_in_arena(batch.copy().ctypes.data)
+
+
+def test_options_have_a_small_setting_with_a_goal_of_its_own() -> None:
+    assert parse([]) == FULL
+    assert parse(["--small", "--epochs", "2"]) == SMALL
+    assert FULL.target == 0.97 > SMALL.target
+    assert parse(["--epochs", "3", "--workers", "0", "--seed", "5"]) == Options(
+        epochs=3, batch_size=32, rate=FULL.rate, target=0.97, workers=0, seed=5
+    )
+
+
+@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--workers", "-1"], ["--epochs", "many"]])
+def test_wrong_options_are_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(wrong)
+    assert caught.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def figures_of(accuracy: float, is_shared: bool = True) -> EpochFigures:
+    return EpochFigures([0.5, 0.25], [2e-3, 4e-5], 0.5, accuracy, is_shared)
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "static", "code", "said"),
+    [
+        (figures_of(0.98), figures_of(0.97), 0, "Done: both graphs ended at 97.0 % or more"),
+        (
+            figures_of(0.969),
+            figures_of(0.98),
+            1,
+            "MISSED: the dynamic graph ended at a test accuracy of 96.9 %, and the goal is 97.0 %.",
+        ),
+        (
+            figures_of(0.98),
+            figures_of(0.5),
+            1,
+            "MISSED: the static graph ended at a test accuracy of 50.0 %, and the goal is 97.0 %.",
+        ),
+        (
+            figures_of(0.98, is_shared=False),
+            figures_of(0.98),
+            1,
+            "MISSED: batches of the dynamic graph were copied before the network saw them.",
+        ),
+    ],
+)
+def test_exit_code_says_whether_the_goal_was_met(
+    dynamic: EpochFigures,
+    static: EpochFigures,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("paddle")
+    from tools.demo import compare
+    from tools.demo import dynamic as dynamic_graph
+    from tools.demo import static as static_graph
+
+    figures = {(name, turn): dynamic for name in ("reader", "paddle.io") for turn in compare.ROUNDS}
+    monkeypatch.setattr(program, "load", lambda: (split_of(64), split_of(8)))
+    monkeypatch.setattr(program, "quieten_paddle", lambda: None)
+    monkeypatch.setattr(dynamic_graph, "train", lambda *_: [figures_of(0.1), dynamic])
+    monkeypatch.setattr(static_graph, "train", lambda *_: [figures_of(0.1), static])
+    monkeypatch.setattr(compare, "compare", lambda *_: figures)
+    assert program.main([]) == code
+    assert said in capsys.readouterr().out
+
+
+def test_screen_writes_a_line_per_epoch_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.header("epoch")
+    screen.bar("1 of 2", figures_of(0.98), 2)
+    screen.row("1 of 2", figures_of(0.98))
+    lines = stream.getvalue().split("\n")
+    assert len(lines) == 3
+    assert lines[0].split() == "epoch loss accuracy time start wait: mean p50 max share".split()
+    assert lines[1].split() == (
+        "1 of 2 0.3750 98.0 % 500 ms 2.0 ms 1.0 ms 1.0 ms 2.0 ms 0.4 %".split()
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_screen_draws_the_bar_over_itself_and_clears_it_for_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.bar("1 of 2", figures_of(0.98), 10)
+    drawn = stream.getvalue()
+    assert "\n" not in drawn
+    assert len(drawn) <= 79
+    assert "[#" in drawn
+    assert " 2/10  loss 0.2500  waited 40 us" in drawn
+    screen.row("1 of 2", figures_of(0.98))
+    assert stream.getvalue().startswith(drawn + "\r\x1b[2K  1 of 2")
+
+
+def test_times_and_parts_read_well() -> None:
+    assert [duration(s) for s in (2.5, 0.25, 0.0125, 12e-6)] == [
+        "2.50 s",
+        "250 ms",
+        "12.5 ms",
+        "12 us",
+    ]
+    assert percent(0.9712) == "97.1 %"
