@@ -35,7 +35,7 @@ def test_bytes_are_shared_with_numpy_both_ways(kind: str) -> None:
         assert view.ctypes.data == array.ctypes.data
         assert view.dtype == array.dtype
         assert view.flags.writeable
-    if kind not in ("M8[s]", "m8[ns]"):
+    if kind not in ("M8[s]", "m8[ns]", "V5"):  # what the buffer protocol has no letters for
         assert memoryview(tensor).shape == (2, 3)
         assert memoryview(tensor).nbytes == array.nbytes
 

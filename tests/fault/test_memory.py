@@ -299,7 +299,8 @@ def test_08_limits_of_the_process_are_lived_with_or_named(
         str(workers),
     )
     status, out, err = trainer.finish()
-    assert (status, err) == (0, "")
+    assert status == 0, err
+    assert err == ""
     assert out.split()[0] in ("works", "named")
     assert out.split()[-1] == "16" or limit == "RLIMIT_FSIZE"
 

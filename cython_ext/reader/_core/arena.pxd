@@ -45,7 +45,7 @@ cdef extern from "reader/_core/layout.h" nogil:
         uint64_t magic
         uint32_t nheaps, page_nbytes
         uint64_t reserved_nbytes, limit_nbytes, heaps, data_at, backed_bytes
-        uint32_t stop, run, reader_asleep
+        uint32_t stop, run, reader_asleep, consumer_waiting, consumer_word
 
     ctypedef struct rd_record:
         uint64_t seq
@@ -96,6 +96,8 @@ cdef extern from "reader/_core/layout.h" nogil:
     int rd_result_push(rd_arena*, rd_heap*, const rd_record*) noexcept
     int rd_result_pop(rd_arena*, rd_heap*, rd_record*) noexcept
     int rd_result_waiting(const rd_heap*) noexcept
+    int rd_wake_consumer(rd_header*) noexcept
+    void rd_result_tell(rd_arena*, int) noexcept
     int rd_task_push(rd_arena*, rd_heap*, const rd_task*, const void*) noexcept
     rd_task* rd_task_peek(rd_arena*, rd_heap*) noexcept
     void rd_task_pop(rd_heap*, const rd_task*) noexcept
@@ -107,6 +109,7 @@ cdef extern from "reader/_core/layout.h" nogil:
     uint64_t load_u64 "rd_load_acquire"(uint64_t*) noexcept
     void store_u32 "rd_store_seq_cst"(uint32_t*, uint32_t) noexcept
     void store_u64 "rd_store_release"(uint64_t*, uint64_t) noexcept
+    uint32_t add_u32 "rd_fetch_add"(uint32_t*, uint32_t) noexcept
     uint32_t exchange_u32 "rd_exchange"(uint32_t*, uint32_t) noexcept
     uint64_t exchange_u64 "rd_exchange"(uint64_t*, uint64_t) noexcept
     uint64_t add_u64 "rd_fetch_add"(uint64_t*, uint64_t) noexcept

@@ -11,9 +11,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, exchange_u32,
-                                 load_u32, rd_bell_ring, rd_head, rd_heap_at, rd_now_ns,
-                                 rd_result_push, rd_slot_at, rd_slot_offset,
+from reader._core.arena cimport (RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
+                                 rd_result_push, rd_result_tell, rd_slot_at, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
                                  rd_task_wait)
 
@@ -235,7 +234,5 @@ cdef class WorkerChannel:
     cdef int send(self, rd_record* record) except -1:
         if rd_result_push(self.arena.c, self.c, record):
             raise InternalError("a worker's result ring is full; the window should rule that out")
-        # the reader set the flag before its last look at the rings, so one of us sees the other
-        if exchange_u32(&rd_head(self.arena.c).reader_asleep, 0):
-            rd_bell_ring(self.bell)
+        rd_result_tell(self.arena.c, self.bell)
         return 0

@@ -11,13 +11,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (exchange_u32, Lease, load_u32, process_ledger, rd_arena_ref,
+from reader._core.arena cimport (add_u32, rd_futex_wait, rd_futex_wake, rd_header,
+                                 rd_wake_consumer, exchange_u32, Lease, load_u32, process_ledger, rd_arena_ref,
                                  rd_arena_trim, rd_arena_unref, RD_BATCH, rd_bell_clear,
                                  rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
                                  rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
                                  rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32)
-from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
+from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_CLOSED, QUEUE_OPEN, TIMED_OUT,
                                           next_look, pthread_mutex_destroy, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
                                           queue_get, queue_notify, queue_open, queue_put,
@@ -40,6 +41,10 @@ cdef extern from "<poll.h>" nogil:
     int poll(pollfd*, unsigned long, int) noexcept
     short POLLIN
 
+
+cdef enum:
+    EINTR_CODE = 4
+    ETIMEDOUT_CODE = 110
 
 # ---- the reader thread: no Python from here ... ----
 
@@ -70,6 +75,15 @@ cdef void advance(feed_state* s) noexcept nogil:
         record.kind = 0
         s.next_seq += 1
         record = &s.waiting[s.next_seq & s.mask]
+    rd_wake_consumer(rd_head(s.arena))
+
+
+cdef void notify(feed_state* s) noexcept nogil:
+    """Let the consumer's get return NOTICE. Wakes it even where a worker died before it could."""
+    queue_notify(&s.queue)
+    store_u32(&rd_head(s.arena).consumer_waiting, 0)
+    add_u32(&rd_head(s.arena).consumer_word, 1)
+    rd_futex_wake(&rd_head(s.arena).consumer_word, 2147483647)
 
 
 cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogil:
@@ -84,11 +98,11 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
             store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
         s.failures[index] = record[0]
         worker.alive = 0
-        queue_notify(&s.queue)
+        notify(s)
         return
     land(s, worker, record)
     if load_u32(&s.starving) and exchange_u32(&s.starving, 0):
-        queue_notify(&s.queue)
+        notify(s)
     if record.kind == RD_SKIPPED:
         return
     if record.slot:
@@ -121,6 +135,42 @@ cdef bint drain(feed_state* s) noexcept nogil:
     return found
 
 
+cdef bint something_waits(feed_state* s) noexcept nogil:
+    """Whether the consumer has reason to look again."""
+    cdef uint32_t i
+    if s.queue.count or s.queue.notice or s.queue.state != QUEUE_OPEN:
+        return True
+    for i in range(s.nworkers):
+        if rd_result_waiting(rd_heap_at(s.arena, i)):
+            return True
+    return False
+
+
+cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil:
+    """The consumer's wait for the next in order. It takes results from the rings itself, which
+    spares the way through the reader thread while it has nothing else to do."""
+    cdef rd_header* head = rd_head(s.arena)
+    cdef uint32_t seen
+    cdef int rc = 0
+    while True:
+        drain(s)
+        seen = load_u32(&head.consumer_word)
+        store_u32(&head.consumer_waiting, 1)
+        if something_waits(s):
+            store_u32(&head.consumer_waiting, 0)
+            rc = queue_get(&s.queue, record, 0)
+            if rc != TIMED_OUT:
+                return rc
+            continue
+        if rc == ETIMEDOUT_CODE:
+            store_u32(&head.consumer_waiting, 0)
+            return TIMED_OUT
+        rc = rd_futex_wait(&head.consumer_word, seen, deadline_ns)
+        store_u32(&head.consumer_waiting, 0)
+        if rc == EINTR_CODE:
+            return INTERRUPTED
+
+
 cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
     """Take note of worker processes that ended; what they sent before counts."""
     cdef uint32_t i
@@ -136,7 +186,7 @@ cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
                 arrive(s, i, &record)
             s.workers[i].ended = 1
             s.workers[i].alive = 0
-            queue_notify(&s.queue)
+            notify(s)
         pthread_mutex_unlock(&s.lock)
 
 
@@ -194,6 +244,23 @@ class Failure:
         self.have_bytes = have_bytes
         self.limit_bytes = limit_bytes
         self.knob = knob
+
+
+@cython.final
+cdef class Hold:
+    """Keeps an arena mapped while this object lives."""
+    cdef rd_arena* c
+
+    @staticmethod
+    cdef Hold on(rd_arena* arena):
+        cdef Hold self = Hold.__new__(Hold)
+        rd_arena_ref(arena)
+        self.c = arena
+        return self
+
+    def __dealloc__(self):
+        if self.c is not NULL:
+            rd_arena_unref(self.c)
 
 
 @cython.final
@@ -289,7 +356,8 @@ cdef class Feeder:
             with nogil:
                 pthread_join(self.thread, NULL)  # it never waits for the GIL, nor for long
         if bell >= 0:
-            queue_finish(&self.s.queue, QUEUE_CLOSED)  # wakes a consumer that waits
+            queue_finish(&self.s.queue, QUEUE_CLOSED)
+            notify(&self.s)  # wakes a consumer that waits
             self.flush()
             self.s.arena.bell = -1
             self.s.bell = -1
@@ -437,11 +505,8 @@ cdef class Feeder:
         task.nbytes = <uint32_t>len(payload)
         task.skip = 0
         task.spill = 0
-        rd_arena_ref(self.s.arena)  # another thread may close the loader meanwhile
-        try:
-            return self.dispatch_task(&task, data)
-        finally:
-            rd_arena_unref(self.s.arena)
+        hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
+        return self.dispatch_task(&task, data)
 
     cdef bint dispatch_task(self, rd_task* task, const char* data) except -1:
         cdef uint32_t i, best = 0
@@ -500,6 +565,7 @@ cdef class Feeder:
             return self.current
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
+            hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
             deadline = wait_deadline(timeout)
             while rc == TIMED_OUT or rc == INTERRUPTED:
                 if deadline:
@@ -508,7 +574,7 @@ cdef class Feeder:
                     return False
                 look = next_look(deadline)
                 with nogil:
-                    rc = queue_get(&self.s.queue, &record, look)
+                    rc = feed_get(&self.s, &record, look)
         if rc != DONE:
             return None
         try:
@@ -533,7 +599,8 @@ cdef class Feeder:
 
     def notify(self):
         """Let a `take` that waits, or the next one, return None."""
-        queue_notify(&self.s.queue)
+        self.check_process()
+        notify(&self.s)
 
     def accept(self):
         """Confirm that the item of the last `take` reached its place."""

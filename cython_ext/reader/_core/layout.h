@@ -97,6 +97,9 @@ typedef struct rd_header { /* the first page */
     uint8_t pad2[56];
     uint32_t reader_asleep; /* atomic: 1 while the reader thread waits on its bell */
     uint8_t pad3[60];
+    uint32_t consumer_waiting; /* atomic: 1 while the consumer sleeps on the next word */
+    uint32_t consumer_word;    /* futex word: counts what may wake the consumer */
+    uint8_t pad4[56];
 } rd_header;
 
 /* A result: what the worker sends, the queue holds and the trainer opens.  64 bytes. */
@@ -304,6 +307,26 @@ static inline int rd_result_pop(rd_arena *a, rd_heap *heap, rd_record *r) {
 
 static inline int rd_result_waiting(const rd_heap *heap) {
     return rd_load_acquire(&heap->result_tail) != heap->result_head;
+}
+
+/* Wake the consumer if it sleeps.  Whoever did something it may wait for calls this after. */
+static inline int rd_wake_consumer(rd_header *h) {
+    if (!rd_load_relaxed(&h->consumer_waiting) || !rd_exchange(&h->consumer_waiting, 0u))
+        return 0;
+    rd_fetch_add(&h->consumer_word, 1u);
+    rd_futex_wake(&h->consumer_word, INT_MAX);
+    return 1;
+}
+
+/* Tell the trainer of a result that was pushed (worker).  A consumer that waits takes it itself;
+ * else the reader thread does.  Both set their flag before their last look at the rings, so one
+ * side sees the other. */
+static inline void rd_result_tell(rd_arena *a, int bell) {
+    rd_header *h = rd_head(a);
+    rd_fence();
+    if (rd_wake_consumer(h)) return;
+    if (rd_load_relaxed(&h->reader_asleep) && rd_exchange(&h->reader_asleep, 0u))
+        rd_bell_ring(bell);
 }
 
 /* A task in its ring: this head, then nbytes of payload, padded to whole lines.  A run is one

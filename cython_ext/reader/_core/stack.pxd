@@ -15,6 +15,7 @@ cdef class SampleLeaf:
     cdef int place               # number of the field, or of the object list
     cdef FieldType type
     cdef object python_type      # of NumPy scalars: their exact type
+    cdef bint is_plain           # rows can be copied as bytes: no records, no extended type
     cdef int ndim
     cdef int64_t[64] extents
     cdef Py_ssize_t nbytes       # of one sample

@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
                                  rd_header, rd_slot_offset, store_u32)
-from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, Flat,
+from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE, Flat,
                                      container_children, container_kind, foreign_converter,
                                      make_container, node)
 
@@ -224,6 +224,7 @@ cdef class BatchWriter:
         else:
             leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
                          else BOOL8 if what == LEAF_BOOL else COMPLEX128)
+        leaf.is_plain = leaf.type.storage.names is None and not leaf.type.extended
         leaf.nbytes = leaf.type.itemsize
         for i in range(leaf.ndim):
             leaf.nbytes *= leaf.extents[i]
@@ -290,6 +291,12 @@ cdef class BatchWriter:
             return 0
         children = at.children
         n = len(children)
+        if kind == TUPLE and type(sample) is tuple and at.cls is tuple and len(<tuple>sample) == n:
+            for i in range(n):
+                if self.put(<Structure>children[i], plan, <object>(<tuple>sample)[i], row):
+                    self.path.append(at.child_names()[i])
+                    return DIFFERS
+            return 0
         if type(sample) is not at.cls:
             return self.differ(f"is {describe(sample)} and in sample 0 it is a {at.cls.__name__}")
         if kind == DICT:
@@ -358,9 +365,20 @@ cdef class BatchWriter:
         cdef cnp.ndarray array
         cdef FieldType type
         cdef int i
-        if isinstance(sample, np.ndarray):
+        cdef cnp.npy_intp* dims
+        if cnp.PyArray_Check(sample):
             array = <cnp.ndarray>sample
             type = leaf.type
+            if (leaf.is_plain and <PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>type.storage
+                    and cnp.PyArray_NDIM(array) == leaf.ndim
+                    and cnp.PyArray_IS_C_CONTIGUOUS(array) and leaf.nbytes <= NOGIL_NBYTES):
+                dims = cnp.PyArray_DIMS(array)
+                for i in range(leaf.ndim):
+                    if dims[i] != leaf.extents[i]:
+                        break
+                else:  # the usual case, and all there is to it
+                    memcpy(leaf.rows + row * leaf.nbytes, cnp.PyArray_DATA(array), leaf.nbytes)
+                    return 0
             if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage or type.extended:
                 if array.dtype.hasobject:
                     return self.differ(f"is {describe(sample)} and in sample 0 it is "
