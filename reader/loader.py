@@ -165,8 +165,9 @@ class DataLoader:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
         config = self.config
         convert = make_adapter(config.framework, config.feed_names, config.return_list)
-        if isinstance(self.sampler, RandomSampler):
-            self.sampler.set_epoch(self._epoch)
+        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+            if isinstance(sampler, RandomSampler):
+                sampler.set_epoch(self._epoch)
         options = EpochOptions(
             epoch=self._epoch,
             timeout_s=config.timeout_s,

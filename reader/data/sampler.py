@@ -29,8 +29,9 @@ class Sampler(abc.ABC, Generic[T_co]):
     """Base class of samplers: an iterable of dataset indices.
 
     Deriving from it is a convenience; the loader takes any iterable that can be iterated over anew
-    for each epoch. A sampler with `__len__` gives its loader a length. One with
-    `set_epoch(epoch: int)` is told the number of each epoch before it is iterated over.
+    for each epoch. A sampler with `__len__` gives its loader a length.
+    A `RandomSampler` is told the number of each epoch by its DataLoader; any other sampler keeps
+    its own count, or is told by whoever made it.
     """
 
     @abc.abstractmethod

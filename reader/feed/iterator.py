@@ -21,7 +21,15 @@ from reader._core.feeder import Failure
 from reader._core.tensor import LoDTensorArray
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, with_context
-from reader.errors import ArenaFull, DatasetError, LoadTimeout, ReaderError, SamplerError, WorkerDied, shown
+from reader.errors import (
+    ArenaFull,
+    DatasetError,
+    LoadTimeout,
+    ReaderError,
+    SamplerError,
+    WorkerDied,
+    shown,
+)
 from reader.feed.dispatcher import Dispatcher
 from reader.feed.keeper import PoolKeeper
 from reader.workers.pool import Death, Pool, PoolState, died
@@ -123,25 +131,25 @@ class EpochIterator(Iterator[Any]):
             if item.kind == "full" and self._window > 1:
                 self._shrink()
                 continue
-            failure = self._failure(item, decode_task(*self._tasks[item.seq]))
-            self._accept(item.seq)
+            failure = self._failure(item, decode_task(*self._tasks[self._delivered]))
+            self._accept()
             raise failure
         if self._options.is_eager:
             self._fill(1)  # runs the user's sampler, and Ctrl-C may come: the item is still there
         try:
             batch = self._convert(item)
         except Exception:
-            self._accept(item.seq)
+            self._accept()
             raise
         self._idle_deaths = 0
         self._stats.batches += 1
-        self._accept(item.seq)
+        self._accept()
         return batch
 
-    def _accept(self, seq: int) -> None:
+    def _accept(self) -> None:
         """Count what was taken as delivered; until then `take` gives it again."""
-        self._delivered = seq + 1
-        del self._tasks[seq]
+        del self._tasks[self._delivered]
+        self._delivered += 1
         self._feeder.accept()
 
     def _check_pool(self) -> None:
@@ -154,7 +162,7 @@ class EpochIterator(Iterator[Any]):
             )
         self._state = IteratorState.DONE
         raise ReaderError(
-            f"the loader was closed after batch {self._delivered - 1} of epoch"
+            f"the loader was closed after {self._delivered} batches of epoch"
             f" {self._options.epoch}; iterate over the loader again to start anew"
         )
 

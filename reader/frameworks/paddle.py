@@ -30,14 +30,14 @@ def make_paddle_adapter(
     feed_names: tuple[str, ...] | None, return_list: bool
 ) -> Callable[[LoDTensorArray], Any]:
     """Return the function that makes paddle's batch of a LoDTensorArray."""
-    if return_list:
+    if return_list or feed_names is None:
         return to_paddle
-    assert feed_names is not None
+    names = feed_names
 
     def to_feed(batch: LoDTensorArray) -> Any:
         if paddle.in_dynamic_mode():
             return to_paddle(batch)
-        return [_name_fields(batch, feed_names)]
+        return [_name_fields(batch, names)]
 
     return to_feed
 

@@ -45,8 +45,7 @@ _known: dict[str, bool] = {}  # name of an element type -> whether torch has it
 def to_torch(batch: LoDTensorArray) -> Any:
     """Return the batch with torch.Tensor leaves that share its memory."""
     fields: list[Any] = batch.storage_fields()
-    assert batch.schema is not None
-    for place, its_type in enumerate(batch.schema.types):
+    for place, its_type in enumerate(batch.types):
         name = its_type.name
         if its_type.extended:
             if name in _EXTENDED:

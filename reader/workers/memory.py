@@ -39,7 +39,7 @@ def available_bytes() -> int:
 
 
 def _machine_available() -> int:
-    with open("/proc/meminfo") as file:
+    with Path("/proc/meminfo").open() as file:
         for line in file:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024 - _HEADROOM

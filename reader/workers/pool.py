@@ -90,7 +90,7 @@ class Pool:
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
         self._packed: int | None = None
-        self._trainer: int | None = None
+        self._trainer = -1
         self._thread: threading.Thread | None = None
         self._closer: threading.Thread | None = None
         self._side = SideTable() if config.num_workers == 0 else None
@@ -101,6 +101,7 @@ class Pool:
         )
         self._state_lock = threading.Lock()
         self._closed = threading.Event()
+        self._process_lock = threading.Lock()  # a worker is replaced, or all are ended
         self.state = PoolState.OPEN
         _open_pools.add(self)
         _register_exit()
@@ -133,7 +134,6 @@ class Pool:
             self._start_process(worker_id)
 
     def _start_process(self, worker_id: int) -> None:
-        assert self._trainer is not None
         setup = WorkerSetup(
             worker_id=worker_id,
             arena=self.arena if self._packed is None else InheritedFd(self.arena.fd),
@@ -145,9 +145,8 @@ class Pool:
         )
         process = start_process(self._context, setup)
         self._processes[worker_id] = process
-        assert process.pid is not None
         try:
-            self._pidfds[worker_id] = os.pidfd_open(process.pid)
+            self._pidfds[worker_id] = os.pidfd_open(process.pid or 0)
         except ProcessLookupError:  # it is gone and reaped already: any ended process will do
             self._pidfds[worker_id] = _ended_pidfd()
         self.feeder.attach(worker_id, self._pidfds[worker_id])
@@ -157,10 +156,17 @@ class Pool:
             self.arena, 0, self.feeder.bell, self._keep_slots, available_bytes, self._side
         )
         self.feeder.attach(0)
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=loop.run, args=(channel, self.config, 0), name="reader-worker", daemon=True
         )
-        self._thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise ReaderError(
+                f"cannot start the worker thread: {error}; raise the limit on threads (ulimit -u)"
+                " or on virtual memory (ulimit -v)"
+            ) from error
+        self._thread = thread
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -171,7 +177,13 @@ class Pool:
 
     def replace_ended(self) -> list[Death]:
         """Reap worker processes that ended, start others in their place, and tell of them."""
-        deaths = []
+        deaths: list[Death] = []
+        with self._process_lock:
+            if self.state is PoolState.OPEN:  # else the closing thread reaps them
+                self._replace(deaths)
+        return deaths
+
+    def _replace(self, deaths: list[Death]) -> None:
         for worker_id in self.feeder.ended_workers():
             process = self._processes.pop(worker_id)
             pid = process.pid or 0
@@ -182,7 +194,6 @@ class Pool:
             deaths.append(death)
             _log.warning("%s", died(death, None, None))
             self._start_process(worker_id)
-        return deaths
 
     def cancel_epoch(self) -> None:
         """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
@@ -231,7 +242,8 @@ class Pool:
 
     def _finish(self) -> None:
         try:
-            self._end_workers()
+            with self._process_lock:
+                self._end_workers()
             self._let_go()
         finally:
             self._set_state(PoolState.CLOSED)
@@ -252,10 +264,10 @@ class Pool:
         """Give back thread, descriptors and memory; what the user holds stays."""
         self.feeder.close()
         for fd in [*self._pidfds.values(), self._packed, self._trainer]:
-            if fd is not None:
+            if fd is not None and fd >= 0:
                 os.close(fd)
         self._pidfds.clear()
-        self._packed = self._trainer = None
+        self._packed, self._trainer = None, -1
         if self._thread is not None:
             self._thread.join(_GRACE_S)  # it may be in code of the user that nothing can end
         self.arena.close()

@@ -16,6 +16,7 @@ import sys
 from multiprocessing import reduction, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -25,7 +26,7 @@ from reader._core.channel import WorkerChannel, watch_trainer
 from reader.data import foreign  # noqa: F401  registers torch and paddle tensors
 from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
-from reader.errors import ConfigError, ReaderError, shown
+from reader.errors import ConfigError, InternalError, ReaderError, shown
 from reader.workers import loop
 from reader.workers.memory import available_bytes
 
@@ -65,10 +66,8 @@ def pack_config(config: loop.WorkerConfig) -> bytes:
     Raises:
         ConfigError: a part of it can be pickled neither by pickle nor by cloudpickle.
     """
-    try:
+    with contextlib.suppress(Exception):
         return pickle.dumps(config, 5)
-    except Exception:
-        pass
     try:
         packed: bytes = cloudpickle.dumps(config, 5)
         return packed
@@ -119,9 +118,7 @@ def main(setup: WorkerSetup) -> None:
     try:
         _work(setup)
         status = 0
-    except BaseException:
-        pass  # the trainer sees the end and the exit status
-    finally:
+    finally:  # whatever was raised: the trainer sees the end and the exit status
         os._exit(status)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
 
 
@@ -130,7 +127,7 @@ def _work(setup: WorkerSetup) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     watch_trainer(setup.trainer.fd)
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as comm:
+    with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
         comm.write(f"reader-w{setup.worker_id}")
     gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
     inherited = setup.arena
@@ -139,11 +136,10 @@ def _work(setup: WorkerSetup) -> None:
         arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
     )
     try:
-        config = setup.config if setup.packed is None else _unpack(setup.packed.fd)
+        config = setup.config or _unpack(setup.packed)
     except BaseException as error:
         channel.fail(pickle.dumps((encode(error), traceback_text(error), -1)))
     else:
-        assert config is not None
         loop.run(channel, config, setup.worker_id)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -151,7 +147,10 @@ def _work(setup: WorkerSetup) -> None:
     util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
 
 
-def _unpack(fd: int) -> loop.WorkerConfig:
+def _unpack(packed: InheritedFd | None) -> loop.WorkerConfig:
+    if packed is None:
+        raise InternalError("a worker was started with neither a config nor a pickled one")
+    fd = packed.fd
     size = os.fstat(fd).st_size
     data = bytearray()
     while len(data) < size:

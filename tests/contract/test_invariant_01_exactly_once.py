@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import BatchSampler, ConfigTypeError, DataLoader, Dataset, RandomSampler
-from reader import get_worker_info
+from reader import (
+    BatchSampler,
+    ConfigTypeError,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    get_worker_info,
+)
 from tests.datasets import Batched, Calls, InfoRows, Rows, check_rows
 
 
@@ -80,7 +87,7 @@ def test_01_sampler_decides_the_order(cell: dict[str, Any], sampler: Any) -> Non
         wanted = [range(50)[int(index)] for index in sampler]
         for _ in range(2):
             batches = [batch.tolist() for batch in loader]
-            assert sum(batches, []) == wanted
+            assert list(itertools.chain(*batches)) == wanted
             assert all(len(batch) == 2 for batch in batches[:-1])
         assert len(loader) == -(-len(wanted) // 2)
 
@@ -129,7 +136,7 @@ def test_01_batch_of_thousands_of_indices_arrives(cell: dict[str, Any]) -> None:
         for _ in range(2):
             found = [batch.tolist() for batch in loader]
             assert [len(batch) for batch in found] == [7000, 7000, 6000]
-            assert sorted(sum(found, [])) == list(range(count))
+            assert sorted(itertools.chain(*found)) == list(range(count))
 
 
 def test_01_without_batching_each_sample_comes_as_it_is(cell: dict[str, Any]) -> None:

@@ -43,7 +43,8 @@ def test_07_global_random_state_is_not_touched(cell: dict[str, Any], switch_s: f
         with DataLoader(Augmented(40), batch_size=4, shuffle=True, seed=1, **cell) as loader:
             for _ in range(2):
                 for _batch in loader:
-                    found.append((random.random(), np.random.random(), np.random.normal()))
+                    drawn = random.random(), np.random.random(), np.random.normal()
+                    found.append(drawn)
     finally:
         sys.setswitchinterval(before)
     assert found == wanted

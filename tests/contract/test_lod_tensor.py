@@ -254,15 +254,15 @@ def test_lod_tensor_array_is_a_sequence_and_takes_more() -> None:
 def test_09_views_made_and_dropped_in_many_threads() -> None:
     with DataLoader(Rows(8), batch_size=8, num_workers=1) as loader:
         batches = iter(loader)
-        rows = next(batches)[0]
+        box = [next(batches)[0]]
         start = threading.Barrier(4)
 
         def work() -> None:
             start.wait(20)
             for _ in range(300):
-                one = np.from_dlpack(rows)
-                two = memoryview(rows)[1:]
-                three = LoDTensor(rows)
+                one = np.from_dlpack(box[0])
+                two = memoryview(box[0])[1:]
+                three = LoDTensor(box[0])
                 capsule = three.__dlpack__()
                 del one, three, two, capsule
 
@@ -272,7 +272,7 @@ def test_09_views_made_and_dropped_in_many_threads() -> None:
         for thread in threads:
             thread.join(30)
         assert loader.stats()["arena"]["held_slots"] == 1
-        assert rows[3, 0] == 3
-        del rows
+        assert box[0][3, 0] == 3
+        box.clear()
         gc.collect()
         assert loader.stats()["arena"]["held_slots"] == 0

@@ -175,6 +175,15 @@ def kill_and_wait(pid: int, signum: int = signal.SIGKILL) -> None:
     wait_gone([fd], BOUND_S)
 
 
+def wait_until(is_true: Callable[[], bool], timeout_s: float = BOUND_S) -> None:
+    """Return when something is so; for what nobody can tell the test of."""
+    never = threading.Event()
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline, "it never is so"
+        never.wait(0.005)
+
+
 def wait_asleep(pid: int, timeout_s: float = BOUND_S) -> None:
     """Return when the main thread of a process sleeps: it waits for something."""
     never = threading.Event()

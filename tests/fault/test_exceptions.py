@@ -1,4 +1,4 @@
-"""What the user's code raises: it arrives as raised, at its place, and the loader goes on (2.1, 2.10)."""
+"""What the user's code raises arrives as raised, at its place; the loader goes on (2.1, 2.10)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notes_of(error: BaseException) -> str:
 
 
 def run(loader: DataLoader, bad: int, expected: type[BaseException], of: int = 4) -> Any:
-    """Iterate one epoch of `of` batches of 4 rows, of which `bad` must raise; return what it was."""
+    """Iterate an epoch of `of` batches of 4 rows, of which `bad` must raise; return that error."""
     batches = iter(loader)
     caught: BaseException | None = None
     for n in range(of):
@@ -162,7 +162,9 @@ def test_10_local_exception_class_arrives_as_itself(workers: int) -> None:
 @WORKERS
 def test_10_exception_group_arrives_whole(workers: int) -> None:
     group = functools.partial(
-        ExceptionGroup, "two", [ValueError("a"), OddError("b", line=1)]  # noqa: F821
+        ExceptionGroup,  # noqa: F821
+        "two",
+        [ValueError("a"), OddError("b", line=1)],
     )
     with DataLoader(At(9, Raise(group), 16), batch_size=4, num_workers=workers) as loader:
         error = run(loader, 2, ExceptionGroup)  # noqa: F821
@@ -283,7 +285,9 @@ def test_01_batch_without_tensors_that_is_false_or_empty_arrives(
 ) -> None:
     for options in ({"collate_fn": lambda samples: nothing}, {"batch_size": None}):
         with DataLoader(
-            Calls(lambda i: nothing, 5), num_workers=workers, **options  # type: ignore[arg-type]
+            Calls(lambda i: nothing, 5),
+            num_workers=workers,
+            **options,  # type: ignore[arg-type]
         ) as loader:
             found = list(loader)
             assert len(found) == 5
@@ -469,7 +473,7 @@ def test_01_ctrl_c_inside_the_sampler_is_raised_and_loses_no_batch(workers: int)
             except KeyboardInterrupt:
                 raised += 1
             except SamplerError as error:  # the sampler cannot go on, and that is not the end
-                assert "batch 12" in str(error)
+                assert "batch 12" in str(error)  # noqa: PT017
                 raised += 10
         assert found == list(range(0, 48, 4))
         assert raised == 11
@@ -510,9 +514,7 @@ def test_sampler_that_yields_garbage_is_told_at_its_place(workers: int, case: st
 def test_batch_sampler_that_yields_garbage_is_told_at_its_place(
     workers: int, garbage: Any, text: str
 ) -> None:
-    with DataLoader(
-        Rows(64), num_workers=workers, batch_sampler=[[0, 1, 2, 3], garbage]
-    ) as loader:
+    with DataLoader(Rows(64), num_workers=workers, batch_sampler=[[0, 1, 2, 3], garbage]) as loader:
         batches = iter(loader)
         check_rows(next(batches), range(4))
         with pytest.raises(SamplerError, match=text):

@@ -1,4 +1,4 @@
-"""Processes forked from a trainer: what they inherit, and what they may do with it (3, 2.3, 2.9)."""
+"""Processes forked from a trainer: what they inherit, and what they may do with it."""
 
 from __future__ import annotations
 
@@ -120,9 +120,7 @@ def test_loader_works_anew_in_a_forked_child(workers: int, persistent: bool) -> 
 @WORKERS
 def test_child_that_drops_closes_and_leaves_everything_disturbs_nobody(workers: int) -> None:
     things: dict[str, Any] = {}
-    with DataLoader(
-        Rows(64), batch_size=4, num_workers=workers, persistent_workers=True
-    ) as loader:
+    with DataLoader(Rows(64), batch_size=4, num_workers=workers, persistent_workers=True) as loader:
         things["batches"] = iter(loader)
         things["batch"] = next(things["batches"])
 
@@ -142,9 +140,7 @@ def test_child_that_drops_closes_and_leaves_everything_disturbs_nobody(workers: 
 
 @WORKERS
 def test_child_of_multiprocessing_uses_the_loader_and_ends(workers: int) -> None:
-    with DataLoader(
-        Rows(64), batch_size=4, num_workers=workers, persistent_workers=True
-    ) as loader:
+    with DataLoader(Rows(64), batch_size=4, num_workers=workers, persistent_workers=True) as loader:
         kept = list(loader)
         process = multiprocessing.get_context("fork").Process(target=consume, args=(loader, kept))
         process.start()
@@ -278,9 +274,7 @@ class Nested(Rows):
 
 
 def test_03_worker_init_fn_that_forks_leaves_the_loader_whole() -> None:
-    with DataLoader(
-        Rows(32), batch_size=4, num_workers=2, worker_init_fn=fork_once
-    ) as loader:
+    with DataLoader(Rows(32), batch_size=4, num_workers=2, worker_init_fn=fork_once) as loader:
         for n, batch in enumerate(loader):
             check_rows(batch, range(4 * n, 4 * n + 4))
         assert n == 7
@@ -314,7 +308,7 @@ def test_unpicklable_dataset_is_refused_by_name_where_it_must_be_sent(start_meth
     from tests.datasets import Unpicklable
 
     loader = DataLoader(Unpicklable(), batch_size=4, num_workers=1, start_method=start_method)
-    with pytest.raises(ValueError, match="dataset.*Unpicklable.*lock"):
+    with pytest.raises(ValueError, match=r"dataset.*Unpicklable.*lock"):
         iter(loader)
     loader.close()
 
@@ -380,5 +374,3 @@ def test_local_classes_and_lambdas_reach_spawned_workers() -> None:
         collate_fn=lambda samples: {"sum": np.array(sum(samples))},
     ) as loader:
         assert [batch["sum"].item() for batch in loader] == [6, 22]
-
-

@@ -195,8 +195,10 @@ AT_EXIT = """
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     "way",
-    ["plain", "persistent", "stuck", "stuck persistent", "error", "cycle", "os_exit", "global"]
-    + ["thread"],
+    [
+        *("plain", "persistent", "stuck", "stuck persistent"),
+        *("error", "cycle", "os_exit", "global", "thread"),
+    ],
 )
 def test_03_program_that_ends_in_the_middle_of_an_epoch_ends_silently(
     program: Start, says: Wire, gate: Wire, workers: int, way: str

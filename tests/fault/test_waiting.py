@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reader import BlockingQueue, DataLoader, LoadTimeout
-from tests.datasets import Rows, Stuck, check_rows
-from tests.fault.conftest import BOUND_S, Wire
+from tests.datasets import Rows, Stuck, check_rows, tell
+from tests.fault.conftest import BOUND_S, Wire, wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
@@ -26,7 +27,10 @@ def test_05_trainer_that_holds_the_gil_finds_its_queue_full(workers: int) -> Non
         list(loader)  # the workers run, and their slots are warm
         batches = iter(loader)
         next(batches)
-        hold(300_000)
+        for _ in range(40):
+            hold(50_000)
+            if loader.stats()["queued"] == 8 * workers:
+                break
         assert loader.stats()["queued"] == 8 * workers
 
 
@@ -39,7 +43,10 @@ def test_05_reader_thread_orders_batches_without_the_gil() -> None:
         batches = iter(loader)
         check_rows(next(batches), [0])
         for round_ in range(3):
-            hold(200_000)
+            for _ in range(40):
+                hold(50_000)
+                if loader.stats()["queued"] == 48:
+                    break
             assert loader.stats()["queued"] == 48
             for n in range(48):
                 check_rows(next(batches), [48 * round_ + n + 1])
@@ -90,22 +97,39 @@ class Slow(Rows):
 
 
 def test_04_new_epoch_waits_for_nothing_of_the_one_before(
-    says: Wire, gate: Wire, tmp_path: Path
+    says: Wire, gate: Wire, make_wire: Callable[[], Wire], tmp_path: Path
 ) -> None:
-    dataset = Stuck(20, says.path, gate.path, str(tmp_path / "once"))
+    made = make_wire()
+    dataset = StuckThenTells(20, says.path, gate.path, str(tmp_path / "once"), made.path)
     with DataLoader(
-        dataset, batch_size=4, num_workers=2, persistent_workers=True
+        dataset, batch_size=4, num_workers=2, prefetch_factor=1, persistent_workers=True
     ) as loader:
         for n, batch in enumerate(loader):
             check_rows(batch, range(4 * n, 4 * n + 4))
-            if n == 3:
-                says.hear()  # one worker is stuck in a sample of an epoch that is given up now
+            if n == 4:
+                says.hear()  # one worker is stuck in batch 5 of an epoch that is given up now
+                made.hear()  # and the other is at batch 6, which it can make
                 break
+        feeder = loader._keeper.pool.feeder  # type: ignore[union-attr]
+        wait_until(lambda: any(feeder.worker_progress(worker)[1] is None for worker in range(2)))
         batches = iter(loader)
-        check_rows(next(batches), range(4))  # the other one makes it
+        check_rows(next(batches), range(4))
         gate.say()
         for n in range(1, 16):
             check_rows(next(batches), range(4 * n, 4 * n + 4))
+
+
+class StuckThenTells(Stuck):
+    """Stuck, and tells when sample 24 is made."""
+
+    def __init__(self, at: int, says: str, hears: str, once: str, made: str) -> None:
+        super().__init__(at, says, hears, once)
+        self.made = made
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 24:
+            tell(self.made, "made")
+        return super().__getitem__(index)
 
 
 def test_04_fast_worker_is_not_held_up_by_a_slow_one_beyond_the_window(

@@ -228,9 +228,7 @@ def test_03_worker_killed_between_a_break_and_the_next_epoch() -> None:
 
 
 def test_04_stopped_worker_is_named_by_the_timeout_and_close_ends_it() -> None:
-    loader = DataLoader(
-        PidRows(64), batch_size=4, num_workers=1, prefetch_factor=1, timeout=0.2
-    )
+    loader = DataLoader(PidRows(64), batch_size=4, num_workers=1, prefetch_factor=1, timeout=0.2)
     batches = iter(loader)
     pid = int(next(batches)[2][0])
     os.kill(pid, signal.SIGSTOP)
@@ -301,7 +299,7 @@ def test_one_worker_that_cannot_start_does_not_stop_the_others() -> None:
         try:
             whole(list(loader), 64, 4)
         except WorkerDied as error:
-            assert error.worker_id == 1
+            assert error.worker_id == 1  # noqa: PT017
 
 
 class EndOne:
@@ -312,7 +310,7 @@ class EndOne:
 
 def test_worker_reaped_by_the_user_is_replaced_all_the_same() -> None:
     with DataLoader(PidRows(32), batch_size=4, num_workers=1, persistent_workers=True) as loader:
-        pid = int(list(loader)[0][2][0])
+        pid = int(next(iter(loader))[2][0])
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         whole(list(loader), 32, 4)

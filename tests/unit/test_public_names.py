@@ -14,8 +14,8 @@ import reader
 ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue CollateError ConfigError ConfigTypeError DataLoader
 Dataset DatasetError InternalError LoDTensor LoDTensorArray LoadTimeout QueueClosed QueueKilled
-RandomSampler ReaderError SampleIndexError Sampler SamplerError SequenceSampler WorkerDied WorkerInfo
-get_worker_info register_container sample_rng""".split()
+RandomSampler ReaderError SampleIndexError Sampler SamplerError SequenceSampler WorkerDied
+WorkerInfo get_worker_info register_container sample_rng""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

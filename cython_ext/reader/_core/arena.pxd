@@ -46,6 +46,7 @@ cdef extern from "reader/_core/layout.h" nogil:
         uint32_t nheaps, page_nbytes
         uint64_t reserved_nbytes, limit_nbytes, heaps, data_at, backed_bytes
         uint32_t stop, run, reader_asleep, consumer_waiting, consumer_word
+        uint64_t wanted_seq
 
     ctypedef struct rd_record:
         uint64_t seq
@@ -68,10 +69,10 @@ cdef extern from "reader/_core/layout.h" nogil:
     ctypedef struct rd_arena:
         uint8_t* base
         uint64_t nbytes
-        int fd, bell
+        int fd, bell, own_bell
         int64_t refs
         uint32_t closed, fork_generation
-        uint64_t trim
+        uint64_t trim, trimming
         rd_ledger* ledger
 
     ctypedef struct rd_lease:
@@ -86,7 +87,7 @@ cdef extern from "reader/_core/layout.h" nogil:
     bint rd_is_foreign(const rd_arena*) noexcept
     void rd_slot_punch(rd_arena*, rd_slot*) noexcept
     void rd_slot_release(rd_arena*, uint64_t) noexcept
-    int rd_arena_trim(rd_arena*) noexcept
+    int rd_arena_trim(rd_arena*, int) noexcept
     void rd_arena_close(rd_arena*) noexcept
     void rd_arena_ref(rd_arena*) noexcept
     void rd_arena_unref(rd_arena*) noexcept
@@ -97,7 +98,8 @@ cdef extern from "reader/_core/layout.h" nogil:
     int rd_result_pop(rd_arena*, rd_heap*, rd_record*) noexcept
     int rd_result_waiting(const rd_heap*) noexcept
     int rd_wake_consumer(rd_header*) noexcept
-    void rd_result_tell(rd_arena*, int) noexcept
+    void rd_result_tell(rd_arena*, const rd_record*, int) noexcept
+    void rd_fence() noexcept
     int rd_task_push(rd_arena*, rd_heap*, const rd_task*, const void*) noexcept
     rd_task* rd_task_peek(rd_arena*, rd_heap*) noexcept
     void rd_task_pop(rd_heap*, const rd_task*) noexcept

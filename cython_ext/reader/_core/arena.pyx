@@ -10,6 +10,7 @@ from libc.string cimport memset
 
 import mmap
 import os
+import resource
 
 from reader.errors import ArenaFull, ConfigError, ReaderError
 
@@ -97,7 +98,8 @@ cdef class Arena:
 
         ``in_flight``: most tasks that may wait for one worker; sizes the rings.
         ``limit_nbytes``: most memory that batches may own; None: what the machine has.
-        ``reserve_nbytes``: address space; None: four times the machine's memory.
+        ``reserve_nbytes``: address space; None: four times the machine's memory, or an eighth of
+        the limit on virtual memory.
         Raises ReaderError when the system gives no memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
@@ -110,6 +112,9 @@ cdef class Arena:
         cdef rd_heap* heap
         cdef Arena self
         cdef bint is_tight = False
+        space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if space != resource.RLIM_INFINITY:  # several loaders and the rest must fit, too
+            reserve = min(reserve, <uint64_t>space // 8)
         if reserve_nbytes is not None:
             reserve = reserve_nbytes
         while task_nbytes < 1024 * <uint64_t>in_flight:
@@ -189,7 +194,7 @@ cdef class Arena:
         c.base = <uint8_t*>base
         c.nbytes = size
         c.fd = fd
-        c.bell = -1
+        c.bell = c.own_bell = -1
         c.refs = 1
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
@@ -212,7 +217,7 @@ cdef class Arena:
         c.base = self.c.base
         c.nbytes = self.c.nbytes
         c.fd = self.c.fd
-        c.bell = -1
+        c.bell = c.own_bell = -1
         c.refs = 2  # one that is never given back: the mapping and the file are not its own
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
@@ -231,7 +236,8 @@ cdef class Arena:
         self.check_open()
         self.c.bell = -1
         rd_arena_close(self.c)
-        rd_arena_trim(self.c)
+        while rd_arena_trim(self.c, 1 << 20):
+            pass
 
     def release(self):
         """Let go of the memory file: it is unmapped and closed once no batch is held.

@@ -234,5 +234,5 @@ cdef class WorkerChannel:
     cdef int send(self, rd_record* record) except -1:
         if rd_result_push(self.arena.c, self.c, record):
             raise InternalError("a worker's result ring is full; the window should rule that out")
-        rd_result_tell(self.arena.c, self.bell)
+        rd_result_tell(self.arena.c, record, self.bell)
         return 0

@@ -11,7 +11,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (add_u32, rd_futex_wait, rd_futex_wake, rd_header,
+from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
                                  rd_wake_consumer, exchange_u32, Lease, load_u32, process_ledger, rd_arena_ref,
                                  rd_arena_trim, rd_arena_unref, RD_BATCH, rd_bell_clear,
                                  rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
@@ -75,6 +75,7 @@ cdef void advance(feed_state* s) noexcept nogil:
         record.kind = 0
         s.next_seq += 1
         record = &s.waiting[s.next_seq & s.mask]
+    store_u64(&rd_head(s.arena).wanted_seq, s.next_seq)
     rd_wake_consumer(rd_head(s.arena))
 
 
@@ -153,9 +154,11 @@ cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcep
     cdef uint32_t seen
     cdef int rc = 0
     while True:
-        drain(s)
+        while drain(s):  # until nothing came after wanted_seq was set: see rd_result_tell
+            rd_fence()
         seen = load_u32(&head.consumer_word)
         store_u32(&head.consumer_waiting, 1)
+        rd_fence()
         if something_waits(s):
             store_u32(&head.consumer_waiting, 0)
             rc = queue_get(&s.queue, record, 0)
@@ -198,9 +201,11 @@ cdef void* reader_thread(void* argument) noexcept nogil:
     cdef uint32_t i
     while not load_u32(&s.stop):
         if drain(s):
+            rd_fence()
             continue
-        if s.arena.trim:
-            s.trimmed += rd_arena_trim(s.arena)
+        if s.arena.trim or s.arena.trimming:
+            s.trimmed += rd_arena_trim(s.arena, 2)
+            continue
         polls[0].fd = s.bell
         polls[0].events = POLLIN
         pthread_mutex_lock(&s.lock)
@@ -211,6 +216,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
         pthread_mutex_unlock(&s.lock)
         # whoever sends after this store rings the bell; what was sent before is seen below
         store_u32(asleep, 1)
+        rd_fence()
         for i in range(s.nworkers):
             if rd_result_waiting(rd_heap_at(s.arena, i)):
                 break
@@ -287,7 +293,7 @@ cdef class Feeder:
         self.s.bell = rd_bell_open()
         if self.s.bell < 0:
             raise ReaderError("cannot open an eventfd: too many open files? raise `ulimit -n`")
-        arena.c.bell = self.s.bell
+        arena.c.bell = arena.c.own_bell = self.s.bell
         pthread_mutex_init(&self.s.lock, NULL)
         queue_open(&self.s.queue, window + nworkers + 1)
         while room < window + 1:
@@ -360,8 +366,7 @@ cdef class Feeder:
             notify(&self.s)  # wakes a consumer that waits
             self.flush()
             self.s.arena.bell = -1
-            self.s.bell = -1
-            os.close(bell)
+            self.s.bell = -1  # the arena closes it
 
     cdef void flush(self) noexcept:
         """Drop everything that is queued or waits for its turn. With the lock, or alone."""
@@ -463,6 +468,7 @@ cdef class Feeder:
         self.s.run += 1
         self.s.epoch = epoch
         self.s.next_seq = next_seq
+        store_u64(&rd_head(self.s.arena).wanted_seq, next_seq)
         store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
@@ -510,19 +516,27 @@ cdef class Feeder:
 
     cdef bint dispatch_task(self, rd_task* task, const char* data) except -1:
         cdef uint32_t i, best = 0
-        cdef size_t fewest = self.s.flights_limit
+        cdef size_t count, fewest = 2 * self.s.flights_limit
+        cdef rd_heap* heap
         cdef rd_slot* slot = NULL
         cdef int rc
         if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
             slot = self.heap.alloc(task.nbytes)
             memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
+        drain(&self.s)  # answers that woke nobody count, too
         pthread_mutex_lock(&self.s.lock)
         for i in range(self.s.nworkers):
-            if self.s.workers[i].alive and self.s.workers[i].count < fewest:
-                fewest = self.s.workers[i].count
+            count = self.s.workers[i].count
+            if not self.s.workers[i].alive or count == self.s.flights_limit:
+                continue
+            heap = rd_heap_at(self.s.arena, i)
+            if heap.at_since_ns and heap.at_run != self.s.run:
+                count += self.s.flights_limit  # it is busy with something nobody wants any more
+            if count < fewest:
+                fewest = count
                 best = i
-        if fewest == self.s.flights_limit:
+        if fewest == 2 * self.s.flights_limit:
             store_u32(&self.s.starving, 1)
             pthread_mutex_unlock(&self.s.lock)
             if task.spill:

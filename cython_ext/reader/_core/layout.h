@@ -99,7 +99,8 @@ typedef struct rd_header { /* the first page */
     uint8_t pad3[60];
     uint32_t consumer_waiting; /* atomic: 1 while the consumer sleeps on the next word */
     uint32_t consumer_word;    /* futex word: counts what may wake the consumer */
-    uint8_t pad4[56];
+    uint64_t wanted_seq;       /* atomic: the batch that is next in order */
+    uint8_t pad4[48];
 } rd_header;
 
 /* A result: what the worker sends, the queue holds and the trainer opens.  64 bytes. */
@@ -144,11 +145,14 @@ typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
     int fd;
-    int bell;              /* the reader thread's bell, not owned; -1 = nobody trims */
+    int bell;              /* the reader thread's bell; -1 = nobody trims */
+    int own_bell;          /* the same, to be closed with the arena: a release in another thread
+                            * may be about to ring it when the reader thread ends; -1 = not ours */
     int64_t refs;          /* atomic */
     uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
     uint32_t fork_generation;
     uint64_t trim;         /* atomic: stack of slots whose memory goes back */
+    uint64_t trimming;     /* the part of it that was taken off; by whoever trims */
     rd_ledger *ledger;
 } rd_arena;
 
@@ -181,11 +185,11 @@ static inline void rd_stack_push(const rd_arena *a, uint64_t *head, rd_slot *s) 
 
 /* Give a slot's memory back to the system; the slot stays usable and is fresh on next use. */
 static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
-    if (s->backed == 0) return;
+    uint64_t nbytes = rd_exchange(&s->backed, (uint64_t)0);
+    if (nbytes == 0) return;
     fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
               (off_t)s->capacity);
-    rd_fetch_sub(&rd_head(a)->backed_bytes, s->backed);
-    s->backed = 0;
+    rd_fetch_sub(&rd_head(a)->backed_bytes, nbytes);
 }
 
 /* Put a slot that nobody views any more on its way back to its owner (trainer only).
@@ -199,8 +203,9 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
         rd_store_release(&s->state, RD_RELEASED);
         return;
     }
-    if (a->bell >= 0 && rd_load_relaxed(&heap->hot_bytes) + nbytes >
-                            rd_load_relaxed(&heap->hot_limit)) {
+    /* signed: the owner may have died between taking a slot and counting it */
+    if (a->bell >= 0 && (int64_t)(rd_load_relaxed(&heap->hot_bytes) + nbytes) >
+                            (int64_t)rd_load_relaxed(&heap->hot_limit)) {
         /* more than the working set: the reader thread gives the memory back */
         rd_store_release(&s->state, RD_RELEASED);
         rd_stack_push(a, &a->trim, s);
@@ -210,15 +215,18 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     rd_fetch_add(&heap->hot_bytes, nbytes);
     rd_store_release(&s->state, RD_RELEASED);
     rd_stack_push(a, &heap->released, s);
+    rd_fence(); /* rd_arena_close may have passed this slot while it was held */
+    if (rd_load_relaxed(&a->closed)) rd_slot_punch(a, s);
 }
 
-/* Punch what rd_slot_release put aside.  Reader thread, or whoever closes the pool. */
-static inline int rd_arena_trim(rd_arena *a) {
-    uint64_t at = rd_exchange(&a->trim, (uint64_t)0);
+/* Punch at most `most` slots that rd_slot_release put aside: giving memory back takes long, and
+ * results wait meanwhile.  Reader thread, or whoever closes the pool.  Returns how many. */
+static inline int rd_arena_trim(rd_arena *a, int most) {
     int count = 0;
-    while (at) {
-        rd_slot *s = rd_slot_at(a, at);
-        at = s->next;
+    if (a->trimming == 0) a->trimming = rd_exchange(&a->trim, (uint64_t)0);
+    while (a->trimming && count < most) {
+        rd_slot *s = rd_slot_at(a, a->trimming);
+        a->trimming = s->next;
         rd_slot_punch(a, s);
         rd_stack_push(a, &rd_heap_at(a, s->heap)->released, s);
         count++;
@@ -247,6 +255,7 @@ static inline void rd_arena_unref(rd_arena *a) {
     /* pairs with the map in Arena.create / Arena.attach */
     munmap(a->base, a->nbytes);
     if (a->fd >= 0) close(a->fd);
+    if (a->own_bell >= 0) close(a->own_bell);
     if (!rd_is_foreign(a)) rd_fetch_sub(&a->ledger->arenas, (int64_t)1);
     free(a);
 }
@@ -321,9 +330,14 @@ static inline int rd_wake_consumer(rd_header *h) {
 /* Tell the trainer of a result that was pushed (worker).  A consumer that waits takes it itself;
  * else the reader thread does.  Both set their flag before their last look at the rings, so one
  * side sees the other. */
-static inline void rd_result_tell(rd_arena *a, int bell) {
+static inline void rd_result_tell(rd_arena *a, const rd_record *r, int bell) {
     rd_header *h = rd_head(a);
     rd_fence();
+    /* A batch that is not next in order wakes nobody: whoever takes the next one empties all
+     * rings, and looks once more after it has set the new wanted_seq. */
+    if (r->kind <= RD_FULL && r->seq != rd_load_relaxed(&h->wanted_seq) &&
+        r->run == rd_load_relaxed(&h->run))
+        return;
     if (rd_wake_consumer(h)) return;
     if (rd_load_relaxed(&h->reader_asleep) && rd_exchange(&h->reader_asleep, 0u))
         rd_bell_ring(bell);
@@ -368,7 +382,8 @@ static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
     }
     memcpy(ring + at, task, sizeof *task);
     if (!task->spill) memcpy(ring + at + sizeof *task, payload, task->nbytes);
-    rd_store_seq_cst(&heap->task_tail, tail + need);
+    rd_store_release(&heap->task_tail, tail + need);
+    rd_fence(); /* pairs with the one in rd_task_wait */
     if (rd_load_relaxed(&heap->task_waiting) && rd_exchange(&heap->task_waiting, 0u))
         rd_futex_wake(&heap->task_waiting, 1);
     return 0;
@@ -398,6 +413,7 @@ static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
         if (rd_load_acquire(&h->stop)) return 0;
         if (rd_task_peek(a, heap)) return 1;
         rd_store_seq_cst(&heap->task_waiting, 1u);
+        rd_fence(); /* pairs with the one in rd_task_push */
         if (rd_task_peek(a, heap) == NULL && !rd_load_acquire(&h->stop)) {
             if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
                 rd_store_seq_cst(&heap->task_waiting, 0u);

@@ -646,6 +646,13 @@ cdef class LoDTensorArray:
         return self.schema.structure.build(fields, self.objects)
 
     @property
+    def types(self):
+        """The FieldType of each field, in order."""
+        if self.schema is not None:
+            return self.schema.types
+        return [(<LoDTensor>tensor).type for tensor in self.tensors]
+
+    @property
     def structure(self):
         """The containers of the batch; None for a plain list of tensors."""
         return None if self.schema is None else self.schema.structure
