@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import logging
-import pickle
 import time
 import weakref
 from collections import deque
@@ -17,21 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from reader._core.channel import decode_task
-from reader._core.feeder import Failure
 from reader._core.tensor import LoDTensorArray
-from reader.data.exception_codec import add_note
-from reader.data.failure import as_user_error, decode, with_context
-from reader.errors import (
-    ArenaFull,
-    DatasetError,
-    LoadTimeout,
-    ReaderError,
-    SamplerError,
-    WorkerDied,
-    shown,
-)
+from reader.data.failure import as_user_error
+from reader.errors import ReaderError, SamplerError
 from reader.feed.dispatcher import Dispatcher
 from reader.feed.keeper import PoolKeeper
+from reader.feed.trouble import EpochOptions, failed_start, failure, late
 from reader.workers.pool import Death, Pool, PoolState, died
 
 __all__ = ["EpochIterator", "EpochOptions", "WaitStats"]
@@ -54,16 +44,6 @@ class WaitStats:
     batches: int = 0
     wait_s: float = 0.0
     last_wait_s: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class EpochOptions:
-    """How one epoch is run."""
-
-    epoch: int
-    timeout_s: float | None
-    worker_retries: int
-    is_eager: bool  # False: a batch is asked for only while the consumer waits for it
 
 
 class EpochIterator(Iterator[Any]):
@@ -96,6 +76,7 @@ class EpochIterator(Iterator[Any]):
         self._tasks: dict[int, tuple[int, bytes]] = {}  # batch -> its task, to send it again
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self._idle_deaths = 0
+        self._full_at = -1  # the last batch that was tried again for want of memory
         self._drained = False
         self._trouble: BaseException | None = None  # of the sampler, raised after the last batch
         self._pool: Pool = keeper.borrow()
@@ -128,12 +109,17 @@ class EpochIterator(Iterator[Any]):
             item = self._take()
             if type(item) is LoDTensorArray:
                 break
-            if item.kind == "full" and self._window > 1:
+            if item.kind == "full" and (self._window > 1 or self._full_at != item.seq):
+                self._full_at = (
+                    item.seq
+                )  # with one batch in flight, try once: memory may be on its way
                 self._shrink()
                 continue
-            failure = self._failure(item, decode_task(*self._tasks[self._delivered]))
+            indices = decode_task(*self._tasks[self._delivered])
+            deaths = self._deaths.pop(self._delivered, [])
+            trouble = failure(self._pool, item, indices, deaths, self._options.epoch)
             self._accept()
-            raise failure
+            raise trouble
         if self._options.is_eager:
             self._fill(1)  # runs the user's sampler, and Ctrl-C may come: the item is still there
         try:
@@ -218,12 +204,13 @@ class EpochIterator(Iterator[Any]):
 
     def _shrink(self) -> None:
         """There is no memory for the next batch: keep fewer in flight, and make it again."""
-        self._window //= 2
-        _log.warning(
-            "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
-            self._window,
-            self._options.epoch,
-        )
+        if self._window > 1:
+            self._window //= 2
+            _log.warning(
+                "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
+                self._window,
+                self._options.epoch,
+            )
         self._held = deque((seq, *task) for seq, task in sorted(self._tasks.items()))
         self._feeder.begin_run(self._options.epoch, self._delivered)
         self._settle()  # what the workers still sent is dropped by now
@@ -258,7 +245,7 @@ class EpochIterator(Iterator[Any]):
                 # that the batch is late when it comes, and the batch is kept for the next call
                 item = self._feeder.take(rest if self._options.is_eager else None)
                 if item is False or (rest == 0.0 and item is not None):
-                    raise self._late()
+                    raise late(self._pool, self._tasks, self._delivered, self._options)
                 if item is not None:
                     return item
         finally:
@@ -272,10 +259,9 @@ class EpochIterator(Iterator[Any]):
         self._check_pool()
         failed = self._feeder.failed_worker()
         if failed is not None:
-            exc, text, _ = self._carried(failed.payload)
-            where = f"the start of worker {failed.worker}, before epoch {self._options.epoch}"
+            error = failed_start(self._pool, failed, self._options.epoch)
             self._abort()
-            raise as_user_error(with_context(exc, where=where, traceback_text=text))
+            raise error
         for death in self._pool.replace_ended():
             self._mourn(death)
 
@@ -301,79 +287,3 @@ class EpochIterator(Iterator[Any]):
         self._state = IteratorState.DONE
         self._pool.close_soon()
         self._finalizer()
-
-    # -- trouble ---------------------------------------------------------------------------------
-
-    def _late(self) -> LoadTimeout:
-        """A batch did not come in time. It still may: iterating on waits for it again."""
-        at = []
-        for worker in range(self._pool.workers):
-            pid, seq, row, seconds = self._feeder.worker_progress(worker)
-            if seq is None:
-                at.append(f"worker {worker} (pid {pid}) is idle")
-            else:
-                keys = decode_task(*self._tasks[seq]) if seq in self._tasks else []
-                sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
-                at.append(
-                    f"worker {worker} (pid {pid}) is at batch {seq}, sample {row}{sample} for"
-                    f" {seconds:.1f} s"
-                )
-        return LoadTimeout(
-            f"batch {self._delivered} of epoch {self._options.epoch} did not come within"
-            f" timeout={self._options.timeout_s:g} s: {'; '.join(at)}. Iterate on to wait for it"
-            " again, or raise timeout",
-            timeout_s=self._options.timeout_s,
-            batch=self._delivered,
-            epoch=self._options.epoch,
-        )
-
-    def _failure(self, item: Failure, indices: Any) -> BaseException:
-        """The exception to raise in the place of a batch."""
-        epoch = self._options.epoch
-        if item.kind == "full":
-            return ArenaFull(
-                f"no memory for batch {item.seq} of epoch {epoch}: it needs {item.need_bytes:,}"
-                f" bytes of shared memory, {item.have_bytes:,} are left and the limit is"
-                f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or num_workers, keep"
-                f" fewer batches alive, or raise {item.knob}",
-                need_bytes=item.need_bytes,
-                have_bytes=item.have_bytes,
-                limit_bytes=item.limit_bytes,
-                knob=item.knob,
-            )
-        if item.kind == "open":
-            error = DatasetError(
-                f"batch {item.seq} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
-                " an object in it does not survive pickling"
-            )
-            error.__cause__ = item.payload
-            return error
-        if item.kind == "lost":
-            return self._death_of(item.seq, indices)
-        exc, text, row = self._carried(item.payload)
-        sample = ""
-        if 0 <= row < len(indices):
-            sample = f"dataset index {indices[row]!r} (sample {row} of the batch), "
-        where = f"{sample}batch {item.seq} of epoch {epoch}, dataset indices {shown(indices)}, by "
-        if self._pool.config.num_workers == 0:
-            where += "the worker thread (num_workers=0)"
-        else:
-            pid = self._feeder.worker_progress(item.worker)[0]
-            where += f"worker {item.worker} (pid {pid})"
-        return as_user_error(with_context(exc, where=where, traceback_text=text))
-
-    def _death_of(self, seq: int, indices: Any) -> WorkerDied:
-        deaths = self._deaths.pop(seq)
-        error = died(deaths[-1], self._options.epoch, list(indices))
-        if len(deaths) > 1:
-            pids = ", ".join(str(death.pid) for death in deaths)
-            add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")
-        return error
-
-    def _carried(self, payload: Any) -> tuple[BaseException, str, int]:
-        """Open what a worker sent: (exception, its traceback there, row of the sample or -1)."""
-        if self._pool.config.num_workers == 0:
-            exc, text, row = payload
-            return exc, text, row
-        encoded, text, row = pickle.loads(payload)
-        return decode(encoded), text, row

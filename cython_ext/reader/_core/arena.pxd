@@ -1,8 +1,8 @@
-# The contract of layout.h towards Cython, and the classes of the arena module.
+# The contract of layout.h and ring.h towards Cython, and the classes of the arena module.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
-cdef extern from "reader/_core/layout.h" nogil:
+cdef extern from "reader/_core/ring.h" nogil:
     enum:
         RD_ALIGN
         RD_TASK_INLINE

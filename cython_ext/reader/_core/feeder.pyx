@@ -204,7 +204,9 @@ cdef void* reader_thread(void* argument) noexcept nogil:
             rd_fence()
             continue
         if s.arena.trim or s.arena.trimming:
+            pthread_mutex_lock(&s.lock)
             s.trimmed += rd_arena_trim(s.arena, 2)
+            pthread_mutex_unlock(&s.lock)
             continue
         polls[0].fd = s.bell
         polls[0].events = POLLIN
@@ -476,12 +478,14 @@ cdef class Feeder:
             self.side.purge(self.s.run)
 
     def trim(self):
-        """Ask every worker to give the memory of its free slots back."""
+        """Give the memory of released slots back now, and ask every worker to do so with its own."""
         cdef rd_task task
         cdef uint32_t i
         memset(&task, 0, sizeof(task))
         task.kind = TASK_TRIM
         pthread_mutex_lock(&self.s.lock)
+        while rd_arena_trim(self.s.arena, 1 << 20):
+            pass
         task.run = self.s.run
         for i in range(self.s.nworkers):
             if self.s.workers[i].alive and self.s.workers[i].count < self.s.flights_limit:

@@ -1,0 +1,153 @@
+/* The channels in the arena: one task ring to each worker, one result ring from it, and who wakes
+ * whom.  Each ring has one writer and one reader at a time; see docs/concurrency.md for the pairs of
+ * flags and fences.  May include layout.h.  Nothing here owns state: it lies in the arena.
+ */
+#ifndef READER_CORE_RING_H
+#define READER_CORE_RING_H
+
+#include "layout.h"
+
+/* ---- rings: one writer, one reader each ---- */
+
+/* Write a result (worker).  0, or -1 when the ring is full, which the window rules out. */
+static inline int rd_result_push(rd_arena *a, rd_heap *heap, const rd_record *r) {
+    uint64_t tail = heap->result_tail;
+    if (tail - rd_load_acquire(&heap->result_head) >= heap->result_ring_count) return -1;
+    rd_record *ring = (rd_record *)(a->base + heap->result_ring);
+    ring[tail & (heap->result_ring_count - 1)] = *r;
+    rd_store_release(&heap->result_tail, tail + 1);
+    return 0;
+}
+
+/* Take a result (reader thread).  1, or 0 when there is none. */
+static inline int rd_result_pop(rd_arena *a, rd_heap *heap, rd_record *r) {
+    uint64_t head = heap->result_head;
+    if (head == rd_load_acquire(&heap->result_tail)) return 0;
+    rd_record *ring = (rd_record *)(a->base + heap->result_ring);
+    *r = ring[head & (heap->result_ring_count - 1)];
+    rd_store_release(&heap->result_head, head + 1);
+    return 1;
+}
+
+static inline int rd_result_waiting(const rd_heap *heap) {
+    return rd_load_acquire(&heap->result_tail) != heap->result_head;
+}
+
+/* Wake the consumer if it sleeps.  Whoever did something it may wait for calls this after. */
+static inline int rd_wake_consumer(rd_header *h) {
+    if (!rd_load_relaxed(&h->consumer_waiting) || !rd_exchange(&h->consumer_waiting, 0u))
+        return 0;
+    rd_fetch_add(&h->consumer_word, 1u);
+    rd_futex_wake(&h->consumer_word, INT_MAX);
+    return 1;
+}
+
+/* Tell the trainer of a result that was pushed (worker).  A consumer that waits takes it itself;
+ * else the reader thread does.  Both set their flag before their last look at the rings, so one
+ * side sees the other. */
+static inline void rd_result_tell(rd_arena *a, const rd_record *r, int bell) {
+    rd_header *h = rd_head(a);
+    rd_fence();
+    /* A batch that is not next in order wakes nobody: whoever takes the next one empties all
+     * rings, and looks once more after it has set the new wanted_seq. */
+    if (r->kind <= RD_FULL && r->seq != rd_load_relaxed(&h->wanted_seq) &&
+        r->run == rd_load_relaxed(&h->run))
+        return;
+    if (rd_wake_consumer(h)) return;
+    if (rd_load_relaxed(&h->reader_asleep) && rd_exchange(&h->reader_asleep, 0u))
+        rd_bell_ring(bell);
+}
+
+/* A task in its ring: this head, then nbytes of payload, padded to whole lines.  A run is one
+ * attempt at an epoch: a new run makes all earlier tasks stale. */
+#define RD_TASK_INLINE 448 /* longest payload that goes into the ring itself */
+
+typedef struct rd_task {
+    uint64_t seq;
+    uint64_t epoch;
+    uint32_t run;
+    uint32_t kind;
+    uint64_t spill; /* slot record with the payload, when it is long; 0 = inline */
+    uint32_t nbytes;
+    uint32_t skip;  /* 1: filler up to the end of the ring */
+    uint8_t pad[24];
+} rd_task;
+
+#ifdef __cplusplus
+static_assert(sizeof(rd_task) == 64, "tasks begin on cache lines");
+#endif
+
+/* Write a task (trainer).  0, or -1 when there is no room. */
+static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
+                               const void *payload) {
+    uint64_t size = heap->task_ring_nbytes, tail = heap->task_tail;
+    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
+    uint64_t room = size - (tail - rd_load_acquire(&heap->task_head));
+    uint64_t at = tail & (size - 1), to_end = size - at;
+    uint8_t *ring = a->base + heap->task_ring;
+    if (to_end < need) { /* tasks do not wrap: fill the rest and begin again */
+        if (room < to_end + need) return -1;
+        rd_task *filler = (rd_task *)(ring + at);
+        memset(filler, 0, sizeof *filler);
+        filler->skip = 1;
+        tail += to_end;
+        at = 0;
+    } else if (room < need) {
+        return -1;
+    }
+    memcpy(ring + at, task, sizeof *task);
+    if (!task->spill) memcpy(ring + at + sizeof *task, payload, task->nbytes);
+    rd_store_release(&heap->task_tail, tail + need);
+    rd_fence(); /* pairs with the one in rd_task_wait */
+    if (rd_load_relaxed(&heap->task_waiting) && rd_exchange(&heap->task_waiting, 0u))
+        rd_futex_wake(&heap->task_waiting, 1);
+    return 0;
+}
+
+/* The next task without taking it (worker); NULL when there is none. */
+static inline rd_task *rd_task_peek(rd_arena *a, rd_heap *heap) {
+    for (;;) {
+        uint64_t head = heap->task_head, size = heap->task_ring_nbytes;
+        if (head == rd_load_acquire(&heap->task_tail)) return NULL;
+        rd_task *task = (rd_task *)(a->base + heap->task_ring + (head & (size - 1)));
+        if (!task->skip) return task;
+        rd_store_release(&heap->task_head, head + (size - (head & (size - 1))));
+    }
+}
+
+static inline void rd_task_pop(rd_heap *heap, const rd_task *task) {
+    uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
+    rd_store_release(&heap->task_head, heap->task_head + need);
+}
+
+/* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop,
+ * -1: interrupted by a signal. */
+static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
+    rd_header *h = rd_head(a);
+    for (;;) {
+        if (rd_load_acquire(&h->stop)) return 0;
+        if (rd_task_peek(a, heap)) return 1;
+        rd_store_seq_cst(&heap->task_waiting, 1u);
+        rd_fence(); /* pairs with the one in rd_task_push */
+        if (rd_task_peek(a, heap) == NULL && !rd_load_acquire(&h->stop)) {
+            if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
+                rd_store_seq_cst(&heap->task_waiting, 0u);
+                return -1;
+            }
+        }
+        rd_store_seq_cst(&heap->task_waiting, 0u);
+    }
+}
+
+/* Tell every worker that the pool stops (trainer). */
+static inline void rd_stop_workers(rd_arena *a) {
+    rd_header *h = rd_head(a);
+    rd_store_seq_cst(&h->stop, 1u);
+    for (uint32_t i = 0; i < h->nheaps; i++) {
+        rd_heap *heap = rd_heap_at(a, i);
+        rd_store_seq_cst(&heap->task_waiting, 0u);
+        rd_futex_wake(&heap->task_waiting, INT_MAX);
+    }
+}
+
+#endif

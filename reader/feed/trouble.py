@@ -1,0 +1,121 @@
+"""What an iterator raises in the place of a batch: which sample, batch, epoch and worker, and why.
+
+Imports failures and the pool's word on deaths. Pure functions: they look at the pool and change
+nothing; the iterator decides when to raise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+from reader._core.channel import decode_task
+from reader._core.feeder import Failure
+from reader.data.exception_codec import add_note
+from reader.data.failure import as_user_error, decode, with_context
+from reader.errors import ArenaFull, DatasetError, LoadTimeout, WorkerDied, shown
+from reader.workers.pool import Death, Pool, died
+
+__all__ = ["EpochOptions", "failed_start", "failure", "late"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochOptions:
+    """How one epoch is run."""
+
+    epoch: int
+    timeout_s: float | None
+    worker_retries: int
+    is_eager: bool  # False: a batch is asked for only while the consumer waits for it
+
+
+def late(
+    pool: Pool, tasks: Mapping[int, tuple[int, bytes]], delivered: int, options: EpochOptions
+) -> LoadTimeout:
+    """A batch did not come in time. It still may: iterating on waits for it again."""
+    at = []
+    for worker in range(pool.workers):
+        pid, seq, row, seconds = pool.feeder.worker_progress(worker)
+        if seq is None:
+            at.append(f"worker {worker} (pid {pid}) is idle")
+        else:
+            keys = decode_task(*tasks[seq]) if seq in tasks else []
+            sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
+            at.append(
+                f"worker {worker} (pid {pid}) is at batch {seq}, sample {row}{sample} for"
+                f" {seconds:.1f} s"
+            )
+    return LoadTimeout(
+        f"batch {delivered} of epoch {options.epoch} did not come within"
+        f" timeout={options.timeout_s:g} s: {'; '.join(at)}. Iterate on to wait for it"
+        " again, or raise timeout",
+        timeout_s=options.timeout_s,
+        batch=delivered,
+        epoch=options.epoch,
+    )
+
+
+def failed_start(pool: Pool, item: Failure, epoch: int) -> BaseException:
+    """A worker could not start: the exception of its dataset or `worker_init_fn`."""
+    exc, text, _ = _carried(pool, item.payload)
+    where = f"the start of worker {item.worker}, before epoch {epoch}"
+    return as_user_error(with_context(exc, where=where, traceback_text=text))
+
+
+def failure(
+    pool: Pool, item: Failure, indices: list[Any], deaths: list[Death], epoch: int
+) -> BaseException:
+    """The exception to raise in the place of a batch.
+
+    `deaths`: the workers that died at it, for a batch that was given up.
+    """
+    if item.kind == "full":
+        return ArenaFull(
+            f"no memory for batch {item.seq} of epoch {epoch}: it needs {item.need_bytes:,}"
+            f" bytes of shared memory, {item.have_bytes:,} are left and the limit is"
+            f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or num_workers, keep"
+            f" fewer batches alive, or raise {item.knob}",
+            need_bytes=item.need_bytes,
+            have_bytes=item.have_bytes,
+            limit_bytes=item.limit_bytes,
+            knob=item.knob,
+        )
+    if item.kind == "open":
+        error = DatasetError(
+            f"batch {item.seq} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
+            " an object in it does not survive pickling"
+        )
+        error.__cause__ = item.payload
+        return error
+    if item.kind == "lost":
+        return _death(deaths, indices, epoch)
+    exc, text, row = _carried(pool, item.payload)
+    sample = ""
+    if 0 <= row < len(indices):
+        sample = f"dataset index {indices[row]!r} (sample {row} of the batch), "
+    where = f"{sample}batch {item.seq} of epoch {epoch}, dataset indices {shown(indices)}, by "
+    if pool.config.num_workers == 0:
+        where += "the worker thread (num_workers=0)"
+    else:
+        pid = pool.feeder.worker_progress(item.worker)[0]
+        where += f"worker {item.worker} (pid {pid})"
+    return as_user_error(with_context(exc, where=where, traceback_text=text))
+
+
+def _death(deaths: list[Death], indices: list[Any], epoch: int) -> WorkerDied:
+    error = died(deaths[-1], epoch, indices)
+    if len(deaths) > 1:
+        pids = ", ".join(str(death.pid) for death in deaths)
+        add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")
+    return error
+
+
+def _carried(pool: Pool, payload: Any) -> tuple[BaseException, str, int]:
+    """Open what a worker sent: (exception, its traceback there, row of the sample or -1)."""
+    if pool.config.num_workers == 0:
+        exc, text, row = payload
+        return exc, text, row
+    encoded, text, row = pickle.loads(payload)
+    return decode(encoded), text, row
