@@ -13,12 +13,13 @@ Start = Callable[..., Program]
 
 # argv: start method, what sample 9 does, a FIFO to tell the worker's pid on, one to listen on
 TRAINER = """
-    import ctypes, os, sys, threading
+    import ctypes, os, signal, sys, threading
     import numpy as np
     from reader import DataLoader
     from tests.datasets import At, listen, tell
 
     METHOD, ACTION, SAYS, HEARS = sys.argv[1:]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 
     def act(index):
         tell(SAYS, str(os.getpid()))
