@@ -31,6 +31,7 @@ cdef struct feed_state:
     uint32_t nworkers      # constant
     int bell               # constant: eventfd, rung by workers, releases and the consumer
     pthread_mutex_t lock
+    pthread_mutex_t trim_lock   # one thread at a time gives memory back; no other lock is taken with it
     queue_state queue
     worker_state* workers
     uint32_t run           # the attempt at an epoch that is under way

@@ -204,9 +204,9 @@ cdef void* reader_thread(void* argument) noexcept nogil:
             rd_fence()
             continue
         if s.arena.trim or s.arena.trimming:
-            pthread_mutex_lock(&s.lock)
+            pthread_mutex_lock(&s.trim_lock)
             s.trimmed += rd_arena_trim(s.arena, 2)
-            pthread_mutex_unlock(&s.lock)
+            pthread_mutex_unlock(&s.trim_lock)
             continue
         polls[0].fd = s.bell
         polls[0].events = POLLIN
@@ -297,6 +297,7 @@ cdef class Feeder:
             raise ReaderError("cannot open an eventfd: too many open files? raise `ulimit -n`")
         arena.c.bell = arena.c.own_bell = self.s.bell
         pthread_mutex_init(&self.s.lock, NULL)
+        pthread_mutex_init(&self.s.trim_lock, NULL)
         queue_open(&self.s.queue, window + nworkers + 1)
         while room < window + 1:
             room *= 2
@@ -324,6 +325,7 @@ cdef class Feeder:
         free(self.s.failures)
         queue_free(&self.s.queue)
         pthread_mutex_destroy(&self.s.lock)
+        pthread_mutex_destroy(&self.s.trim_lock)
 
     cdef int check_process(self) except -1:
         if self.s.bell < 0:
@@ -481,11 +483,16 @@ cdef class Feeder:
         """Give the memory of released slots back now, and ask every worker to do so with its own."""
         cdef rd_task task
         cdef uint32_t i
+        self.check_process()
+        hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
         memset(&task, 0, sizeof(task))
         task.kind = TASK_TRIM
+        with nogil:
+            pthread_mutex_lock(&self.s.trim_lock)
+            while rd_arena_trim(self.s.arena, 1 << 20):
+                pass
+            pthread_mutex_unlock(&self.s.trim_lock)
         pthread_mutex_lock(&self.s.lock)
-        while rd_arena_trim(self.s.arena, 1 << 20):
-            pass
         task.run = self.s.run
         for i in range(self.s.nworkers):
             if self.s.workers[i].alive and self.s.workers[i].count < self.s.flights_limit:
