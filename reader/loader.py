@@ -15,7 +15,8 @@ from typing import Any
 
 from reader.config import LoaderConfig
 from reader.data import BatchSampler, NoBatching, RandomSampler, SequenceSampler, seeds
-from reader.feed.dispatcher import Dispatcher, check_len
+from reader.data.batch_sampler import count_of
+from reader.feed.dispatcher import Dispatcher
 from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
 from reader.feed.keeper import PoolKeeper
 from reader.frameworks import make_adapter
@@ -185,7 +186,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         """The number of batches in an epoch. TypeError when the sampler has no length."""
-        return check_len(self.batch_sampler)
+        return count_of(self.batch_sampler)
 
     def stats(self) -> dict[str, Any]:
         """Return what the loader did so far.

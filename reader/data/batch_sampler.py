@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from reader.config import as_bool, as_int, as_reiterable
 from reader.errors import ConfigTypeError
 
-__all__ = ["BatchSampler", "NoBatching"]
+__all__ = ["BatchSampler", "NoBatching", "count_of"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class BatchSampler(Generic[T]):
         return _batches(iter(self.sampler), self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
-        count = _sampler_len(self.sampler)
+        count = count_of(self.sampler)
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
@@ -60,7 +60,7 @@ class NoBatching(Generic[T]):
         return map(list, zip(self.sampler))
 
     def __len__(self) -> int:
-        return _sampler_len(self.sampler)
+        return count_of(self.sampler)
 
 
 def _batches(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator[list[T]]:
@@ -70,7 +70,8 @@ def _batches(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator
         yield batch
 
 
-def _sampler_len(sampler: Any) -> int:
+def count_of(sampler: Any) -> int:
+    """The length of a sampler or batch sampler. ConfigTypeError when it has none."""
     if not hasattr(type(sampler), "__len__"):
         raise ConfigTypeError(
             f"the number of batches is not known: the sampler ({type(sampler).__name__}) has no"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from reader._core.channel import TaskKind, encode_task
-from reader.errors import ConfigTypeError, SampleIndexError, SamplerError, got, shown
+from reader.errors import SampleIndexError, SamplerError, got, shown
 
 __all__ = ["Dispatcher"]
 
@@ -109,13 +109,3 @@ def _is_hashable(key: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def check_len(batches: Any) -> int:
-    """The number of batches, for len(loader). ConfigTypeError when the sampler has no length."""
-    if not hasattr(type(batches), "__len__"):
-        raise ConfigTypeError(
-            f"the number of batches is not known: {type(batches).__name__} has no __len__. Add it,"
-            " or do without len()"
-        )
-    return len(batches)

@@ -122,9 +122,6 @@ cdef extern from "reader/_core/ring.h" nogil:
     int rd_bell_open() noexcept
     void rd_bell_ring(int) noexcept
     void rd_bell_clear(int) noexcept
-    int rd_pidfd_open(int) noexcept
-    int rd_pidfd_signal(int, int) noexcept
-    bint rd_pidfd_ended(int) noexcept
     int rd_start_trainer_watch(int) noexcept
 
 
@@ -133,7 +130,6 @@ cdef rd_ledger* process_ledger() noexcept
 
 cdef class Arena:
     cdef rd_arena* c              # one counted reference; NULL once it is given back
-    cdef readonly bint is_trainer
 
     cdef int check_open(self) except -1
 

@@ -137,7 +137,7 @@ cdef class Arena:
                 reserve = max(round_up(reserve, page), 2 * at)
                 try:
                     os.ftruncate(fd, reserve)
-                    self = Arena.attach(fd, reserve, True)
+                    self = Arena.attach(fd, reserve)
                     break
                 except (OSError, ReaderError) as error:
                     if reserve // 4 < 2 * at + (<uint64_t>64 << 20) or reserve_nbytes is not None:
@@ -178,7 +178,7 @@ cdef class Arena:
         return self
 
     @staticmethod
-    def attach(int fd, nbytes=None, bint is_trainer=False):
+    def attach(int fd, nbytes=None):
         """Map the arena behind ``fd``, which the Arena owns from here on."""
         cdef uint64_t size = os.fstat(fd).st_size if nbytes is None else nbytes
         cdef Arena self = Arena.__new__(Arena)
@@ -200,7 +200,6 @@ cdef class Arena:
         c.ledger = &the_ledger
         add_u64(<uint64_t*>&the_ledger.arenas, 1)
         self.c = c
-        self.is_trainer = is_trainer
         return self
 
     def adopt(self):
@@ -222,7 +221,6 @@ cdef class Arena:
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
         other.c = c
-        other.is_trainer = False
         return other
 
     @property
@@ -259,12 +257,6 @@ cdef class Arena:
         """Tell the workers to end after what they are doing."""
         self.check_open()
         rd_stop_workers(self.c)
-
-    @property
-    def stopped(self):
-        """Whether ``stop`` was called, in this process or the trainer's."""
-        self.check_open()
-        return load_u32(&rd_head(self.c).stop) != 0
 
     def stats(self):
         """Return counts of memory and slots: ``owned_bytes``, ``limit_bytes``, ``slots`` by state."""

@@ -144,12 +144,6 @@ cdef class WorkerChannel:
             return kind, keys
 
     @property
-    def wanted(self):
-        """Whether the batch in hand is still wanted: no new run began and the pool goes on."""
-        return (self.run == load_u32(&rd_head(self.arena.c).run)
-                and not load_u32(&rd_head(self.arena.c).stop))
-
-    @property
     def position(self):
         """The row of the sample that stacking was at: tells which sample failed."""
         return self.writer.position

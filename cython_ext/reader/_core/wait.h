@@ -21,13 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
-
 /* Atomics.  The suffix names the memory order, as in C11. */
 #define rd_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define rd_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -84,21 +77,6 @@ static inline void rd_bell_clear(int fd) {
     uint64_t count;
     ssize_t ignored = read(fd, &count, sizeof count);
     (void)ignored; /* EAGAIN: it did not ring */
-}
-
-/* A descriptor that becomes readable when the process ends; close-on-exec is set by the kernel. */
-static inline int rd_pidfd_open(pid_t pid) {
-    return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
-static inline int rd_pidfd_signal(int pidfd, int signum) {
-    return (int)syscall(SYS_pidfd_send_signal, pidfd, signum, NULL, 0);
-}
-
-/* Whether the process behind a pidfd has ended. */
-static inline int rd_pidfd_ended(int pidfd) {
-    struct pollfd p = {pidfd, POLLIN, 0};
-    return poll(&p, 1, 0) == 1;
 }
 
 /* Start a native thread that receives no signals and is called `name` (15 bytes at most). */
