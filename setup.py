@@ -29,6 +29,7 @@ PACKAGES = [
     "reader.feed",
     "reader.frameworks",
     "reader.compat",
+    "reader.compat.paddle",
 ]
 
 TRACE = os.environ.get("READER_TRACE", "0") not in ("", "0")

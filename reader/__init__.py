@@ -6,9 +6,27 @@ deep-learning framework and touches no state of the process.
 
 from reader._core.blocking_queue import BlockingQueue
 from reader._core.structure import register_container
-from reader._core.tensor import LoDTensor, LoDTensorArray
+from reader._core.tensor import LoDTensor
+from reader._core.tensor_array import LoDTensorArray
 from reader._version import __version__
-from reader.data import BatchSampler, Dataset, RandomSampler, Sampler, SequenceSampler, foreign
+from reader.data import (
+    BatchSampler,
+    ChainDataset,
+    ComposeDataset,
+    ConcatDataset,
+    Dataset,
+    DistributedBatchSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequenceSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    foreign,
+    random_split,
+)
 from reader.errors import (
     ArenaFull,
     CollateError,
@@ -26,18 +44,24 @@ from reader.errors import (
 )
 from reader.loader import DataLoader
 from reader.workers.context import WorkerInfo, get_worker_info, sample_rng
+from reader.workers.shard import shard
 
 __all__ = [
     "ArenaFull",
     "BatchSampler",
     "BlockingQueue",
+    "ChainDataset",
     "CollateError",
+    "ComposeDataset",
+    "ConcatDataset",
     "ConfigError",
     "ConfigTypeError",
     "DataLoader",
     "Dataset",
     "DatasetError",
+    "DistributedBatchSampler",
     "InternalError",
+    "IterableDataset",
     "LoDTensor",
     "LoDTensorArray",
     "LoadTimeout",
@@ -49,12 +73,18 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SequenceSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
     "WorkerDied",
     "WorkerInfo",
     "__version__",
     "get_worker_info",
+    "random_split",
     "register_container",
     "sample_rng",
+    "shard",
 ]
 
 del foreign  # imported for the tensors it registers

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError, ConfigTypeError, got, shown
+from reader.places import CPU, Place, parse_places
 
 __all__ = ["FRAMEWORKS", "LoaderConfig", "as_bool", "as_int", "as_reiterable"]
 
@@ -77,12 +78,12 @@ class LoaderConfig:
     """The options of one loader, checked. Make it with `LoaderConfig.build`.
 
     Every field has the name and the meaning of the argument of `DataLoader`. `timeout` 0 means no
-    deadline (`timeout_s` says it as None), and `places` is normalised to a tuple of names.
+    deadline (`timeout_s` says it as None), and `places` is a tuple of Place.
     """
 
     dataset: Any = dataclasses.field(repr=False)
     feed_list: tuple[Any, ...] | None = None
-    places: tuple[str, ...] = ("cpu",)
+    places: tuple[Place, ...] = (CPU,)
     return_list: bool = True
     batch_sampler: Any = dataclasses.field(default=None, repr=False)
     batch_size: int | None = 1
@@ -90,7 +91,10 @@ class LoaderConfig:
     drop_last: bool = False
     collate_fn: Callable[[Any], Any] | None = None
     num_workers: int = 0
+    use_buffer_reader: bool = True
+    reader_buffer_size: int = 2
     prefetch_factor: int = 2
+    use_shared_memory: bool = True
     timeout: float = 0.0
     worker_init_fn: Callable[[int], Any] | None = None
     persistent_workers: bool = False
@@ -98,13 +102,28 @@ class LoaderConfig:
     sampler: Any = dataclasses.field(default=None, repr=False)
     seed: int | None = None
     start_method: str | None = None
+    drop_last_group: bool | None = False
+    prefetch_next_epoch: bool = False
     worker_retries: int = 1
     max_bytes: int | None = None
+    is_iterable: bool = False
 
     @property
     def timeout_s(self) -> float | None:
         """The deadline of one batch in seconds, or None for no deadline."""
         return self.timeout if self.timeout > 0 else None
+
+    @property
+    def window(self) -> int:
+        """How many batches may be made ahead of the consumer.
+
+        With workers `prefetch_factor` for each of them, or for each place if those are more; with
+        `num_workers=0` the staging buffer of `use_buffer_reader` comes on top, as in Paddle.
+        """
+        ahead = self.prefetch_factor * max(1, self.num_workers, len(self.places))
+        if self.num_workers == 0 and self.use_buffer_reader:
+            ahead += max(2, self.reader_buffer_size) * len(self.places)
+        return ahead
 
     @property
     def feed_names(self) -> tuple[str, ...] | None:
@@ -114,39 +133,54 @@ class LoaderConfig:
         return tuple(v if isinstance(v, str) else v.name for v in self.feed_list)
 
     @classmethod
-    def build(cls, dataset: Any, **options: Any) -> LoaderConfig:
+    def build(cls, dataset: Any, *, is_iterable: bool = False, **options: Any) -> LoaderConfig:
         """Check the arguments of a loader, each alone and then together.
 
         `len(dataset)` is asked for only when the order of the samples depends on it, that is
         without `sampler` and `batch_sampler`; an exception of `__len__` passes through.
 
         Args:
-            dataset: the map-style dataset.
+            dataset: the dataset.
+            is_iterable: it is to be iterated over, not indexed.
             options: the other arguments of `DataLoader`, by name; those left out get its defaults.
 
         Raises:
             ConfigTypeError: an argument has the wrong type, or there is no such argument.
             ConfigError: an argument is out of range, or two arguments contradict each other.
         """
-        defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name != "dataset"}
+        inner = ("dataset", "is_iterable")
+        defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name not in inner}
         defaults["places"] = None
         for name in options.keys() - defaults.keys():
             near = difflib.get_close_matches(name, defaults, 1)
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(defaults)}."
             raise ConfigTypeError(f"DataLoader has no argument {name!r}. {hint}")
         o = {**defaults, **options}
-        for name in ("return_list", "shuffle", "drop_last", "persistent_workers"):
+        for name in _BOOLS:
             o[name] = as_bool(name, o[name])
+        if o["drop_last_group"] is not None:
+            o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
         for name in ("collate_fn", "worker_init_fn"):
             _check_callable(name, o[name])
         _convert_numbers(o)
         _check_framework(o["framework"])
-        o["places"] = _as_places(o["places"])
+        o["places"] = parse_places(o["places"])
         o["feed_list"] = _as_feed_list(o["feed_list"], o["framework"], o["return_list"])
         _check_start_method(o["start_method"], o["num_workers"])
         _check_order(o)
-        _check_dataset(dataset, needs_len=o["sampler"] is None and o["batch_sampler"] is None)
-        return cls(dataset=dataset, **o)
+        if o["prefetch_next_epoch"] and not (o["persistent_workers"] and o["num_workers"]):
+            raise ConfigError(
+                "prefetch_next_epoch=True makes the next epoch's first batches in workers that"
+                f" stay, got persistent_workers={o['persistent_workers']} and"
+                f" num_workers={o['num_workers']}. Pass persistent_workers=True and num_workers=1"
+                " or more."
+            )
+        if is_iterable:
+            _check_stream(o)
+        else:
+            needs_len = o["sampler"] is None and o["batch_sampler"] is None
+            _check_dataset(dataset, needs_len=needs_len)
+        return cls(dataset=dataset, is_iterable=is_iterable, **o)
 
 
 def _has(value: object, *names: str) -> bool:
@@ -162,10 +196,20 @@ def _check_callable(name: str, value: object) -> None:
         )
 
 
+_BOOLS = (
+    "return_list",
+    "shuffle",
+    "drop_last",
+    "use_buffer_reader",
+    "use_shared_memory",
+    "persistent_workers",
+    "prefetch_next_epoch",
+)
 # (name, lowest value, remedy); None is let through where it is the default.
 _NUMBERS = (
     ("batch_size", 1, "None delivers each sample unbatched."),
     ("num_workers", 0, "0 starts no worker process."),
+    ("reader_buffer_size", 0, "It is how many batches are staged for the consumer; default 2."),
     ("prefetch_factor", 1, "It is how many batches each worker may have in flight; default 2."),
     ("worker_retries", 0, "0 raises WorkerDied at the first death of a worker."),
     ("max_bytes", 1, "None lets the arena grow as needed."),
@@ -217,16 +261,6 @@ def _is_installed(module: str) -> bool:
     if module in sys.modules:
         return sys.modules[module] is not None
     return importlib.util.find_spec(module) is not None
-
-
-def _as_places(value: object) -> tuple[str, ...]:
-    places = value if isinstance(value, (list, tuple)) else [value]
-    if value is None or (len(places) == 1 and isinstance(places[0], str) and places[0] == "cpu"):
-        return ("cpu",)
-    raise ConfigError(
-        f'places must be None or "cpu" in this version, got {got(value)}. Take CPU batches and'
-        " move them to other places in the training step."
-    )
 
 
 def _as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ...] | None:
@@ -314,6 +348,17 @@ def _check_order(o: dict[str, Any]) -> None:
         )
 
 
+def _check_stream(o: dict[str, Any]) -> None:
+    """Refuse what contradicts an iterable dataset, which has an order of its own."""
+    for name in ("shuffle", "sampler", "batch_sampler"):
+        if o[name] is not None and o[name] is not False:
+            raise ConfigError(
+                f"{name} chooses indices, and an IterableDataset has none: it was given with"
+                f" {name}={shown(o[name])}. Leave it out, and let the dataset's __iter__ decide the"
+                " order."
+            )
+
+
 def _check_dataset(dataset: Any, *, needs_len: bool) -> None:
     kind = type(dataset).__name__
     if isinstance(dataset, type):
@@ -321,20 +366,16 @@ def _check_dataset(dataset: Any, *, needs_len: bool) -> None:
             f"dataset must be an instance, got the class {dataset.__name__}. Pass"
             f" {dataset.__name__}(...), with its arguments."
         )
-    by_iteration = any(
-        base.__name__ == "IterableDataset" and base.__module__.partition(".")[0] in FRAMEWORKS
-        for base in type(dataset).__mro__
-    )
-    if by_iteration or not _has(dataset, "__getitem__"):
-        if by_iteration or _has(dataset, "__iter__"):
-            raise ConfigError(
-                f"dataset must be map-style at present, with __getitem__ and __len__; {kind} can"
-                " only be iterated over. Give it those two methods, or pass list(dataset) if it"
-                " fits into memory."
+    if not _has(dataset, "__getitem__"):
+        if _has(dataset, "__next__"):
+            raise ConfigTypeError(
+                f"dataset must give a fresh iterator for each epoch, got the one-shot iterator"
+                f" {got(dataset)}. Pass list(dataset), or an object whose __iter__ is the generator"
+                " function (reader.IterableDataset)."
             )
         raise ConfigTypeError(
-            f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
-            " __getitem__. Add the method, or pass a list of samples."
+            f"dataset must have __getitem__(index) and __len__(), or __iter__(), got {got(dataset)}"
+            " without __getitem__. Add the method, or pass a list of samples."
         )
     if not needs_len:
         return

@@ -7,38 +7,53 @@ live side by side.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
-from reader.config import LoaderConfig
+from reader._core.tensor_array import LoDTensorArray
+from reader.config import LoaderConfig, as_int
 from reader.data import BatchSampler, NoBatching, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
+from reader.data.epochs import epoch_marks
+from reader.data.iterable import is_iterable_dataset
+from reader.data.sampler import SeededSampler
+from reader.errors import ConfigTypeError
+from reader.feed.ahead import Ahead
 from reader.feed.dispatcher import Dispatcher
+from reader.feed.groups import PlaceGroups
 from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
 from reader.feed.keeper import PoolKeeper
-from reader.frameworks import make_adapter
+from reader.feed.stream import StreamIterator
+from reader.frameworks import check_places, make_adapters
+from reader.promises import Promises
 from reader.workers.loop import WorkerConfig
 from reader.workers.pool import Pool
+from reader.workers.stream import Stream
 
 __all__ = ["DataLoader"]
 
 
 class DataLoader:
-    """Feed a training step from a map-style dataset at memory speed.
+    """Feed a training step from a dataset at memory speed.
 
     Worker processes fetch samples and stack them in place in shared memory; the trainer gets views
     of that memory and copies nothing. A batch is yours for as long as you keep it.
 
     Args:
         dataset: an object with `__getitem__(index)` and `__len__()`; `__getitems__(indices)` is
-            used where there is one. Samples: arrays, tensors of paddle or torch on the CPU,
+            used where there is one. Or one with `__iter__()` and no index, such as an
+            IterableDataset: each worker iterates its own copy, and the batches come from one worker
+            after the other. Samples: arrays, tensors of paddle or torch on the CPU,
             numbers, strings, bytes, None, any picklable object, and dicts, lists, tuples,
             namedtuples and dataclasses of them.
         feed_list: variables (or names) of a static paddle program; see `return_list`.
-        places: None or "cpu".
+        places: where batches land: None or "cpu", a place of Paddle, or a list of these. With N in
+            the list each step yields N batches, in a list: batch k goes to place k modulo N.
         return_list: False, with `feed_list` in static mode: yield `[{name: DenseTensor}]`.
         batch_sampler: an iterable of lists of indices, iterated anew each epoch; excludes
             `batch_size`, `shuffle`, `sampler` and `drop_last`.
@@ -48,7 +63,11 @@ class DataLoader:
         collate_fn: called in the worker with the list of samples; its result is the batch. None
             stacks arrays and numbers, keeps the containers, and lists strings and other objects.
         num_workers: worker processes; 0: one thread in this process.
-        prefetch_factor: batches in flight per worker, 1 or more.
+        use_buffer_reader: with `num_workers=0`, let `reader_buffer_size` batches more be made
+        ahead. reader_buffer_size: batches staged for each place; less than 2 mean 2.
+        prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
+        use_shared_memory: False: the batches you get lie in memory of this process alone, copied
+            from what the workers wrote; shared memory is then only passed through.
         timeout: seconds to wait for one batch before LoadTimeout; 0: for ever.
         worker_init_fn: called in each worker process with its number, before the first batch.
         persistent_workers: keep the workers between epochs; a new epoch then costs a message.
@@ -58,6 +77,10 @@ class DataLoader:
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
             augmentation included, whatever the workers. None: fresh seeds.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
+        drop_last_group: what becomes of a last group of batches that is smaller than the number of
+            places: False: it is delivered; True: it is left out; None: left out with a warning.
+        prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
+            one is delivered, so that its first batches are made meanwhile.
         worker_retries: how often a batch is tried again when its worker process died.
         max_bytes: most shared memory that batches may take; None: what the machine has.
 
@@ -67,7 +90,8 @@ class DataLoader:
     While iterating: the user's own exceptions, with a note that names sample, batch and worker;
     DatasetError and CollateError; WorkerDied; ArenaFull; LoadTimeout; SamplerError.
 
-    The arguments and their order are those of `paddle.io.DataLoader` 3.3, as far as they are here.
+    The arguments up to `persistent_workers` and their order are those of `paddle.io.DataLoader`
+    3.3.
 
     >>> loader = DataLoader([(i, i * i) for i in range(6)], batch_size=3)
     >>> for numbers, squares in loader:
@@ -75,6 +99,8 @@ class DataLoader:
     [0 1 2] [0 1 4]
     [3 4 5] [ 9 16 25]
     """
+
+    _promises: ClassVar[Promises] = Promises()
 
     def __init__(
         self,
@@ -88,7 +114,10 @@ class DataLoader:
         drop_last: bool = False,
         collate_fn: Callable[[Any], Any] | None = None,
         num_workers: int = 0,
+        use_buffer_reader: bool = True,
+        reader_buffer_size: int = 2,
         prefetch_factor: int = 2,
+        use_shared_memory: bool = True,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
         persistent_workers: bool = False,
@@ -97,11 +126,14 @@ class DataLoader:
         sampler: Any = None,
         seed: int | None = None,
         start_method: str | None = None,
+        drop_last_group: bool | None = False,
+        prefetch_next_epoch: bool = False,
         worker_retries: int = 1,
         max_bytes: int | None = None,
     ) -> None:
         config = LoaderConfig.build(
             dataset,
+            is_iterable=is_iterable_dataset(dataset),
             feed_list=feed_list,
             places=places,
             return_list=return_list,
@@ -111,7 +143,10 @@ class DataLoader:
             drop_last=drop_last,
             collate_fn=collate_fn,
             num_workers=num_workers,
+            use_buffer_reader=use_buffer_reader,
+            reader_buffer_size=reader_buffer_size,
             prefetch_factor=prefetch_factor,
+            use_shared_memory=use_shared_memory,
             timeout=timeout,
             worker_init_fn=worker_init_fn,
             persistent_workers=persistent_workers,
@@ -119,9 +154,12 @@ class DataLoader:
             sampler=sampler,
             seed=seed,
             start_method=start_method,
+            drop_last_group=drop_last_group,
+            prefetch_next_epoch=prefetch_next_epoch,
             worker_retries=worker_retries,
             max_bytes=max_bytes,
         )
+        check_places(config.framework, config.places)
         self.config = config
         self.dataset = dataset
         self.sampler = config.sampler
@@ -129,64 +167,170 @@ class DataLoader:
         self.batch_size = config.batch_size
         self.drop_last = config.drop_last
         self.num_workers = config.num_workers
-        base_seed = seeds.fresh_seed() if config.seed is None else config.seed
-        if self.batch_sampler is None:
-            if self.sampler is None:
-                kind = functools.partial(RandomSampler, seed=config.seed)
-                self.sampler = kind(dataset) if config.shuffle else SequenceSampler(dataset)
-            if config.batch_size is None:
-                self.batch_sampler = NoBatching(self.sampler)
-            else:
-                self.batch_sampler = BatchSampler(self.sampler, config.batch_size, config.drop_last)
-        workers = WorkerConfig(
-            dataset=dataset,
-            collate_fn=config.collate_fn,
-            worker_init_fn=config.worker_init_fn,
-            num_workers=config.num_workers,
-            seed=config.seed,
-            base_seed=base_seed,
-        )
+        if self.batch_sampler is None and not config.is_iterable:
+            self._make_samplers()
         self._epoch = 0
+        self._ahead: Ahead | None = None
         self._stats = WaitStats()
         self._keeper = PoolKeeper(
+            # of the config only what a pool needs: the finalizer below keeps it all alive, and a
+            # sampler in it could keep this loader
             functools.partial(
-                Pool, workers, config.prefetch_factor, config.start_method, config.max_bytes
+                _make_pool,
+                self._worker_config(),
+                self._promises.make_prepare,
+                (config.window, config.start_method, config.max_bytes),
             ),
             config.persistent_workers,
         )
         self._finalizer = weakref.finalize(self, self._keeper.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
 
+    def _make_samplers(self) -> None:
+        config = self.config
+        if self.sampler is None:
+            kind = functools.partial(RandomSampler, seed=config.seed)
+            self.sampler = kind(self.dataset) if config.shuffle else SequenceSampler(self.dataset)
+        if config.batch_size is not None:
+            self.batch_sampler = BatchSampler(self.sampler, config.batch_size, config.drop_last)
+
+    def _worker_config(self) -> WorkerConfig:
+        config = self.config
+        stream = Stream(config.batch_size, config.drop_last) if config.is_iterable else None
+        return WorkerConfig(
+            dataset=self.dataset,
+            collate_fn=config.collate_fn,
+            worker_init_fn=config.worker_init_fn,
+            num_workers=config.num_workers,
+            seed=config.seed,
+            base_seed=seeds.fresh_seed() if config.seed is None else config.seed,
+            stream=stream,
+            rules=self._promises.rules if config.collate_fn is None else None,
+        )
+
     @property
     def epoch(self) -> int:
         """The number of the epoch that the next `iter()` begins, from 0."""
         return self._epoch
 
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the epoch that the next `iter()` begins.
+
+        It is passed on to the dataset, the sampler and the batch sampler as far as they have
+        `set_epoch`; the workers' copies of the dataset are told at the beginning of the epoch.
+        """
+        self._drop_ahead()
+        self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+        for each in (self.dataset, self.sampler, self.batch_sampler):
+            if callable(getattr(each, "set_epoch", None)):
+                each.set_epoch(self._epoch)
+
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
-        config = self.config
-        convert = make_adapter(config.framework, config.feed_names, config.return_list)
-        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
-            if isinstance(sampler, RandomSampler):
-                sampler.set_epoch(self._epoch)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            if ahead.is_valid(self.dataset, self.batch_sampler, self.sampler):
+                return ahead.batches
+            ahead.batches.close()
+            self._epoch -= 1
+        return self._begin()
+
+    def _begin(self) -> EpochIterator | PlaceGroups:
+        config, promises = self.config, self._promises
+        has_own_marks = config.persistent_workers and config.num_workers > 0
         options = EpochOptions(
             epoch=self._epoch,
             timeout_s=config.timeout_s,
             worker_retries=config.worker_retries,
             # the global random state is swapped in while the consumer waits, and only then
             is_eager=config.num_workers > 0 or config.seed is None,
+            marks=epoch_marks(self.dataset, self._epoch) if has_own_marks else None,
+            on_end=functools.partial(_make_ahead_of, weakref.ref(self))
+            if config.prefetch_next_epoch
+            else None,
+            length=None if config.is_iterable else functools.partial(count_of, self.batch_sampler),
+            error_text=promises.error_text if config.num_workers else "",
         )
-        dispatcher = Dispatcher(self.batch_sampler, self.dataset, config.batch_size is not None)
+        converts = [self._in_steps(adapter) for adapter in self._adapters()]
+        is_single = len(converts) == 1
+        batches = self._epoch_iterator(options, converts[0] if is_single else _as_it_is)
         self._epoch += 1
-        return EpochIterator(self._keeper, dispatcher, convert, options, self._stats)
+        return batches if is_single else PlaceGroups(batches, converts, config.drop_last_group)
+
+    def _adapters(self) -> list[Callable[[LoDTensorArray], Any]]:
+        config = self.config
+        return make_adapters(config.framework, config.feed_list, config.return_list, config.places)
+
+    def _in_steps(self, convert: Callable[[LoDTensorArray], Any]) -> Callable[..., Any]:
+        """An adapter with what comes before it."""
+        is_private = self.config.num_workers > 0 and not self.config.use_shared_memory
+        if self._promises.is_plain and is_private:
+            return lambda batch: convert(batch.private_copy().plain_containers())
+        if self._promises.is_plain:
+            return lambda batch: convert(batch.plain_containers())
+        if is_private:
+            return lambda batch: convert(batch.private_copy())
+        return convert
+
+    def _epoch_iterator(
+        self, options: EpochOptions, convert: Callable[[LoDTensorArray], Any]
+    ) -> EpochIterator:
+        config = self.config
+        workers = max(1, config.num_workers)
+        if config.is_iterable:
+            return StreamIterator(self._keeper, workers, convert, options, self._stats)
+        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+            if isinstance(sampler, SeededSampler):
+                sampler.set_epoch(self._epoch)
+        make_source = functools.partial(
+            Dispatcher,
+            self._index_batches(),
+            self.dataset,
+            config.batch_size is not None,
+            workers if self._promises.is_round_robin else 0,
+        )
+        return EpochIterator(self._keeper, make_source, convert, options, self._stats)
+
+    def _make_ahead(self) -> None:
+        """The last batch of an epoch was delivered: begin the next one while it is used."""
+        self._drop_ahead()
+        before = Ahead.epochs(self.dataset, self.batch_sampler, self.sampler)
+        self._ahead = Ahead(self._begin(), before)
+        self._ahead.after = Ahead.epochs(self.dataset, self.batch_sampler, self.sampler)
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.batches.close()
+            self._epoch -= 1
 
     def __call__(self) -> Iterator[Any]:
         """The same as `iter(loader)`."""
         return iter(self)
 
     def __len__(self) -> int:
-        """The number of batches in an epoch. TypeError when the sampler has no length."""
-        return count_of(self.batch_sampler)
+        """The number of batches in an epoch, not divided by the number of places.
+
+        TypeError when the sampler has no length, and for an iterable dataset.
+        """
+        if self.config.is_iterable:
+            raise ConfigTypeError(
+                "the number of batches is not known: an IterableDataset yields until it ends. Count"
+                " while iterating."
+            )
+        return count_of(self._index_batches())
+
+    def _index_batches(self) -> Any:
+        """What yields the lists of indices of an epoch."""
+        return NoBatching(self.sampler) if self.batch_sampler is None else self.batch_sampler
+
+    @property
+    def steps(self) -> int:
+        """How often a loop over an epoch runs: the batches divided by the number of places."""
+        places = len(self.config.places)
+        if self.config.drop_last_group is False:
+            return -(-len(self) // places)
+        return len(self) // places
 
     def stats(self) -> dict[str, Any]:
         """Return what the loader did so far.
@@ -210,6 +354,7 @@ class DataLoader:
 
         Iterating again starts new workers.
         """
+        self._drop_ahead()
         self._keeper.close()
 
     def __enter__(self) -> DataLoader:
@@ -228,3 +373,26 @@ class DataLoader:
             f"DataLoader({type(self.dataset).__name__}, batch_size={self.batch_size},"
             f" num_workers={self.num_workers}, framework={self.config.framework!r})"
         )
+
+
+def _make_ahead_of(loader: weakref.ref[DataLoader]) -> None:
+    """Begin the next epoch of a loader that is still there; its trouble is told when asked for."""
+    found = loader()
+    if found is not None:
+        with contextlib.suppress(Exception):
+            found._make_ahead()
+
+
+def _as_it_is(batch: LoDTensorArray) -> LoDTensorArray:
+    return batch
+
+
+def _make_pool(
+    workers: WorkerConfig,
+    make_prepare: Callable[[], Any] | None,
+    options: tuple[int, str | None, int | None],
+) -> Pool:
+    """Start the workers of one epoch, or of all if they stay."""
+    if make_prepare is not None and workers.num_workers > 0:
+        workers = dataclasses.replace(workers, prepare=make_prepare())
+    return Pool(workers, *options)

@@ -14,26 +14,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "config", "_core")
+_CORE = ("errors", "places", "config", "_core")
 _ENGINE = (*_CORE, "data", "workers", "frameworks", "feed")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
-    "config": ("errors",),
-    "_core": ("errors", "config"),
+    "places": ("errors",),
+    "promises": (),
+    "config": ("errors", "places"),
+    "_core": ("errors", "places", "config"),
     "data": _CORE,
     "workers": (*_CORE, "data"),
     "frameworks": (*_CORE, "data"),
     "feed": (*_CORE, "data", "workers", "frameworks"),
-    "loader": _ENGINE,
-    "compat": (*_ENGINE, "loader"),
-    "__main__": (*_ENGINE, "loader", "compat", "_version", "the face"),
+    "loader": (*_ENGINE, "promises"),
+    "compat": (*_ENGINE, "promises", "loader"),
+    "__main__": (*_ENGINE, "promises", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
 
-# Each of these is imported in reader/frameworks/<adapter> alone; others look in sys.modules.
+# Each of these is imported in reader/frameworks/<adapter> and reader/compat/<adapter> alone;
+# others look in sys.modules.
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
@@ -169,10 +172,11 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
     """Say what is wrong with importing somebody else's module, or return None."""
     top, room = _top(each), _room_of(parts)
     if top in ADAPTERS:
-        home = ("reader", "frameworks", ADAPTERS[top])
-        if parts[:3] == home:
+        homes = [("reader", home, ADAPTERS[top]) for home in ("frameworks", "compat")]
+        if parts[:3] in homes:
             return None
-        return f"imports {top}, which only {'/'.join(home)} may; look in sys.modules instead"
+        only = " and ".join("/".join(home) for home in homes)
+        return f"imports {top}, which only {only} may; look in sys.modules instead"
     if room in ("errors", "config", "_version") and top == "cloudpickle":
         return f"{room} imports {top}; it may import the standard library and numpy"
     known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, final
 
-from reader._core.tensor import LoDTensorArray
+from reader._core.tensor_array import LoDTensorArray
 
 @final
 class BlockingQueue:

@@ -6,13 +6,28 @@ import `reader.errors`, `reader.config` and `reader._core`. Its objects belong t
 
 from reader.data.batch_sampler import BatchSampler, NoBatching
 from reader.data.dataset import Dataset
-from reader.data.sampler import RandomSampler, Sampler, SequenceSampler
+from reader.data.datasets import ChainDataset, ComposeDataset, ConcatDataset, TensorDataset
+from reader.data.distributed_sampler import DistributedBatchSampler
+from reader.data.iterable import IterableDataset
+from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
+from reader.data.subset import Subset, random_split
+from reader.data.weighted_sampler import WeightedRandomSampler
 
 __all__ = [
     "BatchSampler",
+    "ChainDataset",
+    "ComposeDataset",
+    "ConcatDataset",
     "Dataset",
+    "DistributedBatchSampler",
+    "IterableDataset",
     "NoBatching",
     "RandomSampler",
     "Sampler",
     "SequenceSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "random_split",
 ]

@@ -29,8 +29,11 @@ _TORCH_BITS = {
 }
 
 
-def from_torch(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
-    """Return (array on the tensor's memory, name of an extended type or None), or None."""
+Found = tuple[np.ndarray[Any, Any], str | None, list[list[int]]]
+
+
+def from_torch(value: Any) -> Found | None:
+    """Return (array on the tensor's memory, name of an extended type or None, no LoD), or None."""
     torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor):
         return None
@@ -48,12 +51,13 @@ def from_torch(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
     value = value.detach().resolve_conj().resolve_neg()
     bits = _TORCH_BITS.get(str(value.dtype))
     if bits is None:
-        return value.numpy(), None
-    return value.view(getattr(torch, bits[1])).numpy().view(f"u{value.element_size()}"), bits[0]
+        return value.numpy(), None, []
+    storage = value.view(getattr(torch, bits[1])).numpy().view(f"u{value.element_size()}")
+    return storage, bits[0], []
 
 
-def from_paddle(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
-    """Return (array on the tensor's memory, name of an extended type or None), or None."""
+def from_paddle(value: Any) -> Found | None:
+    """Return (array on the tensor's memory, name of an extended type or None, LoD), or None."""
     core = sys.modules["paddle"].base.core
     if isinstance(value, core.eager.Tensor):
         if 0 in value.shape:
@@ -74,13 +78,13 @@ def from_paddle(value: Any) -> tuple[np.ndarray[Any, Any], str | None] | None:
         name = names.get(str(value._dtype()))
         return _empty(tuple(value.shape()), name or str(np.array(value).dtype))
     tensor = LoDTensor.from_dlpack(value._to_dlpack())
-    return tensor.storage(), tensor.dtype if tensor.type.extended else None
+    return tensor.storage(), tensor.dtype if tensor.type.extended else None, value.lod()
 
 
-def _empty(shape: tuple[int, ...], name: str) -> tuple[np.ndarray[Any, Any], str | None]:
+def _empty(shape: tuple[int, ...], name: str) -> Found:
     """An array without elements, of a type by name."""
     kind = field_type(name)
-    return np.empty(shape, kind.storage), name if kind.extended else None
+    return np.empty(shape, kind.storage), name if kind.extended else None, []
 
 
 def register_known_libraries() -> None:

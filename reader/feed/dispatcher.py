@@ -13,7 +13,9 @@ from typing import Any
 from reader._core.channel import TaskKind, encode_task
 from reader.errors import SampleIndexError, SamplerError, got, shown
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "Task"]
+
+Task = tuple[int, bytes, int]  # kind, payload, and the worker that must take it; -1: any
 
 _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
 
@@ -25,9 +27,13 @@ class Dispatcher:
         batches: yields lists of dataset indices; without batching, lists of one.
         dataset: for its length, where it has one.
         is_batched: False when each list holds one index that is a task by itself.
+        circle: deal the tasks out to so many workers in turn; 0: let the least busy one take each.
     """
 
-    def __init__(self, batches: Iterable[Any], dataset: Any, is_batched: bool) -> None:
+    def __init__(
+        self, batches: Iterable[Any], dataset: Any, is_batched: bool, circle: int = 0
+    ) -> None:
+        self._circle = circle
         self._batches = iter(batches)
         self._dataset = dataset
         self._is_batched = is_batched
@@ -35,8 +41,8 @@ class Dispatcher:
         self._has_len = hasattr(type(dataset), "__len__")
         self.drawn = 0
 
-    def draw(self) -> tuple[int, bytes] | None:
-        """Return the next (task kind, payload), or None at the end.
+    def draw(self) -> Task | None:
+        """Return the next task, or None at the end.
 
         Raises:
             SamplerError: the sampler yielded something that is no batch of indices.
@@ -65,8 +71,9 @@ class Dispatcher:
             self._check_keys(keys)
         elif self._has_len:
             self._check_range(keys)
+        worker = self.drawn % self._circle if self._circle else -1
         self.drawn += 1
-        return kind, payload
+        return kind, payload, worker
 
     def _as_list(self, keys: Any) -> list[Any]:
         if not isinstance(keys, (str, bytes, dict)):

@@ -1,6 +1,6 @@
-"""The iterator over one epoch: fills the window, takes batches, reports trouble at its place.
+"""The iterator over one epoch: takes batches in order, and reports trouble at its place.
 
-Imports the dispatcher, the pool and failures. An iterator is used by one thread at a time, in the
+Imports the window, the pool and failures. An iterator is used by one thread at a time, in the
 process that made it; dropping it gives its pool back.
 """
 
@@ -11,17 +11,16 @@ import enum
 import logging
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from reader._core.channel import decode_task
-from reader._core.tensor import LoDTensorArray
-from reader.data.failure import as_user_error
-from reader.errors import ReaderError, SamplerError
-from reader.feed.dispatcher import Dispatcher
+from reader._core.tensor_array import LoDTensorArray
+from reader.errors import ConfigTypeError, ReaderError
+from reader.feed.dispatcher import Task
 from reader.feed.keeper import PoolKeeper
 from reader.feed.trouble import EpochOptions, failed_start, failure, late
+from reader.feed.window import Source, Window
 from reader.workers.pool import Death, Pool, PoolState, died
 
 __all__ = ["EpochIterator", "EpochOptions", "WaitStats"]
@@ -47,11 +46,11 @@ class WaitStats:
 
 
 class EpochIterator(Iterator[Any]):
-    """Yields the batches of one epoch in sampler order.
+    """Yields the batches of one epoch of a map-style dataset in sampler order.
 
     Args:
         keeper: lends the pool.
-        dispatcher: yields the tasks.
+        make_source: makes what yields the tasks; called when the workers have started.
         convert: makes the user's batch of a LoDTensorArray.
         options: see EpochOptions.
         stats: counted up while iterating.
@@ -60,37 +59,48 @@ class EpochIterator(Iterator[Any]):
     def __init__(
         self,
         keeper: PoolKeeper,
-        dispatcher: Dispatcher,
+        make_source: Callable[[], Source],
         convert: Callable[[LoDTensorArray], Any],
         options: EpochOptions,
         stats: WaitStats,
     ) -> None:
-        self._dispatcher = dispatcher
         self._convert = convert
         self._options = options
         self._stats = stats
         self._state = IteratorState.RUNNING
-        self._dispatched = 0
-        self._delivered = 0
-        self._held: deque[tuple[int, int, bytes]] = deque()  # tasks no worker could take yet
-        self._tasks: dict[int, tuple[int, bytes]] = {}  # batch -> its task, to send it again
+        self._batches = 0  # that the user got
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self._idle_deaths = 0
         self._full_at = -1  # the last batch that was tried again for want of memory
-        self._drained = False
-        self._trouble: BaseException | None = None  # of the sampler, raised after the last batch
         self._pool: Pool = keeper.borrow()
         # dropping the iterator gives the pool back, in whatever thread that happens
         self._finalizer = weakref.finalize(self, keeper.give_back, self._pool)
         self._finalizer.atexit = False
-        self._window = self._pool.window if options.is_eager else 1
         self._feeder = self._pool.feeder
         self._feeder.begin_run(options.epoch)
+        size = self._pool.window if options.is_eager else 1
+        self._window = Window(self._feeder, make_source(), size, options.epoch)
+        if options.marks:
+            self._window.tell_all(self._pool.workers, options.marks)
         if options.is_eager:
-            self._fill()
+            self._window.fill()
 
     def __iter__(self) -> EpochIterator:
         return self
+
+    def __len__(self) -> int:
+        """The number of batches of the whole epoch. TypeError where that is not known."""
+        if self._options.length is None:
+            raise ConfigTypeError(
+                "the number of batches is not known: an IterableDataset yields until it ends. Count"
+                " while iterating."
+            )
+        return self._options.length()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether batches can still be taken, in this process."""
+        return self._state is IteratorState.RUNNING and self._pool.is_usable
 
     def close(self) -> None:
         """End the epoch here: the workers are free for another one. Idempotent."""
@@ -101,42 +111,60 @@ class EpochIterator(Iterator[Any]):
         if self._state is IteratorState.DONE:
             raise StopIteration
         self._check_pool()
-        if self._dispatched - len(self._held) == self._delivered or not self._options.is_eager:
-            self._fill()
-            if self._dispatched == self._delivered:
-                self._finish()
         while True:
+            if self._window.is_empty or not self._options.is_eager:
+                self._window.fill()
+                if self._is_over:
+                    self._finish()
             item = self._take()
             if type(item) is LoDTensorArray:
-                break
-            if item.kind == "full" and (self._window > 1 or self._full_at != item.seq):
-                self._full_at = (
-                    item.seq
-                )  # with one batch in flight, try once: memory may be on its way
-                self._shrink()
-                continue
-            indices = decode_task(*self._tasks[self._delivered])
-            deaths = self._deaths.pop(self._delivered, [])
-            trouble = failure(self._pool, item, indices, deaths, self._options.epoch)
-            self._accept()
-            raise trouble
+                return self._deliver(item)
+            self._refuse(item)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._window.is_over
+
+    @property
+    def _place(self) -> int:
+        """The number in its epoch of the batch that comes next, for messages."""
+        return self._window.delivered
+
+    def _accept(self, item: Any) -> Task:  # noqa: ARG002
+        """Count what was taken as delivered; returns its task."""
+        return self._window.accept()
+
+    def _deliver(self, item: LoDTensorArray) -> Any:
+        """Hand a batch over."""
         if self._options.is_eager:
-            self._fill(1)  # runs the user's sampler, and Ctrl-C may come: the item is still there
+            self._window.fill(1)  # runs the user's sampler, and Ctrl-C may come: it is still there
         try:
             batch = self._convert(item)
         except Exception:
-            self._accept()
+            self._accept(item)
             raise
         self._idle_deaths = 0
+        self._batches += 1
         self._stats.batches += 1
-        self._accept()
+        self._accept(item)
+        if self._options.on_end is not None and self._window.is_drained and self._is_over:
+            self._end()  # the next epoch begins before the user has done with the last batch
         return batch
 
-    def _accept(self) -> None:
-        """Count what was taken as delivered; until then `take` gives it again."""
-        del self._tasks[self._delivered]
-        self._delivered += 1
-        self._feeder.accept()
+    def _refuse(self, item: Any) -> None:
+        """Deal with what came in the place of a batch: returns to go on, or raises."""
+        if item.kind == "full" and (self._window.size > 1 or self._full_at != item.seq):
+            self._full_at = item.seq  # with one batch in flight, once: memory may be on its way
+            self._shrink()
+            return
+        self._fail(item)
+
+    def _fail(self, item: Any) -> None:
+        place = self._place
+        kind, payload, _ = self._accept(item)
+        deaths = self._deaths.pop(item.seq, [])
+        keys = decode_task(kind, payload)
+        raise failure(self._pool, item, keys, deaths, self._options, place)
 
     def _check_pool(self) -> None:
         if self._pool.state is PoolState.OPEN:
@@ -148,75 +176,42 @@ class EpochIterator(Iterator[Any]):
             )
         self._state = IteratorState.DONE
         raise ReaderError(
-            f"the loader was closed after {self._delivered} batches of epoch"
+            f"the loader was closed after {self._place} batches of epoch"
             f" {self._options.epoch}; iterate over the loader again to start anew"
         )
 
     def _finish(self) -> None:
-        trouble, self._trouble = self._trouble, None
-        self.close()
+        trouble = self._window.take_trouble()
+        self._end()
         if trouble is not None:
             raise trouble
         raise StopIteration
 
-    # -- dispatching -----------------------------------------------------------------------------
+    def _end(self) -> None:
+        self.close()
+        if self._options.on_end is not None:
+            self._options.on_end()
 
-    def _fill(self, taken: int = 0) -> None:
-        """Keep the window full: as many batches in flight as the pool allows.
-
-        `taken`: how many batches have left the queue and are not counted as delivered yet.
-        """
-        window = self._window + taken
-        while self._held and self._in_flight < window:
-            if not self._feeder.dispatch(*self._held[0]):
-                return
-            self._held.popleft()
-        while not self._drained and self._dispatched - self._delivered < window:
-            try:
-                drawn = self._dispatcher.draw()
-                if drawn is None:
-                    self._drained = True
-                    return
-                kind, payload = drawn
-                task = (self._dispatched, kind, payload)
-                sent = self._feeder.dispatch(*task)
-            except KeyboardInterrupt as error:
-                self._drained = True
-                self._trouble = SamplerError(
-                    f"the sampler was interrupted while it made batch {self._dispatched} of epoch"
-                    f" {self._options.epoch} and cannot go on; iterate over the loader again"
-                )
-                self._trouble.__cause__ = error
-                raise
-            except BaseException as error:  # the sampler's: told after the batches before it
-                self._drained = True
-                self._trouble = as_user_error(error)
-                return
-            self._tasks[self._dispatched] = (kind, payload)
-            self._dispatched += 1
-            if not sent:
-                self._held.append(task)
-                return
-
-    @property
-    def _in_flight(self) -> int:
-        return self._dispatched - len(self._held) - self._delivered
+    # -- memory ----------------------------------------------------------------------------------
 
     def _shrink(self) -> None:
         """There is no memory for the next batch: keep fewer in flight, and make it again."""
-        if self._window > 1:
-            self._window //= 2
-            _log.warning(
-                "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
-                self._window,
-                self._options.epoch,
-            )
-        self._held = deque((seq, *task) for seq, task in sorted(self._tasks.items()))
-        self._feeder.begin_run(self._options.epoch, self._delivered)
+        self._halve()
+        self._window.hold_all()
+        self._feeder.begin_run(self._options.epoch, self._window.delivered)
         self._settle()  # what the workers still sent is dropped by now
         self._feeder.trim()
         self._settle()
-        self._fill()
+        self._window.fill()
+
+    def _halve(self) -> None:
+        if self._window.size > 1:
+            self._window.size //= 2
+            _log.warning(
+                "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
+                self._window.size,
+                self._options.epoch,
+            )
 
     def _settle(self) -> None:
         """Wait until no worker has anything to do; `timeout` at most."""
@@ -239,13 +234,13 @@ class EpochIterator(Iterator[Any]):
             while True:
                 if item is None:
                     self._attend()
-                    self._fill()
+                    self._window.fill()
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
                 # a worker thread that has the random state in its hands is waited for: it is told
                 # that the batch is late when it comes, and the batch is kept for the next call
                 item = self._feeder.take(rest if self._options.is_eager else None)
                 if item is False or (rest == 0.0 and item is not None):
-                    raise late(self._pool, self._tasks, self._delivered, self._options)
+                    raise late(self._pool, self._window.task_keys, self._place, self._options)
                 if item is not None:
                     return item
         finally:
@@ -263,24 +258,33 @@ class EpochIterator(Iterator[Any]):
             self._abort()
             raise error
         for death in self._pool.replace_ended():
+            if self._options.marks:
+                self._window.tell(death.worker_id, self._options.marks)
             self._mourn(death)
 
     def _mourn(self, death: Death) -> None:
         """Give the batches of a dead worker to others, or up."""
+        again: list[tuple[int, Task]] = []
         for seq in sorted(death.lost):
-            if seq == death.busy:
-                deaths = self._deaths.setdefault(seq, [])
-                deaths.append(death)
-                if len(deaths) > self._options.worker_retries:
-                    self._feeder.give_up(seq, death.worker_id)
-                    continue
-            self._held.append((seq, *self._tasks[seq]))
-        self._held = deque(sorted(self._held))
+            if seq == death.busy and self._is_given_up(seq, death):
+                self._feeder.give_up(seq, death.worker_id)
+            else:
+                again.append((seq, self._window.task(seq)))
+        self._window.hold(again)
         if death.busy is None:
-            self._idle_deaths += 1
-            if self._idle_deaths > _IDLE_DEATHS * self._pool.workers:
-                self._abort()
-                raise died(death, self._options.epoch, None)
+            self._count_idle_death(death)
+
+    def _is_given_up(self, seq: int, death: Death) -> bool:
+        """Note that a worker died at a batch; whether that was once too often."""
+        deaths = self._deaths.setdefault(seq, [])
+        deaths.append(death)
+        return len(deaths) > self._options.worker_retries
+
+    def _count_idle_death(self, death: Death) -> None:
+        self._idle_deaths += 1
+        if self._idle_deaths > _IDLE_DEATHS * self._pool.workers:
+            self._abort()
+            raise died(death, self._options.epoch, None)
 
     def _abort(self) -> None:
         """The workers cannot go on: end them; the next epoch starts with new ones."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-from reader._core.channel import decode_task
 from reader._core.feeder import Failure
+from reader.data.epochs import Mark
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, with_context
 from reader.errors import ArenaFull, DatasetError, LoadTimeout, WorkerDied, shown
@@ -29,10 +29,14 @@ class EpochOptions:
     timeout_s: float | None
     worker_retries: int
     is_eager: bool  # False: a batch is asked for only while the consumer waits for it
+    marks: list[Mark] | None = None  # what the datasets of persistent workers are told
+    on_end: Callable[[], None] | None = None  # called when the last batch was delivered
+    length: Callable[[], int] | None = None  # how many batches there will be
+    error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
 
 
 def late(
-    pool: Pool, tasks: Mapping[int, tuple[int, bytes]], delivered: int, options: EpochOptions
+    pool: Pool, task_keys: Callable[[int], list[Any]], delivered: int, options: EpochOptions
 ) -> LoadTimeout:
     """A batch did not come in time. It still may: iterating on waits for it again."""
     at = []
@@ -41,7 +45,7 @@ def late(
         if seq is None:
             at.append(f"worker {worker} (pid {pid}) is idle")
         else:
-            keys = decode_task(*tasks[seq]) if seq in tasks else []
+            keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             at.append(
                 f"worker {worker} (pid {pid}) is at batch {seq}, sample {row}{sample} for"
@@ -65,15 +69,22 @@ def failed_start(pool: Pool, item: Failure, epoch: int) -> BaseException:
 
 
 def failure(
-    pool: Pool, item: Failure, indices: list[Any], deaths: list[Death], epoch: int
+    pool: Pool,
+    item: Failure,
+    indices: list[Any],
+    deaths: list[Death],
+    options: EpochOptions,
+    number: int,
 ) -> BaseException:
     """The exception to raise in the place of a batch.
 
-    `deaths`: the workers that died at it, for a batch that was given up.
+    `indices`: the dataset's, [] for an iterable one; `deaths`: the workers that died at it, for a
+    batch that was given up; `number`: of the batch in its epoch.
     """
+    epoch = options.epoch
     if item.kind == "full":
         return ArenaFull(
-            f"no memory for batch {item.seq} of epoch {epoch}: it needs {item.need_bytes:,}"
+            f"no memory for batch {number} of epoch {epoch}: it needs {item.need_bytes:,}"
             f" bytes of shared memory, {item.have_bytes:,} are left and the limit is"
             f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or num_workers, keep"
             f" fewer batches alive, or raise {item.knob}",
@@ -84,28 +95,40 @@ def failure(
         )
     if item.kind == "open":
         error = DatasetError(
-            f"batch {item.seq} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
+            f"batch {number} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
             " an object in it does not survive pickling"
         )
         error.__cause__ = item.payload
         return error
     if item.kind == "lost":
-        return _death(deaths, indices, epoch)
+        return _death(deaths, indices, epoch, number)
     exc, text, row = _carried(pool, item.payload)
     sample = ""
     if 0 <= row < len(indices):
         sample = f"dataset index {indices[row]!r} (sample {row} of the batch), "
-    where = f"{sample}batch {item.seq} of epoch {epoch}, dataset indices {shown(indices)}, by "
+    elif row >= 0 and not indices:
+        sample = f"sample {row} of "
+    where = f"{sample}batch {number} of epoch {epoch}, "
+    where += f"dataset indices {shown(indices)}, by " if indices else "by "
     if pool.config.num_workers == 0:
         where += "the worker thread (num_workers=0)"
     else:
         pid = pool.feeder.worker_progress(item.worker)[0]
         where += f"worker {item.worker} (pid {pid})"
+    if options.error_text:
+        add_note(exc, options.error_text.format(worker=item.worker, type=type(exc).__name__))
     return as_user_error(with_context(exc, where=where, traceback_text=text))
 
 
-def _death(deaths: list[Death], indices: list[Any], epoch: int) -> WorkerDied:
-    error = died(deaths[-1], epoch, indices)
+def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:
+    last = deaths[-1]
+    error = died(dataclasses.replace(last, busy=number), epoch, indices or None)
+    if not indices:
+        add_note(
+            error,
+            f"reader: the rest of what worker {last.worker_id} would have yielded in this epoch is"
+            " lost; the other workers go on",
+        )
     if len(deaths) > 1:
         pids = ", ".join(str(death.pid) for death in deaths)
         add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")

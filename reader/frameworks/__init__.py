@@ -1,37 +1,66 @@
-"""The trainer's last step: from a batch in the arena to the user's framework, without a copy.
+"""The trainer's last step: from a batch in the arena to the user's framework and place.
 
 One module per framework; each alone imports its framework, when it is first used. This room may
-import errors, config, `reader._core` and `reader.data`. Adapters keep no state of a batch.
+import errors, places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from reader._core.tensor import LoDTensorArray
+from reader._core.tensor_array import LoDTensorArray
+from reader.errors import ConfigError
+from reader.places import Place
 
-__all__ = ["make_adapter"]
+__all__ = ["check_places", "make_adapters"]
+
+Adapter = Callable[[LoDTensorArray], Any]
 
 
-def make_adapter(
-    framework: str, feed_names: tuple[str, ...] | None, return_list: bool
-) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes the user's batch of a LoDTensorArray.
+def make_adapters(
+    framework: str, feed_list: Sequence[Any] | None, return_list: bool, places: Sequence[Place]
+) -> list[Adapter]:
+    """Return, for each place, the function that makes the user's batch of a LoDTensorArray.
 
     Args:
         framework: "numpy", "torch" or "paddle"; imported here.
-        feed_names: names of a static program's inputs; for paddle.
+        feed_list: the inputs of a static program, variables or names; for paddle.
         return_list: False: one dict per place, by those names.
+        places: where the batches go; checked before by `check_places`.
     """
     if framework == "torch":
         from reader.frameworks.torch import to_torch
 
-        return to_torch
+        return [to_torch] * len(places)
     if framework == "paddle":
         from reader.frameworks.paddle import make_paddle_adapter
 
-        return make_paddle_adapter(feed_names, return_list)
+        return [make_paddle_adapter(feed_list, return_list, len(places))] * len(places)
     from reader.frameworks.numpy import to_numpy
 
-    return to_numpy
+    return [to_numpy] * len(places)
+
+
+def check_places(framework: str, places: Sequence[Place]) -> None:
+    """Refuse places that batches cannot be brought to here.
+
+    Raises:
+        ConfigError: a place that the framework as installed lacks, or that needs CUDA.
+    """
+    for place in places:
+        if place.kind == "cpu":
+            continue
+        reason = "the arrays of NumPy lie on the CPU"
+        if framework == "paddle":
+            from reader.frameworks.paddle import missing_place
+
+            reason = missing_place(place)
+        elif framework == "torch":
+            from reader.frameworks.torch import missing_device
+
+            reason = missing_device(place)
+        raise ConfigError(
+            f'{reason}. places={str(place)!r} was given, and this version brings batches to "cpu":'
+            " take them there and move them in the training step"
+        )

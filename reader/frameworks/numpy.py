@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reader._core.tensor import LoDTensorArray
+from reader._core.tensor_array import LoDTensorArray
 
 __all__ = ["to_numpy"]
 

@@ -6,17 +6,18 @@ NumPy array. Paddle holds the memory through DLPack; letting go of it needs no G
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle.base import core
 
-from reader._core.tensor import LoDTensorArray
-from reader.errors import ConfigError
+from reader._core.tensor_array import LoDTensorArray
+from reader.frameworks.paddle_feed import FeedPlan
+from reader.places import Place
 
-__all__ = ["make_paddle_adapter"]
+__all__ = ["make_paddle_adapter", "missing_place", "to_paddle"]
 
 _ARRAY = np.ndarray
 _make_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_list
@@ -26,25 +27,45 @@ _TYPES = frozenset(
 )
 
 
+def missing_place(place: Place) -> str:
+    """Say why batches cannot go to a place that is not the CPU; begins with Paddle's words."""
+    if not core.is_compiled_with_cuda():
+        return (
+            f"The device should not be {place}, since PaddlePaddle is not compiled with CUDA:"
+            " install paddlepaddle-gpu for it"
+        )
+    return f"copies to {str(place)!r} are not made by the loader yet"
+
+
 def make_paddle_adapter(
-    feed_names: tuple[str, ...] | None, return_list: bool
+    feed_list: Sequence[Any] | None, return_list: bool, places: int
 ) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes paddle's batch of a LoDTensorArray."""
-    if return_list or feed_names is None:
+    """Return the function that makes paddle's batch of a LoDTensorArray.
+
+    In dynamic mode that is the batch in its containers. In static mode: with `return_list` the same
+    with DenseTensors; else a dict by the names of `feed_list`, in a list when there is one place.
+    """
+    if feed_list is None:
         return to_paddle
-    names = feed_names
+    plan = FeedPlan(feed_list)
+
+    def to_list(batch: LoDTensorArray) -> Any:
+        if not paddle.in_dynamic_mode():
+            plan.check_count(batch)
+        return to_paddle(batch)
 
     def to_feed(batch: LoDTensorArray) -> Any:
         if paddle.in_dynamic_mode():
             return to_paddle(batch)
-        return [_name_fields(batch, names)]
+        feed = plan.feed(batch, dense_fields)
+        return [feed] if places == 1 else feed
 
-    return to_feed
+    return to_list if return_list else to_feed
 
 
 def to_paddle(batch: LoDTensorArray) -> Any:
     """Return the batch with paddle leaves that share its memory."""
-    dense = _dense_fields(batch)
+    dense = dense_fields(batch)
     if not paddle.in_dynamic_mode():
         return batch.place_fields(dense)
     # by the list, as paddle's own loader does: far cheaper than Tensor(dense) for each
@@ -54,29 +75,10 @@ def to_paddle(batch: LoDTensorArray) -> Any:
     return batch.place_fields([d if type(d) is _ARRAY else next(tensors) for d in dense])
 
 
-def _dense_fields(batch: LoDTensorArray) -> list[Any]:
+def dense_fields(batch: LoDTensorArray) -> list[Any]:
     """The fields as DenseTensors, or as arrays where paddle lacks the type."""
     from_dlpack = core.from_dlpack
     return [
         batch[place].numpy() if capsule is None else from_dlpack(capsule)
         for place, capsule in enumerate(batch.capsules(_TYPES))
     ]
-
-
-def _name_fields(batch: LoDTensorArray, names: tuple[str, ...]) -> dict[str, Any]:
-    """The feed dict of a batch: by key for a dict, by position else. ConfigError if they differ."""
-    made = batch.place_fields(_dense_fields(batch))
-    if isinstance(made, dict):
-        if set(made) != set(names):
-            raise ConfigError(
-                f"feed_list names {sorted(names)} and the batch has keys {sorted(map(str, made))};"
-                " make them the same: feed_list is matched to dict samples by name"
-            )
-        return {name: made[name] for name in names}
-    values = list(made) if isinstance(made, (list, tuple)) else [made]
-    if len(values) != len(names):
-        raise ConfigError(
-            f"feed_list names {len(names)} inputs {list(names)} and the batch has {len(values)}"
-            " fields; make the dataset return one field for each input, in order"
-        )
-    return dict(zip(names, values, strict=True))

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from reader._core.tensor import LoDTensorArray
+from reader._core.tensor_array import LoDTensorArray
+from reader.places import Place
 
 __all__ = ["to_torch"]
 
@@ -40,6 +41,13 @@ def _has_torch_type(dtype: Any) -> bool:
 
 
 _known: dict[str, bool] = {}  # name of an element type -> whether torch has it
+
+
+def missing_device(place: Place) -> str:
+    """Say why batches cannot go to a place that is not the CPU."""
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} finds no CUDA device for {str(place)!r} here"
+    return f"copies to {str(place)!r} are not made by the loader yet"
 
 
 def to_torch(batch: LoDTensorArray) -> Any:

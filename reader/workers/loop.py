@@ -10,17 +10,29 @@ import dataclasses
 import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
-from reader._core.channel import WorkerChannel
+from reader._core.channel import TaskKind, WorkerChannel
 from reader.data import seeds
+from reader.data.epochs import tell_epoch
 from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
 from reader.errors import ArenaFull
 from reader.workers import context
 from reader.workers.fetch import Fetcher
+from reader.workers.stream import Stream, StreamFetcher
 
-__all__ = ["WorkerConfig", "run"]
+__all__ = ["CollateRules", "WorkerConfig", "run"]
+
+
+class CollateRules(Protocol):
+    """How a facade collates by default where it differs from stacking alike samples."""
+
+    def can_stack(self, sample: Any) -> bool:
+        """Whether a first sample of a batch may be stacked in place. Raises for one of no batch."""
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Return the batch of samples that are not alike."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +45,10 @@ class WorkerConfig:
     num_workers: int  # 0: a thread of the trainer
     seed: int | None  # the user's: seeds every batch
     base_seed: int  # keys sample_rng: the user's seed, or the loader's own
+    stream: Stream | None = None  # of an iterable dataset
+    rules: CollateRules | None = None
+    # prepares a worker process and seeds it: (worker_id, num_workers, dataset) -> the seed
+    prepare: Callable[[int, int, Any], int] | None = None
 
 
 def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
@@ -40,8 +56,11 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
     is_thread = config.num_workers == 0
     try:
         if not is_thread:
-            own_seed = seeds.fresh_seed()
-            seeds.seed_known_libraries(own_seed)
+            if config.prepare is None:
+                own_seed = seeds.fresh_seed()
+                seeds.seed_known_libraries(own_seed)
+            else:
+                own_seed = config.prepare(worker_id, config.num_workers, config.dataset)
             context.enter_worker(
                 context.WorkerInfo(worker_id, config.num_workers, config.dataset, own_seed)
             )
@@ -51,11 +70,20 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
         channel.fail(_carry(error, -1, is_thread))
         return
     channel.hello()
-    fetcher = Fetcher(config.dataset, config.collate_fn)
+    channel.set_rules(config.rules)
+    fetcher = _fetcher(config)
+    trouble: BaseException | None = None  # of the dataset's set_epoch; told with the next batch
     while (task := channel.next_task()) is not None:
         kind, keys = task
+        if kind == TaskKind.TASK_EPOCH:
+            trouble = _tell_epoch(config.dataset, keys)
+            continue
         context.enter_task(config.base_seed, channel.epoch)
         try:
+            if trouble is not None:
+                fetcher.row = -1
+                fetcher.is_stacking = False
+                raise trouble
             with _seeded(config, channel, is_thread):
                 fetcher.make(channel, kind, keys)
         except ArenaFull as full:
@@ -64,6 +92,20 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
             row = channel.position if fetcher.is_stacking else fetcher.row
             channel.refuse(_carry(error, row, is_thread))
         del task, keys
+
+
+def _fetcher(config: WorkerConfig) -> Fetcher | StreamFetcher:
+    if config.stream is None:
+        return Fetcher(config.dataset, config.collate_fn)
+    return StreamFetcher(config.dataset, config.collate_fn, config.stream)
+
+
+def _tell_epoch(dataset: Any, marks: Any) -> BaseException | None:
+    try:
+        tell_epoch(dataset, marks)
+    except BaseException as error:
+        return error
+    return None
 
 
 def _seeded(

@@ -65,7 +65,7 @@ class Pool:
 
     Args:
         config: what each worker is given; `config.num_workers` 0 makes one worker thread.
-        prefetch_factor: tasks in flight per worker.
+        window: batches in flight, over all workers.
         start_method: of multiprocessing; None: what Python's own default is.
         max_bytes: most memory that batches may own; None: what the machine has.
 
@@ -77,15 +77,16 @@ class Pool:
     def __init__(
         self,
         config: loop.WorkerConfig,
-        prefetch_factor: int,
+        window: int,
         start_method: str | None = None,
         max_bytes: int | None = None,
     ) -> None:
         self.state = PoolState.CLOSED
         self.config = config
         self.workers = max(1, config.num_workers)
-        self.window = prefetch_factor * self.workers
-        self._keep_slots = prefetch_factor + 3
+        self.window = window
+        share = -(-window // self.workers)
+        self._keep_slots = share + 3
         self._generation = fork_generation()
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
@@ -94,7 +95,7 @@ class Pool:
         self._thread: threading.Thread | None = None
         self._closer: threading.Thread | None = None
         self._side = SideTable() if config.num_workers == 0 else None
-        limit = 2 * prefetch_factor + 2  # some tasks may be stale ones of an epoch given up
+        limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
         self.arena = Arena.create(self.workers, limit, max_bytes)
         self.feeder = Feeder(
             self.arena, self.workers, self.window, limit, available_bytes, self._side

@@ -41,7 +41,15 @@ WRONG: list[tuple[str, Any, bool, str]] = [
     ("framework", "tensorflow", False, "'numpy', 'paddle', 'torch', got 'tensorflow'"),
     ("framework", None, True, "framework"),
     ("places", "gpu:0", False, "places"),
-    ("places", ["cpu", "cpu"], False, "places"),
+    ("places", "tpu", False, "there is no place 'tpu'"),
+    ("places", "cpu:1", False, "there is no place 'cpu:1'"),
+    ("places", [], False, "at least one place"),
+    ("places", ["cpu", 5], True, "got 5"),
+    ("drop_last_group", 1, True, "drop_last_group must be a bool, got 1"),
+    ("prefetch_next_epoch", 1, True, "prefetch_next_epoch must be a bool"),
+    ("use_shared_memory", None, True, "use_shared_memory must be a bool"),
+    ("use_buffer_reader", 2, True, "use_buffer_reader must be a bool"),
+    ("reader_buffer_size", -1, False, "reader_buffer_size must be an int of 0 or more"),
     ("start_method", "thread", False, "start_method must be None or one of"),
     ("start_method", 1, True, "start_method"),
     ("worker_retries", -1, False, "worker_retries"),
@@ -123,8 +131,8 @@ class OddLen(Rows):
         (5, ConfigTypeError, "got 5"),
         (None, ConfigTypeError, "None"),
         (Rows, ConfigTypeError, r"class Rows.*Rows\(\.\.\.\)"),
-        ((x for x in [1]), ConfigError, "map-style"),
-        ({1, 2}, ConfigError, "map-style"),
+        ((x for x in [1]), ConfigTypeError, "one-shot iterator"),
+        (iter([1]), ConfigTypeError, "one-shot iterator"),
         (OddLen(-1), ConfigError, r"len\(dataset\).*-1"),
         (OddLen(2.5), ConfigTypeError, r"2\.5"),
         (OddLen("4"), ConfigTypeError, "'4'"),
@@ -143,15 +151,23 @@ def test_dataset_without_len_works_with_a_sampler() -> None:
                 assert [batch.tolist() for batch in loader] == [[4, 2]]
 
 
-def test_iterable_dataset_of_torch_is_refused_with_a_way_out() -> None:
-    data = pytest.importorskip("torch.utils.data")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"shuffle": True}, "shuffle chooses indices"),
+        ({"sampler": [0]}, "sampler chooses indices"),
+        ({"batch_sampler": [[0]]}, "batch_sampler chooses indices"),
+    ],
+)
+def test_iterable_dataset_has_no_indices_to_choose(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        DataLoader({1, 2}, **options)
 
-    class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
-        def __iter__(self) -> Any:
-            return iter([1, 2])
 
-    with pytest.raises(ConfigError, match="map-style"):
-        DataLoader(Stream())
+def test_prefetching_the_next_epoch_needs_workers_that_stay() -> None:
+    for options in ({}, {"num_workers": 1}, {"persistent_workers": True}):
+        with pytest.raises(ConfigError, match="prefetch_next_epoch"):
+            DataLoader(Rows(8), prefetch_next_epoch=True, **options)  # type: ignore[arg-type]
 
 
 def test_map_datasets_and_samplers_of_torch_and_paddle_work() -> None:

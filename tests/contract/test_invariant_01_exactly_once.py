@@ -208,7 +208,7 @@ def test_01_sampler_is_drawn_from_only_as_far_as_the_window(cell: dict[str, Any]
         batches = iter(loader)
         for n in range(10):
             check_rows(next(batches), [n])
-            assert len(drawn) <= n + 2 + 2 * max(1, cell["num_workers"])
+            assert len(drawn) <= n + 2 + loader.config.window
 
 
 def test_01_dataset_that_grows_is_seen_whole_from_the_next_epoch(cell: dict[str, Any]) -> None:

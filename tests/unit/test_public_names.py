@@ -12,10 +12,13 @@ import pytest
 import reader
 
 ROOT = Path(__file__).parents[2]
-NAMES = """ArenaFull BatchSampler BlockingQueue CollateError ConfigError ConfigTypeError DataLoader
-Dataset DatasetError InternalError LoDTensor LoDTensorArray LoadTimeout QueueClosed QueueKilled
-RandomSampler ReaderError SampleIndexError Sampler SamplerError SequenceSampler WorkerDied
-WorkerInfo get_worker_info register_container sample_rng""".split()
+NAMES = """ArenaFull BatchSampler BlockingQueue ChainDataset CollateError ComposeDataset
+ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
+DistributedBatchSampler InternalError IterableDataset LoDTensor LoDTensorArray
+LoadTimeout QueueClosed QueueKilled RandomSampler ReaderError SampleIndexError Sampler
+SamplerError SequenceSampler Subset SubsetRandomSampler TensorDataset
+WeightedRandomSampler WorkerDied WorkerInfo get_worker_info random_split
+register_container sample_rng shard""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

@@ -16,6 +16,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         RD_BATCH
         RD_ERROR
         RD_FULL
+        RD_END
         RD_SKIPPED
         RD_HELLO
         RD_FAILED

@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from reader._core.arena cimport (RD_OBJECT, exchange_u32, load_u32, process_ledger, rd_futex_wait,
                                  rd_futex_wake, rd_now_ns, store_u32)
-from reader._core.tensor cimport LoDTensorArray
+from reader._core.tensor_array cimport LoDTensorArray
 
 from reader.errors import (ConfigError, ConfigTypeError, LoadTimeout, QueueClosed, QueueKilled,
                            ReaderError)

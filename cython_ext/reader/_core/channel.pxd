@@ -8,7 +8,10 @@ cpdef enum TaskKind:
     TASK_KEYS = 1       # payload: a pickled list of keys of one batch
     TASK_INDEX = 2      # one int64: a sample without batching
     TASK_KEY = 3        # a pickled key: a sample without batching
-    TASK_TRIM = 4       # give the memory of free slots back; the answer is SKIPPED
+    TASK_NEXT = 4       # no payload: the next batch of an iterable dataset
+    TASK_AGAIN = 5      # one int64, the number of a batch: send what had no room before
+    TASK_EPOCH = 6      # pickled: what the dataset is told before the epoch; the answer is SKIPPED
+    TASK_TRIM = 7       # give the memory of free slots back; the answer is SKIPPED
 
 
 cdef class WorkerChannel:
@@ -20,7 +23,7 @@ cdef class WorkerChannel:
     cdef int bell                 # the reader thread's eventfd; inherited, not owned
     cdef object side              # SideTable in a thread of the trainer, else None
     # of the task in hand
-    cdef uint32_t run
+    cdef readonly uint32_t run
     cdef readonly uint64_t epoch
     cdef readonly uint64_t seq
 

@@ -11,7 +11,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
+from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
+                                 load_u32, rd_head, rd_heap_at, rd_now_ns,
                                  rd_result_push, rd_result_tell, rd_slot_at, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
                                  rd_task_wait)
@@ -54,7 +55,9 @@ def encode_task(keys, bint batched):
 
 
 def decode_task(int kind, bytes payload):
-    """The list of keys of a task: the inverse of encode_task."""
+    """The list of keys of a task: the inverse of encode_task; [] where it names no samples."""
+    if kind == TASK_NEXT or kind == TASK_AGAIN:
+        return []
     if kind == TASK_INDICES or kind == TASK_INDEX:
         return memoryview(payload).cast("q").tolist()
     return pickle.loads(payload) if kind == TASK_KEYS else [pickle.loads(payload)]
@@ -88,11 +91,17 @@ cdef class WorkerChannel:
         self.c.at_pid = os.getpid()
         self.c.at_since_ns = 0
 
+    def set_rules(self, rules):
+        """Give the batch writer its rules, or None: see BatchWriter."""
+        self.writer.rules = rules
+
     def next_task(self):
         """Wait for a task: returns (kind, keys), or None when the pool stops.
 
-        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here. Blocks
-        without the GIL until a task, the pool's end, or a signal handler that raises.
+        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here, and a
+        TASK_EPOCH as well before it is returned. Keys are None for TASK_NEXT, and what was sent for
+        TASK_EPOCH. Blocks without the GIL until a task, the pool's end, or a signal handler that
+        raises.
         """
         cdef rd_task* task
         cdef int rc
@@ -118,7 +127,8 @@ cdef class WorkerChannel:
             if task.kind == TASK_TRIM:
                 self.heap.collect()
                 self.heap.trim_own()
-            if task.kind == TASK_TRIM or task.run != load_u32(&rd_head(self.arena.c).run):
+            if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH
+                                          and task.run != load_u32(&rd_head(self.arena.c).run)):
                 rd_task_pop(self.c, task)
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
@@ -129,13 +139,20 @@ cdef class WorkerChannel:
                 payload = <const char*>task + sizeof(rd_task)
             n = task.nbytes
             kind = task.kind
-            if kind == TASK_INDICES or kind == TASK_INDEX:
+            if kind == TASK_INDICES or kind == TASK_INDEX or kind == TASK_AGAIN:
                 numbers = <int64_t*>payload
                 keys = [numbers[i] for i in range(n // 8)]
-                if kind == TASK_INDEX:
+                if kind != TASK_INDICES:
                     keys = keys[0]
+            elif kind == TASK_NEXT:
+                keys = None
             else:
                 keys = pickle.loads(payload[:n])
+            if kind == TASK_EPOCH:
+                rd_task_pop(self.c, task)
+                skipped = self.record(RD_SKIPPED)
+                self.send(&skipped)
+                return kind, keys
             self.c.at_seq = task.seq
             self.c.at_run = task.run
             self.c.at_index = -1
@@ -156,6 +173,29 @@ cdef class WorkerChannel:
         """
         cdef rd_record record = self.record(0)
         self.writer.stack(source, keys, names, &record)
+        self.done(&record)
+
+    def stream(self, source, Py_ssize_t count, bint drop_last):
+        """Draw ``count`` samples from an iterator, stack them in place and send the batch.
+
+        Sends the end where none is left, or too few with ``drop_last``; returns whether a batch
+        was sent. Raises what the source raises, CollateError, and ArenaFull: see `take_drawn`.
+        """
+        cdef rd_record record = self.record(0)
+        if self.writer.stream(source, count, drop_last, &record):
+            self.end()
+            return False
+        self.done(&record)
+        return True
+
+    def take_drawn(self):
+        """The samples that `stream` drew before it found no room for them."""
+        drawn, self.writer.drawn = self.writer.drawn, []
+        return drawn
+
+    def end(self):
+        """Answer the task in hand: this worker's copy of the dataset is used up."""
+        cdef rd_record record = self.record(RD_END)
         self.done(&record)
 
     def write(self, batch):

@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.arena cimport Arena, Heap, rd_arena, rd_record, rd_task
 from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
-from reader._core.tensor cimport LoDTensorArray, Schema
+from reader._core.tensor cimport Schema
+from reader._core.tensor_array cimport LoDTensorArray
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
@@ -58,7 +59,7 @@ cdef class Feeder:
     cdef uint32_t fork_generation
 
     cdef void flush(self) noexcept
-    cdef bint dispatch_task(self, rd_task* task, const char* data) except -1
+    cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
     cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
     cdef object payload(self, rd_record* record)
     cdef int check_process(self) except -1

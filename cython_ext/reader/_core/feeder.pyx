@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
                                  rd_wake_consumer, exchange_u32, Lease, load_u32, process_ledger, rd_arena_ref,
-                                 rd_arena_trim, rd_arena_unref, RD_BATCH, rd_bell_clear,
+                                 rd_arena_trim, rd_arena_unref, RD_BATCH, RD_END, rd_bell_clear,
                                  rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
                                  rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
                                  rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
@@ -23,7 +23,7 @@ from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOT
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
                                           queue_get, queue_notify, queue_open, queue_put,
                                           queue_take_back, wait_deadline)
-from reader._core.channel cimport TASK_TRIM
+from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
 
 import os
 
@@ -243,7 +243,7 @@ class Failure:
 
     def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
                  limit_bytes=0, knob="max_bytes"):
-        self.kind = kind  # "error", "full", "lost", "open" or "start"
+        self.kind = kind  # "end", "error", "full", "lost", "open" or "start"
         self.seq = seq
         self.epoch = epoch
         self.worker = worker
@@ -298,8 +298,8 @@ cdef class Feeder:
         arena.c.bell = arena.c.own_bell = self.s.bell
         pthread_mutex_init(&self.s.lock, NULL)
         pthread_mutex_init(&self.s.trim_lock, NULL)
-        queue_open(&self.s.queue, window + nworkers + 1)
-        while room < window + 1:
+        queue_open(&self.s.queue, window + 2 * nworkers + 2)
+        while room < window + 2 * nworkers + 2:
             room *= 2
         self.s.mask = room - 1
         self.s.waiting = <rd_record*>calloc(room, sizeof(rd_record))
@@ -504,14 +504,15 @@ cdef class Feeder:
         cdef worker_state* w = &self.s.workers[worker]
         cdef flight* f = &w.flights[(w.head + w.count) % w.room]
         f.seq = task.seq
-        f.run = task.run if task.kind != TASK_TRIM else task.run - 1
+        f.run = task.run - (task.kind == TASK_TRIM or task.kind == TASK_EPOCH)  # no batch is lost
         f.spill = task.spill
         w.count += 1  # before the push: the answer may come at once
         return rd_task_push(self.s.arena, rd_heap_at(self.s.arena, worker), task, payload)
 
-    def dispatch(self, uint64_t seq, int kind, bytes payload not None):
-        """Send a task to the worker with the fewest. False when none can take one now: `take`
-        then gives notice when that has changed. Raises ArenaFull for a long task without room."""
+    def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
+        """Send a task to ``worker``, or (-1) to the one with the fewest. False when it cannot take
+        one now: `take` then gives notice when that has changed. Raises ArenaFull for a long task
+        without room."""
         cdef rd_task task
         cdef const char* data = payload
         self.check_process()
@@ -523,9 +524,9 @@ cdef class Feeder:
         task.skip = 0
         task.spill = 0
         hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
-        return self.dispatch_task(&task, data)
+        return self.dispatch_task(&task, data, worker)
 
-    cdef bint dispatch_task(self, rd_task* task, const char* data) except -1:
+    cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1:
         cdef uint32_t i, best = 0
         cdef size_t count, fewest = 2 * self.s.flights_limit
         cdef rd_heap* heap
@@ -540,6 +541,8 @@ cdef class Feeder:
         for i in range(self.s.nworkers):
             count = self.s.workers[i].count
             if not self.s.workers[i].alive or count == self.s.flights_limit:
+                continue
+            if worker >= 0 and i != <uint32_t>worker:
                 continue
             heap = rd_heap_at(self.s.arena, i)
             if heap.at_since_ns and heap.at_run != self.s.run:
@@ -559,12 +562,12 @@ cdef class Feeder:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
         return True
 
-    def give_up(self, uint64_t seq, uint32_t worker):
-        """Put a Failure of kind "lost" in the place of a batch that will not come."""
+    def give_up(self, uint64_t seq, uint32_t worker, bint is_end=False):
+        """Put a Failure of kind "lost", or "end", in the place of a batch that will not come."""
         cdef rd_record record
         memset(&record, 0, sizeof(record))
         record.seq = seq
-        record.kind = RD_LOST
+        record.kind = RD_END if is_end else RD_LOST
         record.worker = <unsigned short>worker
         pthread_mutex_lock(&self.s.lock)
         record.run = self.s.run
@@ -643,6 +646,8 @@ cdef class Feeder:
         if record.kind == RD_FULL:
             return Failure("full", record.seq, self.s.epoch, record.worker, None, record.a, record.b,
                            record.c, "max_bytes" if record.spare else "prefetch_factor")
+        if record.kind == RD_END:
+            return Failure("end", record.seq, self.s.epoch, record.worker)
         if record.kind == RD_LOST:
             return Failure("lost", record.seq, self.s.epoch, record.worker)
         return Failure("error", record.seq, self.s.epoch, record.worker, self.payload(record))

@@ -108,11 +108,12 @@ enum rd_kind {
     RD_BATCH = 1,
     RD_ERROR = 2,   /* objects of the slot: the encoded exception */
     RD_FULL = 3,    /* the arena is full: a = needed, b = owned, c = the limit or what is left */
-    RD_SKIPPED = 4, /* a stale task */
-    RD_HELLO = 5,   /* the worker runs */
-    RD_FAILED = 6,  /* the worker could not start; objects: the encoded exception */
-    RD_LOST = 7,    /* made by the trainer: the worker died and the batch is given up */
-    RD_OBJECT = 8   /* made by the trainer: a Python object in a BlockingQueue */
+    RD_END = 4,     /* the worker's copy of an iterable dataset is used up; up to here: in order */
+    RD_SKIPPED = 5, /* a stale task */
+    RD_HELLO = 6,   /* the worker runs */
+    RD_FAILED = 7,  /* the worker could not start; objects: the encoded exception */
+    RD_LOST = 8,    /* made by the trainer: the worker died and the batch is given up */
+    RD_OBJECT = 9   /* made by the trainer: a Python object in a BlockingQueue */
 };
 
 typedef struct rd_record {

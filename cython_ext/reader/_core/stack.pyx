@@ -1,27 +1,20 @@
 """Stacking in place: a worker writes each sample once, straight into its place in a slot.
 
-Imports the arena's heap, dtype, structure and the Schema of tensor. A BatchWriter belongs to one
-worker and one thread; a Plan remembers the form of the last batch, since most batches are alike.
+Imports the arena's heap, plans, structure and the Schema of tensor. A BatchWriter belongs to one
+worker and one thread.
 """
 import pickle
 
-import numpy as np
-
 cimport cython
 cimport numpy as cnp
-from cpython.bool cimport PyBool_Check
-from cpython.complex cimport PyComplex_CheckExact
-from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.long cimport PyLong_CheckExact
-from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
                                  rd_header, rd_slot_offset, store_u32)
-from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE, Flat,
-                                     container_children, container_kind, foreign_converter,
-                                     make_container, node)
+from reader._core.dtype cimport FieldType
+from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
+from reader._core.structure cimport Flat
 
 from reader._core.dtype import field_type
 from reader._core.structure import flatten
@@ -30,34 +23,11 @@ from reader.errors import CollateError, DatasetError
 
 cnp.import_array()
 
-cdef extern from "Python.h":
-    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
-
-cdef extern from "numpy/arrayobject.h":
-    bint PyArray_ISNOTSWAPPED(cnp.ndarray)
-    void PyArray_ScalarAsCtype(object scalar, void* ctypeptr)
-
-cdef extern from "reader/_core/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           PyObject* base)
-
 cdef enum:
-    LEAF_ARRAY = 0     # ndarray or tensor
-    LEAF_FLOAT = 1
-    LEAF_INT = 2
-    LEAF_BOOL = 3
-    LEAF_COMPLEX = 4
-    LEAF_SCALAR = 5    # NumPy number or bool
-    LEAF_OBJECT = 6
-    LEAF_CONTAINER = 7
-    DIFFERS = 1        # what put() returns for a sample unlike sample 0
-    NOGIL_NBYTES = 65536
+    ENDED = 1          # what stream() returns when the source has no more
     KEPT_SCHEMAS = 64  # more forms of batches than that carry their schema with each batch
 
-cdef object FLOAT64 = field_type(np.dtype("f8"))
-cdef object INT64 = field_type(np.dtype("i8"))
-cdef object BOOL8 = field_type(np.dtype("?"))
-cdef object COMPLEX128 = field_type(np.dtype("c16"))
+cdef object END = object()   # what next() gives for the end of a source
 
 
 @cython.final
@@ -85,86 +55,13 @@ cdef class SideTable:
 
 
 @cython.final
-cdef class SampleLeaf:
-    pass
-
-
-@cython.final
-cdef class Plan:
-    pass
-
-
-cdef int classify(object sample) except -1:
-    """What stacking makes of a value."""
-    if PyFloat_CheckExact(sample):
-        return LEAF_FLOAT
-    if PyBool_Check(sample):
-        return LEAF_BOOL
-    if PyLong_CheckExact(sample):
-        return LEAF_INT
-    if isinstance(sample, np.ndarray):
-        return LEAF_OBJECT if sample.dtype.hasobject else LEAF_ARRAY
-    if isinstance(sample, (str, bytes)) or sample is None:
-        return LEAF_OBJECT
-    if isinstance(sample, np.generic):
-        if isinstance(sample, (np.number, np.bool_)) and not isinstance(sample, np.timedelta64):
-            return LEAF_SCALAR
-        return LEAF_OBJECT if sample.dtype.hasobject else LEAF_ARRAY
-    if isinstance(sample, float):
-        return LEAF_FLOAT
-    if isinstance(sample, int):
-        return LEAF_INT
-    if PyComplex_CheckExact(sample):
-        return LEAF_COMPLEX
-    if container_kind(sample) != OBJECT:
-        return LEAF_CONTAINER
-    converter = foreign_converter(sample)
-    if converter is not None and converter(sample) is not None:
-        return LEAF_ARRAY
-    return LEAF_OBJECT
-
-
-cdef object as_ndarray(object value, list name):
-    """The array behind a value; name[0] becomes the extended type's name or None."""
-    name[0] = None
-    if isinstance(value, np.ndarray):
-        return value
-    converter = foreign_converter(value)
-    if converter is not None:
-        found = converter(value)
-        if found is not None:
-            name[0] = found[1]
-            return found[0]
-    return np.asarray(value)
-
-
-cdef int copy_array(cnp.ndarray source, FieldType type, char* target) except -1:
-    """Copy a whole array to target, in C order and native byte order."""
-    cdef size_t nbytes
-    cdef void* data
-    cdef object view
-    if (cnp.PyArray_IS_C_CONTIGUOUS(source) and PyArray_ISNOTSWAPPED(source)
-            and source.dtype.names is None):
-        nbytes = <size_t>cnp.PyArray_NBYTES(source)
-        data = cnp.PyArray_DATA(source)
-        if nbytes > NOGIL_NBYTES:
-            with nogil:
-                memcpy(target, data, nbytes)
-        else:
-            memcpy(target, data, nbytes)
-        return 0
-    view = rd_make_ndarray(type.storage, cnp.PyArray_NDIM(source),
-                           <int64_t*>cnp.PyArray_DIMS(source), target, False, NULL)
-    np.copyto(view, source.view(type.storage) if type.extended else source, casting="equiv")
-    return 0
-
-
-@cython.final
 cdef class BatchWriter:
     """Writes batches into slots of one heap.
 
-    Used by one worker in its main thread. `write_batch` moves a ready-made batch with one copy;
-    `stack_batch` fetches samples and stacks them in place.
+    Used by one worker in its main thread. `write` moves a ready-made batch with one copy; `stack`
+    fetches samples by key, and `stream` draws them, and both stack them in place. `rules`, None
+    at first: ``can_stack(sample)`` tells of a first sample whether it may be (or raises), and
+    ``collate(samples)`` makes the batch where it may not or samples are not alike.
     """
 
     def __init__(self, Heap heap not None, SideTable side=None):
@@ -172,63 +69,11 @@ cdef class BatchWriter:
         self.side = side
         self.schemas = {}
         self.plan = None
+        self.rules = None
+        self.drawn = []
         self.position = 0
 
-    # -- plans -----------------------------------------------------------------------------------
-
-    cdef Plan make_plan(self, object sample):
-        cdef Plan plan = Plan.__new__(Plan)
-        plan.leaves = []
-        plan.fields = []
-        plan.objects = []
-        plan.structure = self.plan_node(plan, sample, 0)
-        return plan
-
-    def plan_node(self, Plan plan, sample, int depth):
-        """The node of a part of sample 0; adds its leaves to the plan."""
-        cdef SampleLeaf leaf
-        cdef int i, what = classify(sample)
-        if what == LEAF_CONTAINER:
-            if depth == MAX_DEPTH:
-                raise CollateError(
-                    f"the sample is nested deeper than {MAX_DEPTH} levels, or a "
-                    f"{type(sample).__name__} in it contains itself; flatten it, or pass a collate_fn")
-            kind = container_kind(sample)
-            children = [self.plan_node(plan, child, depth + 1)
-                        for child in container_children(kind, sample)]
-            return make_container(kind, sample, children)
-        leaf = SampleLeaf.__new__(SampleLeaf)
-        leaf.kind = what
-        leaf.ndim = 0
-        plan.leaves.append(leaf)
-        if what == LEAF_OBJECT:
-            leaf.values = []
-            leaf.place = len(plan.objects)
-            plan.objects.append(leaf)
-            return node(OBJECT, leaf.place, None, None, None, None)
-        leaf.place = len(plan.fields)
-        plan.fields.append(leaf)
-        if what == LEAF_ARRAY:
-            name = [None]
-            array = as_ndarray(sample, name)
-            leaf.type = field_type(name[0] if name[0] is not None else array.dtype)
-            leaf.ndim = array.ndim
-            if leaf.ndim > 63:
-                raise CollateError("a sample has 64 dimensions, and a batch of it would have 65, "
-                                   "which NumPy does not know; reshape it, or pass a collate_fn")
-            for i in range(leaf.ndim):
-                leaf.extents[i] = array.shape[i]
-        elif what == LEAF_SCALAR:
-            leaf.type = field_type(sample.dtype)
-            leaf.python_type = type(sample)
-        else:
-            leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
-                         else BOOL8 if what == LEAF_BOOL else COMPLEX128)
-        leaf.is_plain = leaf.type.storage.names is None and not leaf.type.extended
-        leaf.nbytes = leaf.type.itemsize
-        for i in range(leaf.ndim):
-            leaf.nbytes *= leaf.extents[i]
-        return node(FIELD, leaf.place, None, None, None, None)
+    # -- parts of a batch ------------------------------------------------------------------------
 
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL:
         """Take a slot for count samples, write its field table and aim the leaves at it."""
@@ -238,8 +83,7 @@ cdef class BatchWriter:
         cdef rd_slot* slot
         cdef char* start
         cdef int i
-        for leaf in plan.objects:
-            leaf.values = []
+        plan.forget_objects()
         if not plan.fields and self.side is not None:
             return NULL
         for leaf in plan.fields:
@@ -267,210 +111,203 @@ cdef class BatchWriter:
         slot.objects = at  # where objects would begin
         return slot
 
-    # -- one sample ------------------------------------------------------------------------------
-
-    cdef int differ(self, str difference) except -1:
-        self.difference = difference
-        self.path = []
-        return DIFFERS
-
-    cdef int put(self, Structure at, Plan plan, object sample, Py_ssize_t row) except -1:
-        """Copy a sample (or a part of one) to its row. DIFFERS when it is unlike sample 0."""
-        cdef SampleLeaf leaf
-        cdef Py_ssize_t i, n
-        cdef list children
-        cdef int kind = at.kind
-        if kind == FIELD:
-            return self.put_leaf(<SampleLeaf>plan.fields[at.index], sample, row)
-        if kind == OBJECT:
-            leaf = <SampleLeaf>plan.objects[at.index]
-            if not (isinstance(sample, str) or sample is None) and classify(sample) != LEAF_OBJECT:
-                return self.differ(f"is {describe(sample)} and in sample 0 it is "
-                                   f"{describe(leaf.values[0]) if leaf.values else 'an object'}")
-            leaf.values.append(sample)
-            return 0
-        children = at.children
-        n = len(children)
-        if kind == TUPLE and type(sample) is tuple and at.cls is tuple and len(<tuple>sample) == n:
-            for i in range(n):
-                if self.put(<Structure>children[i], plan, <object>(<tuple>sample)[i], row):
-                    self.path.append(at.child_names()[i])
-                    return DIFFERS
-            return 0
-        if type(sample) is not at.cls:
-            return self.differ(f"is {describe(sample)} and in sample 0 it is a {at.cls.__name__}")
-        if kind == DICT:
-            if len(sample) != n:
-                return self.differ(f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
-            if row == 0 and tuple(sample) != at.keys:
-                return self.differ(  # the batch has the order of its own first sample
-                    f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
-            for i in range(n):
-                key = (<tuple>at.keys)[i]
-                if key not in sample:
-                    return self.differ(
-                        f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
-                if self.put(<Structure>children[i], plan, sample[key], row):
-                    self.path.append(f"[{key!r}]")
-                    return DIFFERS
-            return 0
-        if kind == DATACLASS or kind == CUSTOM:
-            parts = container_children(kind, sample)
-        else:
-            parts = sample
-        if len(parts) != n:
-            return self.differ(f"has {len(parts)} entries and in sample 0 it has {n}")
-        for i in range(n):
-            if self.put(<Structure>children[i], plan, parts[i], row):
-                self.path.append(at.child_names()[i])
-                return DIFFERS
-        return 0
-
-    cdef int put_leaf(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1:
-        cdef int overflow, kind = leaf.kind
-        cdef long long integer
-        cdef double complex number
-        cdef char* target = leaf.rows + row * leaf.nbytes
-        if kind == LEAF_ARRAY:
-            return self.put_array(leaf, sample, row)
-        if kind == LEAF_SCALAR:
-            if type(sample) is leaf.python_type:
-                PyArray_ScalarAsCtype(sample, target)
-                return 0
-        elif kind == LEAF_FLOAT:
-            if PyFloat_CheckExact(sample) or classify(sample) == LEAF_FLOAT:
-                (<double*>target)[0] = PyFloat_AS_DOUBLE(sample)
-                return 0
-        elif kind == LEAF_BOOL:
-            if PyBool_Check(sample):
-                (<uint8_t*>target)[0] = sample is True
-                return 0
-        elif kind == LEAF_INT:
-            if PyLong_CheckExact(sample) or classify(sample) == LEAF_INT:
-                integer = PyLong_AsLongLongAndOverflow(sample, &overflow)
-                if overflow:
-                    raise CollateError(
-                        f"the integer {sample} does not fit into int64; return a NumPy scalar or "
-                        f"array of a wider type, or a string")
-                (<long long*>target)[0] = integer
-                return 0
-        elif kind == LEAF_COMPLEX:
-            if PyComplex_CheckExact(sample):
-                number = sample
-                (<double complex*>target)[0] = number
-                return 0
-        return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
-
-    cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1:
-        cdef cnp.ndarray array
-        cdef FieldType type
-        cdef int i
-        cdef cnp.npy_intp* dims
-        if cnp.PyArray_Check(sample):
-            array = <cnp.ndarray>sample
-            type = leaf.type
-            if (leaf.is_plain and <PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>type.storage
-                    and cnp.PyArray_NDIM(array) == leaf.ndim
-                    and cnp.PyArray_IS_C_CONTIGUOUS(array) and leaf.nbytes <= NOGIL_NBYTES):
-                dims = cnp.PyArray_DIMS(array)
-                for i in range(leaf.ndim):
-                    if dims[i] != leaf.extents[i]:
-                        break
-                else:  # the usual case, and all there is to it
-                    memcpy(leaf.rows + row * leaf.nbytes, cnp.PyArray_DATA(array), leaf.nbytes)
-                    return 0
-            if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage or type.extended:
-                if array.dtype.hasobject:
-                    return self.differ(f"is {describe(sample)} and in sample 0 it is "
-                                       f"{describe_leaf(leaf)}")
-                type = field_type(array.dtype)
-        elif classify(sample) == LEAF_ARRAY:
-            name = [None]
-            array = as_ndarray(sample, name)
-            type = field_type(name[0] if name[0] is not None else array.dtype)
-        else:
-            return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
-        if type is not leaf.type:
-            return self.differ(f"has dtype {type.name} and in sample 0 it has {leaf.type.name}")
-        if cnp.PyArray_NDIM(array) != leaf.ndim:
-            return self.differ(f"has shape {(<object>array).shape} and in sample 0 it has "
-                               f"{leaf_shape(leaf)}")
-        for i in range(leaf.ndim):
-            if cnp.PyArray_DIM(array, i) != leaf.extents[i]:
-                return self.differ(f"has shape {(<object>array).shape} and in sample 0 it has "
-                                   f"{leaf_shape(leaf)}")
-        copy_array(array, type, leaf.rows + row * leaf.nbytes)
-        return 0
-
     # -- whole batches ---------------------------------------------------------------------------
 
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1:
+        """Fetch a sample for each key and stack them in place."""
         cdef Py_ssize_t row, count = len(keys)
         cdef Plan plan = self.plan
         cdef rd_slot* slot = NULL
         cdef object sample
         cdef int differs
-        cdef rd_header* head = rd_head(self.heap.arena.c)
         self.position = 0
         if count == 0:
             raise CollateError("cannot make a batch of no samples; the sampler yielded an empty one")
         try:
             for row in range(count):
-                if (load_u32(&head.run) != record.run or load_u32(&head.stop)) and (
-                        slot is not NULL):
-                    # nobody waits for this batch any more: a new epoch began, or the pool closes
-                    self.heap.abandon(slot)
-                    record.kind = RD_SKIPPED
-                    return 0
+                if slot is not NULL and self.is_stale(record):
+                    return self.skip(slot, record)
                 self.position = row
                 self.heap.c.at_index = row
                 sample = source[keys[row]]
                 if row == 0:
+                    if not self.suits(plan, sample):
+                        samples = [sample] + self.fetch_rest(source, keys, 0)
+                        return self.collate(samples, record)
                     differs = 1
                     if plan is not None:
                         slot = self.begin(plan, count)
-                        differs = self.put(plan.structure, plan, sample, 0)
+                        differs = plan.put(plan.structure, sample, 0)
                         if differs and slot is not NULL:
                             self.heap.abandon(slot)
                             slot = NULL
                     if differs:
                         self.plan = None
-                        plan = self.make_plan(sample)
+                        if plan is not None and not self.suits(None, sample):
+                            samples = [sample] + self.fetch_rest(source, keys, 0)
+                            return self.collate(samples, record)
+                        plan = Plan.of(sample)
                         slot = self.begin(plan, count)
-                        if self.put(plan.structure, plan, sample, 0):
+                        if plan.put(plan.structure, sample, 0):
                             raise CollateError(
-                                f"sample {names[0]!r} changed while it was read: {self.place_text()} "
-                                f"{self.difference}")
+                                f"sample {names[0]!r} changed while it was read: {plan.where()} "
+                                f"{plan.difference}")
                         self.plan = plan
-                elif self.put(plan.structure, plan, sample, row):
-                    raise CollateError(
-                        f"cannot stack sample {row} (dataset index {names[row]!r}) with sample 0 "
-                        f"(dataset index {names[0]!r}): {self.place_text()} {self.difference}; make "
-                        f"them alike in the dataset (pad, resize, convert), or pass a collate_fn")
-            self.position = -1  # from here on it is no sample in particular
-            objects = [(<SampleLeaf>leaf).values for leaf in plan.objects]
-            types = None
-            if self.side is not None or plan.schema == 0:
-                types = [(<SampleLeaf>leaf).type for leaf in plan.fields]
-            if self.side is None and plan.schema == 0:
-                plan.schema = self.publish_schema(plan.structure, types)
-            record.schema = plan.schema
-            slot = self.add_objects(slot, plan, objects, types, plan.structure, record)
+                elif plan.put(plan.structure, sample, row):
+                    if self.rules is None:
+                        raise CollateError(
+                            f"cannot stack sample {row} (dataset index {names[row]!r}) with sample "
+                            f"0 (dataset index {names[0]!r}): {plan.where()} "
+                            f"{plan.difference}; make them alike in the dataset (pad, resize, "
+                            f"convert), or pass a collate_fn")
+                    samples = plan.take_back(row)
+                    self.skip(slot, record)
+                    slot = NULL
+                    samples.append(sample)
+                    samples += self.fetch_rest(source, keys, row)
+                    return self.collate(samples, record)
+            slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
                 self.heap.abandon(slot)
             raise
         finally:
-            for leaf in plan.objects if plan is not None else ():
-                (<SampleLeaf>leaf).values = []
+            if plan is not None:
+                plan.forget_objects()
+        return 0
+
+    cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
+                    rd_record* record) except -1:
+        """Draw count samples and stack them in place; ENDED when there are none left.
+
+        What was drawn and found no room is in ``drawn`` after ArenaFull.
+        """
+        cdef Py_ssize_t row = 0
+        cdef Plan plan = self.plan
+        cdef rd_slot* slot = NULL
+        cdef object sample
+        self.position = 0
+        self.drawn = []
+        if plan is None or plan.objects:
+            # objects may outgrow their room when all is drawn: then the samples must be at hand
+            return self.stream_list(source, count, drop_last, record)
+        sample = next(source, END)
+        if sample is END:
+            return ENDED
+        self.drawn.append(sample)
+        try:
+            slot = self.begin(plan, count)
+            if plan.put(plan.structure, sample, 0):
+                self.heap.abandon(slot)
+                slot = NULL
+                return self.stream_list(source, count, drop_last, record)
+            self.drawn = []
+            for row in range(1, count):
+                if self.is_stale(record):
+                    return self.skip(slot, record)
+                self.position = row
+                self.heap.c.at_index = row
+                sample = next(source, END)
+                if sample is END:
+                    if drop_last:
+                        self.heap.abandon(slot)
+                        return ENDED
+                    self.shorten(plan, slot, row)
+                    break
+                if plan.put(plan.structure, sample, row):
+                    if self.rules is not None:
+                        self.drawn = plan.take_back(row)
+                        self.skip(slot, record)
+                        slot = NULL
+                        self.drawn.append(sample)
+                        return self.stream_list(source, count, drop_last, record)
+                    raise CollateError(
+                        f"cannot stack sample {row} of the batch with sample 0: "
+                        f"{plan.where()} {plan.difference}; make them alike in the dataset "
+                        f"(pad, resize, convert), or pass a collate_fn")
+            slot = self.finish(slot, plan, record)
+        except BaseException:
+            if slot is not NULL:
+                self.heap.abandon(slot)
+            raise
+        return 0
+
+    cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,
+                         rd_record* record) except -1:
+        """As stream, with all samples drawn before the first is copied."""
+        cdef list samples = self.drawn
+        while len(samples) < count:
+            if self.is_stale(record):
+                return self.skip(NULL, record)
+            self.position = len(samples)
+            self.heap.c.at_index = len(samples)
+            sample = next(source, END)
+            if sample is END:
+                break
+            samples.append(sample)
+        if not samples or (drop_last and len(samples) < count):
+            self.drawn = []
+            return ENDED
+        rows = list(range(len(samples)))
+        self.stack(samples, rows, rows, record)
+        self.drawn = []
+        return 0
+
+    cdef bint is_stale(self, rd_record* record) noexcept:
+        """Whether nobody waits for this batch any more: a new epoch began, or the pool closes."""
+        cdef rd_header* head = rd_head(self.heap.arena.c)
+        return load_u32(&head.run) != record.run or load_u32(&head.stop) != 0
+
+    cdef int skip(self, rd_slot* slot, rd_record* record) noexcept:
+        if slot is not NULL:
+            self.heap.abandon(slot)
+        record.kind = RD_SKIPPED
+        return 0
+
+    cdef bint suits(self, Plan plan, object sample) except -1:
+        """Whether samples may be stacked in place; rules look at each batch that has objects."""
+        if self.rules is None or (plan is not None and not plan.objects):
+            return True
+        return self.rules.can_stack(sample)
+
+    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row):
+        """The samples behind a row."""
+        samples = []
+        for row in range(row + 1, len(keys)):
+            self.position = row
+            samples.append(source[keys[row]])
+        return samples
+
+    cdef int collate(self, list samples, rd_record* record) except -1:
+        """Make a batch of samples that are not alike, by the rules."""
+        self.position = -1
+        return self.write(self.rules.collate(samples), record)
+
+    cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count) except -1:
+        """The batch has fewer rows than it was begun with."""
+        cdef SampleLeaf leaf
+        cdef int64_t* entry = <int64_t*>(<char*>self.heap.arena.c.base + slot.start)
+        for leaf in plan.fields:
+            entry[1] = count * leaf.nbytes
+            entry[3] = count
+            entry += 4 + leaf.ndim
+        return 0
+
+    cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL:
+        """Add schema and objects to a slot whose rows are written, and fill in the record."""
+        self.position = -1  # from here on it is no sample in particular
+        objects = [(<SampleLeaf>leaf).values for leaf in plan.objects]
+        types = None
+        if self.side is not None or plan.schema == 0:
+            types = [(<SampleLeaf>leaf).type for leaf in plan.fields]
+        if self.side is None and plan.schema == 0:
+            plan.schema = self.publish_schema(plan.structure, types)
+        record.schema = plan.schema
+        slot = self.add_objects(slot, plan, objects, types, plan.structure, record)
         record.kind = RD_BATCH
         record.slot = 0 if slot is NULL else rd_slot_offset(self.heap.arena.c, slot)
         record.generation = 0 if slot is NULL else slot.generation
-        return 0
-
-    cdef str place_text(self):
-        where = "".join(reversed(self.path))
-        return f"its field {where}" if where else "it"
+        return slot
 
     cdef rd_slot* add_objects(self, rd_slot* slot, Plan plan, list objects, list types,
                               Structure structure, rd_record* record) except? NULL:
@@ -620,26 +457,3 @@ def find_culprit(value, where, depth=0):
             if its_error is not None:
                 return culprit, its_error, its_where
         return value, error, where
-
-
-cdef tuple leaf_shape(SampleLeaf leaf):
-    return tuple([leaf.extents[i] for i in range(leaf.ndim)])
-
-
-cdef str describe_leaf(SampleLeaf leaf):
-    if leaf.kind == LEAF_ARRAY:
-        return f"an array of dtype {leaf.type.name} and shape {leaf_shape(leaf)}"
-    if leaf.kind == LEAF_SCALAR:
-        return f"a NumPy {leaf.type.name}"
-    return {LEAF_FLOAT: "a float", LEAF_INT: "an int", LEAF_BOOL: "a bool",
-            LEAF_COMPLEX: "a complex"}[leaf.kind]
-
-
-cdef str describe(object sample):
-    if isinstance(sample, np.ndarray):
-        return f"an array of dtype {sample.dtype} and shape {sample.shape}"
-    if isinstance(sample, np.generic):
-        return f"a NumPy {sample.dtype}"
-    if sample is None:
-        return "None"
-    return f"a {type(sample).__name__}"

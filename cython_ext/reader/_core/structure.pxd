@@ -19,6 +19,7 @@ cdef class Structure:
     cdef readonly object extra     # dict: an empty copy for subclasses; CUSTOM: what its flatten kept
     cdef readonly list children
     cdef Py_hash_t hash_value      # computed once; -1 = not yet
+    cdef Structure its_plain       # what plain() gave; None = not asked yet
 
     cdef object build(self, list fields, list objects)
 

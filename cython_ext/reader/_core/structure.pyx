@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import importlib
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import cloudpickle
 import numpy as np
@@ -47,10 +47,27 @@ def register_array_converter(module, converter):
     """Teach the core a tensor type: a hook for rooms above it.
 
     ``converter(value)`` gets any value whose type comes from top-level ``module``, and returns
-    ``(ndarray, dtype_name or None)`` without a copy where possible, or None when it is no tensor.
+    ``(ndarray, dtype_name or None, lod)`` without a copy where possible, or None when it is no
+    tensor; ``lod`` is a list of row offsets by level, empty for a tensor that is not ragged.
     """
     _converters[module] = converter
     _converter_of_type.clear()
+
+
+def plain_value(value):
+    """A value that holds no arrays, with plain dicts and lists in place of other containers."""
+    if isinstance(value, (str, bytes, np.generic)):
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain_value(value[key]) for key in value}
+    if isinstance(value, Sequence):
+        return [plain_value(part) for part in value]
+    return value
+
+
+class Ragged:
+    """The container of a ragged field: its rows, and the offsets that cut them into samples. The
+    tensor module says how it is restored."""
 
 
 cdef object foreign_converter(object value):
@@ -134,6 +151,22 @@ cdef class Structure:
                 object.__setattr__(made, name, value)
             return made
         return _containers[self.cls][1](values, self.extra)
+
+    def plain(self):
+        """The same structure with dicts and lists alone: subclasses, tuples, namedtuples and other
+        sequences lose their types. Dataclasses and registered containers stay."""
+        cdef Structure child
+        if self.children is None:
+            return self
+        if self.its_plain is None:
+            children = [child.plain() for child in self.children]
+            if self.kind == DICT:
+                self.its_plain = node(DICT, -1, dict, self.keys, None, children)
+            elif self.kind == DATACLASS or self.kind == CUSTOM:
+                self.its_plain = node(self.kind, -1, self.cls, self.keys, self.extra, children)
+            else:
+                self.its_plain = node(LIST, -1, list, None, None, children)
+        return self.its_plain
 
     def paths(self):
         """Name the places: two lists of texts such as ``['x'][0]``, for fields and for objects."""
@@ -289,9 +322,15 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
     kind = container_kind(value)
     if kind == OBJECT:
         converter = foreign_converter(value)
-        if converter is not None and converter(value) is not None:
+        found = None if converter is None else converter(value)
+        if found is not None:
             fields.append(value)
-            return node(FIELD, len(fields) - 1, None, None, None, None)
+            leaf = node(FIELD, len(fields) - 1, None, None, None, None)
+            if not found[2]:
+                return leaf
+            objects.append(found[2])  # the row offsets travel beside the rows
+            offsets = node(OBJECT, len(objects) - 1, None, None, None, None)
+            return node(CUSTOM, -1, Ragged, None, None, [leaf, offsets])
         objects.append(value)
         return node(OBJECT, len(objects) - 1, None, None, None, None)
     if depth == MAX_DEPTH:

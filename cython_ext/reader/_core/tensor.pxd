@@ -1,6 +1,6 @@
-# LoDTensor, LoDTensorArray and what restores a batch from its slot.
+# LoDTensor, and the schema that batches of one form share.
 from libc.stdint cimport int64_t, uint64_t
-from reader._core.arena cimport Lease, rd_arena, rd_record
+from reader._core.arena cimport Lease
 from reader._core.dtype cimport FieldType
 from reader._core.structure cimport Structure
 
@@ -9,6 +9,9 @@ from reader._core.structure cimport Structure
 cdef class Schema:
     cdef readonly Structure structure
     cdef readonly list types       # FieldType per field
+    cdef Schema its_plain          # what plain() gave; None = not asked yet
+
+    cdef Schema plain(self)
 
 
 cdef class LoDTensor:
@@ -32,22 +35,3 @@ cdef class LoDTensor:
     cdef object make_capsule(self, bint is_versioned)
     cdef int take_capsule(self, object capsule, object source) except -1
     cdef int lay_out(self, FieldType type, int ndim, const int64_t* extents) except -1
-
-
-cdef class LoDTensorArray:
-    cdef readonly Schema schema    # None: a plain list of tensors
-    cdef Lease lease               # None when made in Python
-    cdef char* table               # field table in the slot; NULL when made in Python
-    cdef char* bytes_at            # start of the slot
-    cdef list tensors              # LoDTensor by field, made on demand from the slot
-    cdef readonly list objects     # leaves that are no arrays
-    cdef readonly object seq       # batch number, None when made in Python
-    cdef readonly object epoch
-
-    @staticmethod
-    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, const rd_record* record,
-                                  uint64_t epoch)
-    cdef list make_arrays(self)
-    cdef list make_tensors(self)
-    cdef list list_tensors(self)
-    cpdef object place_fields(self, list fields)

@@ -17,13 +17,12 @@ from libc.string cimport memcpy
 
 import numpy as np
 
-from reader._core.structure import flatten as _flatten_batch
-from reader._core.structure import register_array_converter
-from reader.errors import ConfigError, ConfigTypeError
+from reader._core.structure import Ragged, register_array_converter, register_container
+from reader.errors import CollateError, ConfigError, ConfigTypeError
 
-from reader._core.arena cimport rd_lease, rd_lease_ref, rd_lease_unref, rd_slot
+from reader._core.arena cimport rd_lease, rd_lease_ref, rd_lease_unref
 from reader._core.dtype cimport FieldType
-from reader._core.structure cimport Flat, Structure, foreign_converter
+from reader._core.structure cimport Structure, foreign_converter
 
 from reader._core.dtype import field_type
 
@@ -139,6 +138,13 @@ cdef class Schema:
         self.structure = structure
         self.types = types
 
+    cdef Schema plain(self):
+        """The schema with plain dicts and lists: see Structure.plain. Made once."""
+        if self.its_plain is None:
+            structure = self.structure.plain()
+            self.its_plain = self if structure is self.structure else Schema(structure, self.types)
+        return self.its_plain
+
     def __reduce__(self):
         return Schema, (self.structure, self.types)
 
@@ -169,18 +175,19 @@ cdef class LoDTensor:
             self.place = "cpu"
             self.offsets = other.offsets
         else:
-            self.view_array(value)
+            offsets = self.view_array(value)
+            lod = offsets if lod is None else lod
         if lod is not None:
             self.set_lod(lod)
 
     def view_array(self, value):
-        """Share or copy the bytes of an array-like (for __init__)."""
+        """Share or copy the bytes of an array-like (for __init__); returns its own LoD, if any."""
         cdef cnp.ndarray array
-        name = None
+        name = offsets = None
         converter = foreign_converter(value)
         found = converter(value) if converter is not None else None
         if found is not None:
-            value, name = found
+            value, name, offsets = found
         elif not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
             self.take_capsule(value.__dlpack__(), value)
             return
@@ -197,6 +204,7 @@ cdef class LoDTensor:
                 f"object; give an array of numbers, and pad ragged rows or describe them with lod"
             )
         self.view_ndarray(made, field_type(name if name is not None else made.dtype))
+        return offsets
 
     cdef int view_ndarray(self, made, FieldType type) except -1:
         cdef int64_t extents[64]
@@ -526,153 +534,26 @@ def _convert_core_tensor(value):
     """Array converter of our own tensors: see register_array_converter."""
     if isinstance(value, LoDTensor):
         tensor = <LoDTensor>value
-        return tensor.storage_array(), (<LoDTensor>tensor).type.name if (
-            <LoDTensor>tensor).type.extended else None
+        extended = (<LoDTensor>tensor).type.name if (<LoDTensor>tensor).type.extended else None
+        return (<LoDTensor>tensor).storage_array(), extended, (<LoDTensor>tensor).lod
     return None
 
 
 register_array_converter("reader", _convert_core_tensor)
 
 
-@cython.final
-cdef class LoDTensorArray:
-    """The fields of one batch, in order, with the structure they came from.
+def _restore_ragged(children, _):
+    """The field with its LoD, as far as its type can have one: see structure.Ragged."""
+    rows, lod = children
+    if isinstance(rows, np.ndarray):
+        return LoDTensor(rows, lod)
+    tensor = rows.get_tensor() if hasattr(rows, "get_tensor") else rows  # paddle's, dynamic mode
+    if not hasattr(tensor, "set_lod"):
+        raise CollateError(
+            f"a ragged field cannot be given as {type(rows).__name__}, which has no LoD; use "
+            f"framework='numpy' or 'paddle', or pad the samples")
+    tensor.set_lod(lod)
+    return rows
 
-    ``LoDTensorArray(tensors)`` holds the given LoDTensors (or what LoDTensor accepts);
-    ``LoDTensorArray.from_batch(batch)`` takes any nested batch apart. ``restore()`` gives the batch
-    back with NumPy arrays as leaves, ``restore(convert)`` with ``convert(LoDTensor)``. Acts as a
-    sequence of LoDTensor. A batch that a DataLoader made lies in its arena and goes back there
-    when the last view of it dies. Paddle 3 calls it DenseTensorArray.
-    """
 
-    def __init__(self, tensors=()):
-        self.tensors = [tensor if isinstance(tensor, LoDTensor) else LoDTensor(tensor)
-                        for tensor in tensors]
-        self.objects = []
-
-    @staticmethod
-    def from_batch(batch):
-        """Take a nested batch apart; its arrays are shared, not copied."""
-        cdef Flat flat = _flatten_batch(batch)
-        cdef LoDTensorArray self = LoDTensorArray(flat.fields)
-        self.schema = Schema(flat.structure, [(<LoDTensor>t).type for t in self.tensors])
-        self.objects = flat.objects
-        return self
-
-    @staticmethod
-    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects,
-                                  const rd_record* record, uint64_t epoch):
-        cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
-        self.lease = lease
-        self.schema = schema
-        self.objects = objects
-        self.seq = record.seq
-        self.epoch = epoch
-        if lease is not None:
-            self.bytes_at = <char*>(lease.c.arena.base
-                                    + (<rd_slot*>(lease.c.arena.base + lease.c.slot)).start)
-            self.table = self.bytes_at
-        return self
-
-    cdef list make_arrays(self):
-        """NumPy views of all fields in storage types; the fast road from a slot."""
-        cdef list arrays = []
-        cdef int64_t* entry
-        cdef FieldType type
-        cdef object array
-        if self.table is NULL:
-            for tensor in self.list_tensors():
-                arrays.append((<LoDTensor>tensor).storage_array())
-            return arrays
-        entry = <int64_t*>self.table
-        for type in self.schema.types:
-            array = rd_make_ndarray(type.storage, <int>entry[2], entry + 3,
-                                    self.bytes_at + entry[0], False, <PyObject*>self.lease)
-            arrays.append(array)
-            entry += 3 + entry[2]
-        return arrays
-
-    cdef list make_tensors(self):
-        cdef int64_t* entry = <int64_t*>self.table
-        cdef FieldType type
-        cdef LoDTensor tensor
-        made = []
-        for type in self.schema.types if self.table is not NULL else ():
-            tensor = LoDTensor.__new__(LoDTensor)
-            tensor.lay_out(type, <int>entry[2], entry + 3)
-            tensor.take(self.lease, None, self.bytes_at + entry[0], False)
-            tensor.place = "cpu"
-            tensor.offsets = ()
-            made.append(tensor)
-            entry += 3 + entry[2]
-        return made
-
-    cdef list list_tensors(self):
-        if self.tensors is None:
-            self.tensors = self.make_tensors()
-        return self.tensors
-
-    def numpy_fields(self):
-        """NumPy views of the fields, in order; extended types need ml_dtypes."""
-        cdef list arrays = self.make_arrays()
-        cdef FieldType type
-        if self.schema is not None:
-            for i, type in enumerate(self.schema.types):
-                if type.extended:
-                    arrays[i] = arrays[i].view(type.numpy_dtype())
-            return arrays
-        return [(<LoDTensor>tensor).numpy() for tensor in self.tensors]
-
-    def storage_fields(self):
-        """NumPy views of the fields; extended types as unsigned integers of the same width."""
-        return self.make_arrays()
-
-    def capsules(self, names):
-        """A DLPack capsule (version 0) of each field whose type is in ``names``, else None."""
-        cdef LoDTensor tensor
-        return [tensor.make_capsule(False) if tensor.type.name in names else None
-                for tensor in self.list_tensors()]
-
-    def restore(self, convert=None):
-        """The batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""
-        if convert is None:
-            return self.place_fields(self.numpy_fields())
-        return self.place_fields([convert(tensor) for tensor in self.list_tensors()])
-
-    cpdef object place_fields(self, list fields):
-        """Put fields that were made elsewhere into the batch's containers."""
-        if self.schema is None:
-            return fields
-        return self.schema.structure.build(fields, self.objects)
-
-    @property
-    def types(self):
-        """The FieldType of each field, in order."""
-        if self.schema is not None:
-            return self.schema.types
-        return [(<LoDTensor>tensor).type for tensor in self.tensors]
-
-    @property
-    def structure(self):
-        """The containers of the batch; None for a plain list of tensors."""
-        return None if self.schema is None else self.schema.structure
-
-    def append(self, tensor):
-        """Add a tensor to a plain array. TypeError for a batch that has a structure."""
-        if self.schema is not None:
-            raise TypeError("a batch with a structure has a fixed number of fields")
-        self.tensors.append(tensor if isinstance(tensor, LoDTensor) else LoDTensor(tensor))
-
-    def __len__(self):
-        return len(self.tensors) if self.schema is None else len(self.schema.types)
-
-    def __getitem__(self, index):
-        return self.list_tensors()[index]
-
-    def __iter__(self):
-        return iter(self.list_tensors())
-
-    def __repr__(self):
-        where = "" if self.seq is None else f", batch {self.seq} of epoch {self.epoch}"
-        return f"LoDTensorArray({len(self)} fields{where})"
-
+register_container(Ragged, list, _restore_ragged)

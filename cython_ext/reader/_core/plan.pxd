@@ -1,0 +1,44 @@
+# The form of a batch, and how a sample is copied to its row.
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint64_t
+from reader._core.dtype cimport FieldType
+from reader._core.structure cimport Structure
+
+
+cdef class SampleLeaf:
+    cdef int kind                # LEAF_*: how samples are recognised and copied
+    cdef int place               # number of the field, or of the object list
+    cdef FieldType type
+    cdef object python_type      # of NumPy scalars: their exact type
+    cdef bint is_plain           # rows can be copied as bytes: no records, no extended type
+    cdef int ndim
+    cdef int64_t[64] extents
+    cdef Py_ssize_t nbytes       # of one sample
+    cdef char* rows              # where row 0 lies while a batch is being written
+    cdef list values             # LEAF_OBJECT: the batch's values so far
+
+
+cdef class Plan:
+    cdef Structure structure     # containers of one sample, and so of the batch
+    cdef list leaves             # SampleLeaf, in depth-first order
+    cdef list fields             # those that are arrays
+    cdef list objects            # those that are not
+    cdef uint64_t schema         # of batches made by it; 0 = not published yet
+    cdef uint64_t objects_room   # bytes that the pickled objects took last time
+    cdef list path               # where two samples differ, innermost first
+    cdef str difference          # how
+
+    @staticmethod
+    cdef Plan of(object sample)
+    cdef Structure plan_node(self, object sample, int depth)
+    cdef int put(self, Structure at, object sample, Py_ssize_t row) except -1
+    cdef int put_leaf(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
+    cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
+    cdef int differ(self, str difference) except -1
+    cdef str where(self)
+    cdef list take_back(self, Py_ssize_t count)
+    cdef int forget_objects(self) except -1
+
+
+cdef object as_ndarray(object value, list name)
+cdef int copy_array(cnp.ndarray source, FieldType type, char* target) except -1

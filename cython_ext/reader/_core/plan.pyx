@@ -1,0 +1,377 @@
+"""The form of a batch: what one sample looks like, and how others are copied to their rows.
+
+Imports dtype and structure. A Plan is made from sample 0 and remembered, since most batches are
+alike; it belongs to one BatchWriter, which says where the rows lie.
+"""
+import numpy as np
+
+cimport cython
+cimport numpy as cnp
+from cpython.bool cimport PyBool_Check
+from cpython.complex cimport PyComplex_CheckExact
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy
+
+from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
+                                     container_children, container_kind, foreign_converter,
+                                     make_container, node)
+
+from reader._core.dtype import field_type
+from reader.errors import CollateError
+
+cnp.import_array()
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+cdef extern from "numpy/arrayobject.h":
+    bint PyArray_ISNOTSWAPPED(cnp.ndarray)
+    void PyArray_ScalarAsCtype(object scalar, void* ctypeptr)
+
+cdef extern from "reader/_core/ndarray.h":
+    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
+                           PyObject* base)
+
+cdef enum:
+    LEAF_ARRAY = 0     # ndarray or tensor
+    LEAF_FLOAT = 1
+    LEAF_INT = 2
+    LEAF_BOOL = 3
+    LEAF_COMPLEX = 4
+    LEAF_SCALAR = 5    # NumPy number or bool
+    LEAF_OBJECT = 6
+    LEAF_CONTAINER = 7
+    DIFFERS = 1        # what put() returns for a sample unlike sample 0
+    NOGIL_NBYTES = 65536
+
+cdef object FLOAT64 = field_type(np.dtype("f8"))
+cdef object INT64 = field_type(np.dtype("i8"))
+cdef object BOOL8 = field_type(np.dtype("?"))
+cdef object COMPLEX128 = field_type(np.dtype("c16"))
+
+
+@cython.final
+cdef class SampleLeaf:
+    pass
+
+
+cdef int classify(object sample) except -1:
+    """What stacking makes of a value."""
+    if PyFloat_CheckExact(sample):
+        return LEAF_FLOAT
+    if PyBool_Check(sample):
+        return LEAF_BOOL
+    if PyLong_CheckExact(sample):
+        return LEAF_INT
+    if isinstance(sample, np.ndarray):
+        return LEAF_OBJECT if sample.dtype.hasobject else LEAF_ARRAY
+    if isinstance(sample, (str, bytes)) or sample is None:
+        return LEAF_OBJECT
+    if isinstance(sample, np.generic):
+        if isinstance(sample, (np.number, np.bool_)) and not isinstance(sample, np.timedelta64):
+            return LEAF_SCALAR
+        return LEAF_OBJECT if sample.dtype.hasobject else LEAF_ARRAY
+    if isinstance(sample, float):
+        return LEAF_FLOAT
+    if isinstance(sample, int):
+        return LEAF_INT
+    if PyComplex_CheckExact(sample):
+        return LEAF_COMPLEX
+    if container_kind(sample) != OBJECT:
+        return LEAF_CONTAINER
+    converter = foreign_converter(sample)
+    found = None if converter is None else converter(sample)
+    if found is None:
+        return LEAF_OBJECT
+    if found[2]:
+        raise CollateError(f"a ragged tensor with LoD {found[2]} cannot be stacked with others; pass "
+                           f"a collate_fn that concatenates them")
+    return LEAF_ARRAY
+
+
+cdef object as_ndarray(object value, list name):
+    """The array behind a value; name[0] becomes the extended type's name or None."""
+    name[0] = None
+    if isinstance(value, np.ndarray):
+        return value
+    converter = foreign_converter(value)
+    if converter is not None:
+        found = converter(value)
+        if found is not None:
+            name[0] = found[1]
+            return found[0]
+    return np.asarray(value)
+
+
+cdef int copy_array(cnp.ndarray source, FieldType type, char* target) except -1:
+    """Copy a whole array to target, in C order and native byte order."""
+    cdef size_t nbytes
+    cdef void* data
+    cdef object view
+    if (cnp.PyArray_IS_C_CONTIGUOUS(source) and PyArray_ISNOTSWAPPED(source)
+            and source.dtype.names is None):
+        nbytes = <size_t>cnp.PyArray_NBYTES(source)
+        data = cnp.PyArray_DATA(source)
+        if nbytes > NOGIL_NBYTES:
+            with nogil:
+                memcpy(target, data, nbytes)
+        else:
+            memcpy(target, data, nbytes)
+        return 0
+    view = rd_make_ndarray(type.storage, cnp.PyArray_NDIM(source),
+                           <int64_t*>cnp.PyArray_DIMS(source), target, False, NULL)
+    np.copyto(view, source.view(type.storage) if type.extended else source, casting="equiv")
+    return 0
+
+
+@cython.final
+cdef class Plan:
+    """The form of a batch. Aim the leaves' ``rows`` at memory before `put`."""
+
+    @staticmethod
+    cdef Plan of(object sample):
+        """The plan of batches whose samples are like this one."""
+        cdef Plan self = Plan.__new__(Plan)
+        self.leaves = []
+        self.fields = []
+        self.objects = []
+        self.structure = self.plan_node(sample, 0)
+        return self
+
+    cdef Structure plan_node(self, object sample, int depth):
+        """The node of a part of sample 0; adds its leaves to the self."""
+        cdef SampleLeaf leaf
+        cdef int i, what = classify(sample)
+        if what == LEAF_CONTAINER:
+            if depth == MAX_DEPTH:
+                raise CollateError(
+                    f"the sample is nested deeper than {MAX_DEPTH} levels, or a "
+                    f"{type(sample).__name__} in it contains itself; flatten it, or pass a collate_fn")
+            kind = container_kind(sample)
+            children = [self.plan_node(child, depth + 1)
+                        for child in container_children(kind, sample)]
+            return make_container(kind, sample, children)
+        leaf = SampleLeaf.__new__(SampleLeaf)
+        leaf.kind = what
+        leaf.ndim = 0
+        self.leaves.append(leaf)
+        if what == LEAF_OBJECT:
+            leaf.values = []
+            leaf.place = len(self.objects)
+            self.objects.append(leaf)
+            return node(OBJECT, leaf.place, None, None, None, None)
+        leaf.place = len(self.fields)
+        self.fields.append(leaf)
+        if what == LEAF_ARRAY:
+            name = [None]
+            array = as_ndarray(sample, name)
+            leaf.type = field_type(name[0] if name[0] is not None else array.dtype)
+            leaf.ndim = array.ndim
+            if leaf.ndim > 63:
+                raise CollateError("a sample has 64 dimensions, and a batch of it would have 65, "
+                                   "which NumPy does not know; reshape it, or pass a collate_fn")
+            for i in range(leaf.ndim):
+                leaf.extents[i] = array.shape[i]
+        elif what == LEAF_SCALAR:
+            leaf.type = field_type(sample.dtype)
+            leaf.python_type = type(sample)
+        else:
+            leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
+                         else BOOL8 if what == LEAF_BOOL else COMPLEX128)
+        leaf.is_plain = leaf.type.storage.names is None and not leaf.type.extended
+        leaf.nbytes = leaf.type.itemsize
+        for i in range(leaf.ndim):
+            leaf.nbytes *= leaf.extents[i]
+        return node(FIELD, leaf.place, None, None, None, None)
+
+    cdef int differ(self, str difference) except -1:
+        self.difference = difference
+        self.path = []
+        return DIFFERS
+
+    cdef int put(self, Structure at, object sample, Py_ssize_t row) except -1:
+        """Copy a sample (or a part of one) to its row. DIFFERS when it is unlike sample 0."""
+        cdef SampleLeaf leaf
+        cdef Py_ssize_t i, n
+        cdef list children
+        cdef int kind = at.kind
+        if kind == FIELD:
+            return self.put_leaf(<SampleLeaf>self.fields[at.index], sample, row)
+        if kind == OBJECT:
+            leaf = <SampleLeaf>self.objects[at.index]
+            if not (isinstance(sample, str) or sample is None) and classify(sample) != LEAF_OBJECT:
+                return self.differ(f"is {describe(sample)} and in sample 0 it is "
+                                   f"{describe(leaf.values[0]) if leaf.values else 'an object'}")
+            leaf.values.append(sample)
+            return 0
+        children = at.children
+        n = len(children)
+        if kind == TUPLE and type(sample) is tuple and at.cls is tuple and len(<tuple>sample) == n:
+            for i in range(n):
+                if self.put(<Structure>children[i], <object>(<tuple>sample)[i], row):
+                    self.path.append(at.child_names()[i])
+                    return DIFFERS
+            return 0
+        if type(sample) is not at.cls:
+            return self.differ(f"is {describe(sample)} and in sample 0 it is a {at.cls.__name__}")
+        if kind == DICT:
+            if len(sample) != n:
+                return self.differ(f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
+            if row == 0 and tuple(sample) != at.keys:
+                return self.differ(  # the batch has the order of its own first sample
+                    f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
+            for i in range(n):
+                key = (<tuple>at.keys)[i]
+                if key not in sample:
+                    return self.differ(
+                        f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
+                if self.put(<Structure>children[i], sample[key], row):
+                    self.path.append(f"[{key!r}]")
+                    return DIFFERS
+            return 0
+        if kind == DATACLASS or kind == CUSTOM:
+            parts = container_children(kind, sample)
+        else:
+            parts = sample
+        if len(parts) != n:
+            return self.differ(f"has {len(parts)} entries and in sample 0 it has {n}")
+        for i in range(n):
+            if self.put(<Structure>children[i], parts[i], row):
+                self.path.append(at.child_names()[i])
+                return DIFFERS
+        return 0
+
+    cdef int put_leaf(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1:
+        cdef int overflow, kind = leaf.kind
+        cdef long long integer
+        cdef double complex number
+        cdef char* target = leaf.rows + row * leaf.nbytes
+        if kind == LEAF_ARRAY:
+            return self.put_array(leaf, sample, row)
+        if kind == LEAF_SCALAR:
+            if type(sample) is leaf.python_type:
+                PyArray_ScalarAsCtype(sample, target)
+                return 0
+        elif kind == LEAF_FLOAT:
+            if PyFloat_CheckExact(sample) or classify(sample) == LEAF_FLOAT:
+                (<double*>target)[0] = PyFloat_AS_DOUBLE(sample)
+                return 0
+        elif kind == LEAF_BOOL:
+            if PyBool_Check(sample):
+                (<uint8_t*>target)[0] = sample is True
+                return 0
+        elif kind == LEAF_INT:
+            if PyLong_CheckExact(sample) or classify(sample) == LEAF_INT:
+                integer = PyLong_AsLongLongAndOverflow(sample, &overflow)
+                if overflow:
+                    raise CollateError(
+                        f"the integer {sample} does not fit into int64; return a NumPy scalar or "
+                        f"array of a wider type, or a string")
+                (<long long*>target)[0] = integer
+                return 0
+        elif kind == LEAF_COMPLEX:
+            if PyComplex_CheckExact(sample):
+                number = sample
+                (<double complex*>target)[0] = number
+                return 0
+        return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
+
+    cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1:
+        cdef cnp.ndarray array
+        cdef FieldType type
+        cdef int i
+        cdef cnp.npy_intp* dims
+        if cnp.PyArray_Check(sample):
+            array = <cnp.ndarray>sample
+            type = leaf.type
+            if (leaf.is_plain and <PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>type.storage
+                    and cnp.PyArray_NDIM(array) == leaf.ndim
+                    and cnp.PyArray_IS_C_CONTIGUOUS(array) and leaf.nbytes <= NOGIL_NBYTES):
+                dims = cnp.PyArray_DIMS(array)
+                for i in range(leaf.ndim):
+                    if dims[i] != leaf.extents[i]:
+                        break
+                else:  # the usual case, and all there is to it
+                    memcpy(leaf.rows + row * leaf.nbytes, cnp.PyArray_DATA(array), leaf.nbytes)
+                    return 0
+            if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage or type.extended:
+                if array.dtype.hasobject:
+                    return self.differ(f"is {describe(sample)} and in sample 0 it is "
+                                       f"{describe_leaf(leaf)}")
+                type = field_type(array.dtype)
+        elif classify(sample) == LEAF_ARRAY:
+            name = [None]
+            array = as_ndarray(sample, name)
+            type = field_type(name[0] if name[0] is not None else array.dtype)
+        else:
+            return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
+        if type is not leaf.type:
+            return self.differ(f"has dtype {type.name} and in sample 0 it has {leaf.type.name}")
+        if cnp.PyArray_NDIM(array) != leaf.ndim:
+            return self.differ(f"has shape {(<object>array).shape} and in sample 0 it has "
+                               f"{leaf_shape(leaf)}")
+        for i in range(leaf.ndim):
+            if cnp.PyArray_DIM(array, i) != leaf.extents[i]:
+                return self.differ(f"has shape {(<object>array).shape} and in sample 0 it has "
+                                   f"{leaf_shape(leaf)}")
+        copy_array(array, type, leaf.rows + row * leaf.nbytes)
+        return 0
+
+    cdef str where(self):
+        """Where in the sample the difference lies that put() found."""
+        where = "".join(reversed(self.path))
+        return f"its field {where}" if where else "it"
+
+    cdef list take_back(self, Py_ssize_t count):
+        """The samples of the first rows, copied."""
+        cdef SampleLeaf leaf
+        samples = []
+        for row in range(count):
+            fields = [row_value(leaf, row) for leaf in self.fields]
+            objects = [leaf.values[row] for leaf in self.objects]
+            samples.append(self.structure.build(fields, objects))
+        return samples
+
+    cdef int forget_objects(self) except -1:
+        """Let go of the values of a batch that was made, or was not."""
+        cdef SampleLeaf leaf
+        for leaf in self.objects:
+            leaf.values = []
+        return 0
+
+
+cdef object row_value(SampleLeaf leaf, Py_ssize_t row):
+    """A value as it was before stacking, near enough for collating it in another way."""
+    cdef object array = rd_make_ndarray(leaf.type.storage, leaf.ndim, leaf.extents,
+                                        leaf.rows + row * leaf.nbytes, False, NULL).copy()
+    if leaf.type.extended:
+        array = array.view(leaf.type.numpy_dtype())
+    if leaf.kind == LEAF_ARRAY:
+        return array
+    return array[()] if leaf.kind == LEAF_SCALAR else array.item()
+
+
+cdef tuple leaf_shape(SampleLeaf leaf):
+    return tuple([leaf.extents[i] for i in range(leaf.ndim)])
+
+
+cdef str describe_leaf(SampleLeaf leaf):
+    if leaf.kind == LEAF_ARRAY:
+        return f"an array of dtype {leaf.type.name} and shape {leaf_shape(leaf)}"
+    if leaf.kind == LEAF_SCALAR:
+        return f"a NumPy {leaf.type.name}"
+    return {LEAF_FLOAT: "a float", LEAF_INT: "an int", LEAF_BOOL: "a bool",
+            LEAF_COMPLEX: "a complex"}[leaf.kind]
+
+
+cdef str describe(object sample):
+    if isinstance(sample, np.ndarray):
+        return f"an array of dtype {sample.dtype} and shape {sample.shape}"
+    if isinstance(sample, np.generic):
+        return f"a NumPy {sample.dtype}"
+    if sample is None:
+        return "None"
+    return f"a {type(sample).__name__}"

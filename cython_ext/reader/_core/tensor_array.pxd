@@ -1,0 +1,23 @@
+# LoDTensorArray, and what restores a batch from its slot.
+from libc.stdint cimport uint64_t
+from reader._core.arena cimport Lease, rd_record
+from reader._core.tensor cimport Schema
+
+
+cdef class LoDTensorArray:
+    cdef readonly Schema schema    # None: a plain list of tensors
+    cdef Lease lease               # None when made in Python
+    cdef char* table               # field table in the slot; NULL when made in Python
+    cdef char* bytes_at            # start of the slot
+    cdef list tensors              # LoDTensor by field, made on demand from the slot
+    cdef readonly list objects     # leaves that are no arrays
+    cdef readonly object seq       # batch number, None when made in Python
+    cdef readonly object epoch
+
+    @staticmethod
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, const rd_record* record,
+                                  uint64_t epoch)
+    cdef list make_arrays(self)
+    cdef list make_tensors(self)
+    cdef list list_tensors(self)
+    cpdef object place_fields(self, list fields)

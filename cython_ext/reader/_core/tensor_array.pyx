@@ -1,0 +1,199 @@
+"""LoDTensorArray: the fields of one batch, with the structure they came from.
+
+Imports LoDTensor and structure. It belongs to who holds it, and keeps its slot of the arena leased
+while it lives; the views made of it keep the slot by themselves.
+"""
+cimport cython
+cimport numpy as cnp
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+
+from reader._core.arena cimport Lease, rd_record, rd_slot
+from reader._core.dtype cimport FieldType
+from reader._core.structure cimport Flat
+from reader._core.tensor cimport LoDTensor, Schema
+
+from reader._core.structure import flatten as _flatten_batch
+from reader._core.structure import plain_value
+
+cnp.import_array()
+
+cdef extern from "reader/_core/ndarray.h":
+    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
+                           PyObject* base)
+
+
+@cython.final
+cdef class LoDTensorArray:
+    """The fields of one batch, in order, with the structure they came from.
+
+    ``LoDTensorArray(tensors)`` holds the given LoDTensors (or what LoDTensor accepts);
+    ``LoDTensorArray.from_batch(batch)`` takes any nested batch apart. ``restore()`` gives the batch
+    back with NumPy arrays as leaves, ``restore(convert)`` with ``convert(LoDTensor)``. Acts as a
+    sequence of LoDTensor. A batch that a DataLoader made lies in its arena and goes back there
+    when the last view of it dies. Paddle 3 calls it DenseTensorArray.
+    """
+
+    def __init__(self, tensors=()):
+        self.tensors = [tensor if isinstance(tensor, LoDTensor) else LoDTensor(tensor)
+                        for tensor in tensors]
+        self.objects = []
+
+    @staticmethod
+    def from_batch(batch):
+        """Take a nested batch apart; its arrays are shared, not copied."""
+        cdef Flat flat = _flatten_batch(batch)
+        cdef LoDTensorArray self = LoDTensorArray(flat.fields)
+        self.schema = Schema(flat.structure, [(<LoDTensor>t).type for t in self.tensors])
+        self.objects = flat.objects
+        return self
+
+    @staticmethod
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects,
+                                  const rd_record* record, uint64_t epoch):
+        cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
+        self.lease = lease
+        self.schema = schema
+        self.objects = objects
+        self.seq = record.seq
+        self.epoch = epoch
+        if lease is not None:
+            self.bytes_at = <char*>(lease.c.arena.base
+                                    + (<rd_slot*>(lease.c.arena.base + lease.c.slot)).start)
+            self.table = self.bytes_at
+        return self
+
+    cdef list make_arrays(self):
+        """NumPy views of all fields in storage types; the fast road from a slot."""
+        cdef list arrays = []
+        cdef int64_t* entry
+        cdef FieldType type
+        cdef object array
+        if self.table is NULL:
+            for tensor in self.list_tensors():
+                arrays.append((<LoDTensor>tensor).storage_array())
+            return arrays
+        entry = <int64_t*>self.table
+        for type in self.schema.types:
+            array = rd_make_ndarray(type.storage, <int>entry[2], entry + 3,
+                                    self.bytes_at + entry[0], False, <PyObject*>self.lease)
+            arrays.append(array)
+            entry += 3 + entry[2]
+        return arrays
+
+    cdef list make_tensors(self):
+        cdef int64_t* entry = <int64_t*>self.table
+        cdef FieldType type
+        cdef LoDTensor tensor
+        made = []
+        for type in self.schema.types if self.table is not NULL else ():
+            tensor = LoDTensor.__new__(LoDTensor)
+            tensor.lay_out(type, <int>entry[2], entry + 3)
+            tensor.take(self.lease, None, self.bytes_at + entry[0], False)
+            tensor.place = "cpu"
+            tensor.offsets = ()
+            made.append(tensor)
+            entry += 3 + entry[2]
+        return made
+
+    cdef list list_tensors(self):
+        if self.tensors is None:
+            self.tensors = self.make_tensors()
+        return self.tensors
+
+    def numpy_fields(self):
+        """NumPy views of the fields, in order; extended types need ml_dtypes."""
+        cdef list arrays = self.make_arrays()
+        cdef FieldType type
+        if self.schema is not None:
+            for i, type in enumerate(self.schema.types):
+                if type.extended:
+                    arrays[i] = arrays[i].view(type.numpy_dtype())
+            return arrays
+        return [(<LoDTensor>tensor).numpy() for tensor in self.tensors]
+
+    def storage_fields(self):
+        """NumPy views of the fields; extended types as unsigned integers of the same width."""
+        return self.make_arrays()
+
+    def capsules(self, names):
+        """A DLPack capsule (version 0) of each field whose type is in ``names``, else None."""
+        cdef LoDTensor tensor
+        return [tensor.make_capsule(False) if tensor.type.name in names else None
+                for tensor in self.list_tensors()]
+
+    def restore(self, convert=None):
+        """The batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""
+        if convert is None:
+            return self.place_fields(self.numpy_fields())
+        return self.place_fields([convert(tensor) for tensor in self.list_tensors()])
+
+    cpdef object place_fields(self, list fields):
+        """Put fields that were made elsewhere into the batch's containers."""
+        if self.schema is None:
+            return fields
+        return self.schema.structure.build(fields, self.objects)
+
+    def plain_containers(self):
+        """The same batch with dicts and lists in place of other containers: see Structure.plain."""
+        cdef LoDTensorArray made
+        if self.schema is None:
+            return self
+        made = LoDTensorArray.__new__(LoDTensorArray)
+        made.schema = self.schema.plain()
+        made.lease = self.lease
+        made.table = self.table
+        made.bytes_at = self.bytes_at
+        made.tensors = self.tensors
+        made.objects = [plain_value(value) for value in self.objects]
+        made.seq = self.seq
+        made.epoch = self.epoch
+        return made
+
+    def private_copy(self):
+        """The same batch in memory of this process alone; its slot is free when this one dies."""
+        cdef LoDTensorArray made = LoDTensorArray.__new__(LoDTensorArray)
+        cdef LoDTensor tensor, copied
+        made.schema = self.schema
+        made.objects = self.objects
+        made.seq = self.seq
+        made.epoch = self.epoch
+        made.tensors = []
+        for tensor in self.list_tensors():
+            copied = LoDTensor.__new__(LoDTensor)
+            copied.view_ndarray(tensor.storage_array().copy(), tensor.type)
+            copied.offsets = tensor.offsets
+            made.tensors.append(copied)
+        return made
+
+    @property
+    def types(self):
+        """The FieldType of each field, in order."""
+        if self.schema is not None:
+            return self.schema.types
+        return [(<LoDTensor>tensor).type for tensor in self.tensors]
+
+    @property
+    def structure(self):
+        """The containers of the batch; None for a plain list of tensors."""
+        return None if self.schema is None else self.schema.structure
+
+    def append(self, tensor):
+        """Add a tensor to a plain array. TypeError for a batch that has a structure."""
+        if self.schema is not None:
+            raise TypeError("a batch with a structure has a fixed number of fields")
+        self.tensors.append(tensor if isinstance(tensor, LoDTensor) else LoDTensor(tensor))
+
+    def __len__(self):
+        return len(self.tensors) if self.schema is None else len(self.schema.types)
+
+    def __getitem__(self, index):
+        return self.list_tensors()[index]
+
+    def __iter__(self):
+        return iter(self.list_tensors())
+
+    def __repr__(self):
+        where = "" if self.seq is None else f", batch {self.seq} of epoch {self.epoch}"
+        return f"LoDTensorArray({len(self)} fields{where})"
+

@@ -1,0 +1,60 @@
+"""`paddle.io`, name for name, on the engine of `reader`.
+
+Change `from paddle.io import DataLoader` into `from reader.compat.paddle import DataLoader`;
+nothing else of a program changes. Imports paddle. docs/paddle.md says, line by line, what is the
+same and what is better.
+"""
+
+from reader.compat.paddle import reader
+from reader.compat.paddle.batch import batch
+from reader.compat.paddle.collate import default_collate_fn, default_convert_fn
+from reader.compat.paddle.datasets import (
+    ChainDataset,
+    ComposeDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.loader import DataLoader
+from reader.compat.paddle.samplers import (
+    BatchSampler,
+    DistributedBatchSampler,
+    RandomSampler,
+    Sampler,
+    SequenceSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from reader.compat.paddle.switches import keep_data_loader_order, use_pinned_memory
+from reader.compat.paddle.worker import get_worker_info
+
+__all__ = [
+    "ArgumentError",
+    "BatchSampler",
+    "ChainDataset",
+    "ComposeDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedBatchSampler",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequenceSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "batch",
+    "default_collate_fn",
+    "default_convert_fn",
+    "get_worker_info",
+    "keep_data_loader_order",
+    "random_split",
+    "reader",
+    "use_pinned_memory",
+]

@@ -1,0 +1,132 @@
+"""Batches of Paddle's own text pipeline: `DataLoader.from_dataset`.
+
+Imports paddle, places and the errors. Paddle reads and parses the files in threads of its own; what
+is added here are checks, and an end to those threads wherever the loop over them ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddle.base import reader as paddle_reader
+from paddle.distributed.fleet.dataset import dataset as fleet
+
+from reader.compat.paddle.errors import ArgumentError
+from reader.errors import ConfigError, got
+from reader.frameworks import check_places
+from reader.places import parse_places
+
+__all__ = ["DatasetLoader", "from_dataset"]
+
+_PaddleLoader: Any = paddle_reader.DatasetLoader
+
+
+def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLoader:
+    """Return a loader that yields the batches of a QueueDataset or InMemoryDataset.
+
+    Args:
+        dataset: with its variables and its filelist set; an InMemoryDataset with its data loaded.
+        places: where batches go; as many threads read as there are places, so that there must be as
+            many files.
+        drop_last: leave out the last batch of each thread when it is short.
+
+    Raises:
+        ArgumentError: another dataset, dynamic mode, or fewer files than places.
+        ConfigError: a file that does not exist, which Paddle passes over in silence.
+
+    Source: paddle.base.io.DataLoader.from_dataset.
+    """
+    return DatasetLoader(dataset, places, drop_last)
+
+
+class DatasetLoader:
+    """Yields a list of dicts {name: DenseTensor}, one for each place.
+
+    It is its own iterator, as Paddle's, and iterating again begins anew. Paddle's threads cannot be
+    stopped: where a loop is left before its end, they are let to read the rest of the files, which
+    is thrown away, as soon as the loader is iterated again, closed or collected. Paddle itself
+    hangs there. With several places Paddle leaves out a last group of batches that is short, and
+    may wait for ever when one file is far longer than the others: give files of one length.
+
+    Args:
+        dataset, places, drop_last: see `from_dataset`.
+    """
+
+    def __init__(self, dataset: Any, places: Any, drop_last: bool = True) -> None:
+        if not isinstance(dataset, fleet.DatasetBase):
+            raise ArgumentError(
+                f"dataset must be type of DatasetBase, got {got(dataset)}. Pass a"
+                " paddle.distributed.QueueDataset or InMemoryDataset"
+            )
+        if paddle.in_dynamic_mode():
+            raise ArgumentError(
+                "DatasetLoader is not supported in dygraph mode yet. Call paddle.enable_static(),"
+                " or use DataLoader(dataset)"
+            )
+        parsed = parse_places(places)
+        check_places("paddle", parsed)
+        files = getattr(dataset, "filelist", None) or []
+        if len(files) < len(parsed):
+            raise ArgumentError(
+                f"Filelist number of dataset {len(files)} must be not less than place number"
+                f" {len(parsed)}. Pass more files to set_filelist, or fewer places"
+            )
+        if isinstance(dataset, fleet.QueueDataset):
+            _refuse_missing(dataset, files)
+        self.dataset = dataset
+        self._paddle = _PaddleLoader(dataset, [str(place) for place in parsed], bool(drop_last))
+        self._running: list[Any] = []  # the loader of Paddle's whose threads run; or nothing
+        self._finalizer = weakref.finalize(self, _drain, self._running)
+
+    def __call__(self) -> DatasetLoader:
+        """Return the loader itself."""
+        return self
+
+    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
+        """Begin an epoch. Waits for the threads of one that was left before its end."""
+        self.close()
+        iter(self._paddle)
+        self._running.append(self._paddle)
+        return self
+
+    def __next__(self) -> list[dict[str, Any]]:
+        """Return the next batch of each place. Blocks in Paddle until they are there."""
+        if not self._running:
+            raise StopIteration
+        try:
+            found: list[dict[str, Any]] = next(self._paddle)
+        except StopIteration:
+            self._running.clear()
+            raise
+        return found
+
+    def close(self) -> None:
+        """End the epoch: reads what is left of the files, and throws it away. Idempotent."""
+        _drain(self._running)
+
+
+def _drain(running: list[Any]) -> None:
+    """Let Paddle's threads come to their end; while one waits for room, nothing can be freed."""
+    while running:
+        loader = running.pop()
+        with contextlib.suppress(StopIteration):
+            while True:
+                next(loader)
+
+
+def _refuse_missing(dataset: Any, files: list[str]) -> None:
+    """Refuse local files that do not exist: the shell says so and the epoch ends, or goes on."""
+    if dataset.dataset.get_hdfs_config()[0]:
+        return  # not of this machine
+    for name in files:
+        is_remote = ":" in name.partition("/")[0]  # hdfs:, afs:, and their like
+        if not is_remote and not Path(name).exists():
+            raise ConfigError(
+                f"the dataset is to read {name!r}, which does not exist; Paddle would leave it out"
+                " in silence. Correct set_filelist"
+            )

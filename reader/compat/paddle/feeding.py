@@ -1,0 +1,241 @@
+"""The loader that a static program reads from by itself: start(), exe.run without feed, reset().
+
+Imports paddle, the other modules of this face and, for a process, the engine. The ops it adds
+belong to the program, the queue to the scope; the loader owns which epoch fills the queue.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import logging
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import paddle
+from paddle.base import core, framework
+from paddle.base.layers.io import monkey_patch_reader_methods
+
+from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.feeding_epoch import FeedingEpoch
+from reader.compat.paddle.fields import StaticFields
+from reader.compat.paddle.generator import make_engine
+from reader.compat.paddle.source import Source, SourceLoader, current_place
+from reader.errors import ConfigError
+
+__all__ = ["FeedingLoader"]
+
+_log = logging.getLogger("reader")
+_numbers = itertools.count()  # names are the process's own: the scope outlives any name guard
+_patch_reader: Any = monkey_patch_reader_methods
+
+
+class FeedingState(enum.Enum):
+    """READY -> FEEDING by start(), and back by reset()."""
+
+    READY = "ready"
+    FEEDING = "feeding"
+
+
+class FeedingLoader(SourceLoader):
+    """Feeds the read op of a program of the old IR; made by `from_generator(iterable=False)`.
+
+    The loader appends ops to the default main program that read from a queue. Between `start()` and
+    `reset()` a thread runs the generator and fills the queue; `exe.run` without feed takes a batch
+    each time and raises `paddle.base.core.EOFException` at the end. `reset()` may also come early.
+
+    Where the generator raises, the batches before it are read first; then `exe.run` fails as
+    Paddle's does ("Blocking queue is killed because the data reader raises an exception"), the
+    exception is logged once, with its traceback, by the logger "reader", `error` has it, and
+    `reset()` raises it.
+
+    Batches are read in the order of the generator, whatever `keep_data_loader_order` says.
+
+    Args:
+        feed_list: the variables that each run reads, of the default main program.
+        capacity: how many batches wait in the queue at most.
+        use_double_buffer: add Paddle's double buffer op, which holds two batches more.
+        use_multiprocess: run the generator in a process of its own (forked), and only fill the
+            queue from a thread.
+        drop_last: passed to the read op, for programs on several devices.
+
+    Raises:
+        ConfigError: PIR mode, or a variable of another program.
+    """
+
+    def __init__(
+        self,
+        feed_list: list[Any],
+        capacity: int,
+        use_double_buffer: bool = True,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        if framework.in_pir_mode():
+            raise ConfigError(
+                "a loader with iterable=False was asked for in PIR mode, the default of paddle 3,"
+                " and works in programs of the old IR alone: PIR has no ops that read from a queue."
+                " Use iterable=True and exe.run(feed=...) with what it yields; or make program and"
+                " loader, and run them, under paddle.pir_utils.OldIrGuard() or with"
+                " FLAGS_enable_pir_api=0"
+            )
+        # a process's batches come from the engine and are its own; others must be copied
+        super().__init__(StaticFields(feed_list, copy=not use_multiprocess))
+        self._capacity = capacity
+        self._use_multiprocess = bool(use_multiprocess)
+        self._queue = _add_read_ops(feed_list, capacity, bool(use_double_buffer), bool(drop_last))
+        self._source: Source | None = None
+        self._state = FeedingState.READY
+        self._epochs: list[FeedingEpoch] = []  # the live one; shared with the finalizer
+        self._error: BaseException | None = None
+        self._finalizer = weakref.finalize(self, _end_all, self._epochs, self._queue)
+
+    @property
+    def iterable(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def queue(self) -> Any:
+        """Paddle's blocking queue, which the program reads from."""
+        return self._queue
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the current epoch, or the last one, before the end of its data; or None."""
+        return self._epochs[0].error if self._epochs else self._error
+
+    def _set_source(self, source: Source, places: Any) -> None:
+        if places is not None:
+            _log.info("places would be omitted when DataLoader is not iterable")
+        self._source = source
+
+    def __call__(self) -> FeedingLoader:
+        """Return the loader itself, as Paddle's."""
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse: the program reads the batches."""
+        raise ArgumentError(
+            "DataLoader is not iterable. Call start(), exe.run(program) until EOFException, and"
+            " reset(); or make it with iterable=True"
+        )
+
+    def __next__(self) -> Any:
+        """Refuse, as `__iter__`."""
+        return self.__iter__()
+
+    def start(self) -> None:
+        """Begin an epoch: from now on a thread fills the queue. Returns at once.
+
+        Raises:
+            ArgumentError: no source was set, or the epoch before was not ended by `reset()`.
+        """
+        if self._source is None:
+            raise ArgumentError(
+                "Data source of DataLoader has not set yet: call set_sample_generator,"
+                " set_sample_list_generator or set_batch_generator before start()"
+            )
+        if self._state is FeedingState.FEEDING:
+            raise ArgumentError(
+                "start() was called in an epoch that start() began before; call reset() first, also"
+                " after EOFException"
+            )
+        make_batches = self._source.batches
+        if self._use_multiprocess:
+            # drawn in a process: what it sends is taken from the engine's memory as it is
+            engine = make_engine(self._source, self._capacity, use_multiprocess=True)
+            make_batches = functools.partial(iter, engine)
+        epoch = FeedingEpoch(self._queue, make_batches, current_place())
+        self._error = None
+        self._epochs.append(epoch)
+        self._state = FeedingState.FEEDING
+        epoch.start()
+
+    def reset(self) -> None:
+        """End the epoch, at its end or before, and make the queue ready for the next `start()`.
+
+        Waits for the generator to come to its next item, 5 s at most. Idempotent.
+
+        Raises:
+            Exception: what the generator raised, if that is why the program could not read on.
+        """
+        epoch = self._epochs.pop() if self._epochs else None
+        self._state = FeedingState.READY
+        if epoch is not None:
+            epoch.end()
+            self._error = epoch.error
+        self._queue.reset()
+        if epoch is not None and epoch.error is not None and epoch.is_killed:
+            raise epoch.error
+
+    def close(self) -> None:
+        """End the epoch and let go of what is queued, without raising its error. Idempotent."""
+        self._error = self.error
+        self._state = FeedingState.READY
+        _end_all(self._epochs, self._queue)
+
+
+def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:
+    """Stop the thread that fills the queue, and empty the queue."""
+    while epochs:
+        epochs.pop().stop()
+        queue.reset()
+        queue.close()  # who still reads finds the end
+
+
+def _add_read_ops(
+    feed_list: list[Any], capacity: int, use_double_buffer: bool, drop_last: bool
+) -> Any:
+    """Append the ops that read `feed_list` from a new queue to the main program; return the queue.
+
+    The order of several devices is always kept: with Paddle's other queue it is left to chance.
+    """
+    program: Any = paddle.static.default_main_program()
+    for variable in feed_list:
+        if variable.block.program is not program:
+            raise ConfigError(
+                f"variable '{variable.name}' of feed_list belongs to another program than the"
+                " default main program, to which the read op would be added; make the loader under"
+                " the paddle.static.program_guard of that program"
+            )
+    number = next(_numbers)
+    block = program.current_block()
+    queue_name = f"reader_feeding_queue_{number}"
+    queue = core.init_dense_tensor_blocking_queue(
+        paddle.static.global_scope().var(queue_name), capacity, True
+    )
+    shapes = [list(variable.shape) for variable in feed_list]
+    reader = block.create_var(name=f"reader_feeding_{number}")
+    block.append_op(
+        type="create_py_reader",
+        inputs={"blocking_queue": [queue_name]},
+        outputs={"Out": [reader]},
+        attrs={
+            "shape_concat": [size for shape in shapes for size in shape],
+            "ranks": [len(shape) for shape in shapes],
+            "lod_levels": [variable.lod_level for variable in feed_list],
+            "dtypes": [int(variable.dtype) for variable in feed_list],
+            "need_check_feed": [int(variable.desc.need_check_feed()) for variable in feed_list],
+        },
+    )
+    reader.desc.set_dtypes([variable.dtype for variable in feed_list])
+    reader.persistable = True
+    reader.stop_gradient = True
+    if use_double_buffer:
+        buffered = block.create_var(name=f"reader_feeding_buffer_{number}")
+        block.append_op(
+            type="create_double_buffer_reader",
+            inputs={"UnderlyingReader": reader},
+            outputs={"Out": [buffered]},
+        )
+        reader = _patch_reader(buffered)
+    block.append_op(
+        type="read",
+        inputs={"Reader": [reader]},
+        outputs={"Out": feed_list},
+        attrs={"drop_last": drop_last},
+    )
+    return queue

@@ -1,0 +1,150 @@
+"""One epoch of a feeding program: the thread that runs the generator and fills Paddle's queue.
+
+Imports paddle, LoDTensor and failures. The thread holds the epoch and never the loader; between an
+epoch that was stopped and the queue stands the gate, so that nothing stale is pushed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from paddle.base import core
+
+from reader._core.tensor import LoDTensor
+from reader.compat.paddle.source import set_place
+from reader.data.failure import as_user_error, with_context
+
+__all__ = ["FeedingEpoch"]
+
+_log = logging.getLogger("reader")
+_INIT_WAIT_MS = 50  # a queue is born with the program's first run, and closing does not wake this
+_DRAIN_WAIT_S = 0.01  # only after a failure: nothing tells that the queue has become empty
+_JOIN_S = 5.0  # how long the user's generator may take to come to its next item
+_STOPPED = object()
+
+
+class FeedingEpoch:
+    """Fills the queue with the batches of one epoch.
+
+    Args:
+        queue: Paddle's blocking queue; it is closed at the end of the data, and killed after the
+            last good batch when the generator raised.
+        make_batches: called in the thread; returns an iterator over lists of fields.
+        place: what paddle takes for the current place in the thread.
+    """
+
+    def __init__(
+        self, queue: Any, make_batches: Callable[[], Iterator[Iterable[Any]]], place: Any
+    ) -> None:
+        self.error: BaseException | None = None
+        self.is_killed = False  # the program was told of the error
+        self._queue = queue
+        self._make_batches = make_batches
+        self._place = place
+        self._pushed = 0
+        self._gate = threading.Condition()
+        self._is_stopped = False  # under the gate; once True the thread touches the queue no more
+        self._is_inside = False  # under the gate: the thread is in a call of the queue
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reader-feeding", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Make sure that the queue is left alone from now on. Waits 0.1 s at most, for no user."""
+        with self._gate:
+            self._is_stopped = True
+            self._stopping.set()
+        self._queue.close()  # wakes a push that waits for room
+        # the garbage collector may call this in the very thread
+        if threading.current_thread() is not self._thread:
+            with self._gate:
+                self._gate.wait_for(lambda: not self._is_inside, timeout=2 * _INIT_WAIT_MS / 1000)
+
+    def end(self) -> None:
+        """Stop, and wait for the generator to come to its next item, 5 s at most."""
+        self.stop()
+        self._thread.join(_JOIN_S)
+        if self._thread.is_alive():
+            _log.warning(
+                "the generator of a feeding program did not come to its next item within %g s after"
+                " reset(); its thread is left behind and ends when it does",
+                _JOIN_S,
+            )
+
+    def _run(self) -> None:
+        try:
+            set_place(self._place)
+            if not self._wait_for_init():
+                return
+            batches = self._make_batches()
+            try:
+                for fields in batches:
+                    if self._use_queue(self._queue.push, _as_tensors(fields)) is not True:
+                        return
+                    self._pushed += 1
+            finally:
+                close = getattr(batches, "close", None)
+                if close is not None:
+                    close()  # the user's generator ends in this thread, where it ran
+            self._use_queue(self._queue.close)
+        except BaseException as error:
+            self._fail(error)
+
+    def _wait_for_init(self) -> bool:
+        """Wait for the first run of the program; False when stopped before it."""
+        while True:
+            found = self._use_queue(self._queue.wait_for_inited, _INIT_WAIT_MS)
+            if found is not False:
+                return found is True
+
+    def _use_queue(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a method of the queue, unless the epoch was stopped: _STOPPED then."""
+        with self._gate:
+            if self._is_stopped:
+                return _STOPPED
+            self._is_inside = True
+        try:
+            return function(*args)
+        finally:
+            with self._gate:
+                self._is_inside = False
+                self._gate.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep and log what the generator raised, and let the program fail at its place."""
+        where = f"the generator of a feeding program, after {self._pushed} batches"
+        self.error = with_context(as_user_error(error), where=where, traceback_text="")
+        _log.error(
+            "the generator of a feeding program raised an exception after %d batches: exe.run fails"
+            " when it has read them, and reset() raises the exception",
+            self._pushed,
+            exc_info=self.error,
+        )
+        # killing the queue throws away what is queued, and nothing tells when it has been read
+        while self._queue.size() > 0:
+            if self._stopping.wait(_DRAIN_WAIT_S):
+                return
+        self.is_killed = self._use_queue(self._queue.kill) is not _STOPPED
+
+
+def _as_tensors(fields: Iterable[Any]) -> Any:
+    """Fields as a DenseTensorArray on the same memory."""
+    tensors = core.DenseTensorArray()
+    for field in fields:
+        dense = field
+        if isinstance(field, LoDTensor):
+            dense = core.DenseTensor()
+            dense.set(field.storage(), core.CPUPlace(), True)
+            dense.set_lod(field.lod)
+        elif isinstance(field, np.ndarray):
+            dense = core.DenseTensor()
+            dense.set(field, core.CPUPlace(), True)
+        tensors.append(dense)
+    return tensors

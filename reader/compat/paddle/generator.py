@@ -1,0 +1,272 @@
+"""Loaders whose data comes from a generator: `DataLoader.from_generator` of Paddle, on the engine.
+
+Imports the engine's loader, paddle and the other modules of this face. A loader belongs to the
+process that made it and has one live iteration, as Paddle's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import paddle
+
+from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.fields import DynamicFields, StaticFields
+from reader.compat.paddle.source import (
+    GeneratorDataset,
+    Source,
+    SourceLoader,
+    as_capacity,
+    current_place,
+)
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.frameworks import make_adapters
+from reader.loader import DataLoader as EngineLoader
+from reader.places import parse_places
+
+__all__ = ["GeneratorLoader", "check_feed_list", "from_generator", "make_engine"]
+
+
+def from_generator(
+    feed_list: Any = None,
+    capacity: int | None = None,
+    use_double_buffer: bool = True,
+    iterable: bool = True,
+    return_list: bool = False,
+    use_multiprocess: bool = False,
+    drop_last: bool = True,
+) -> Any:
+    """Return a loader whose source is set by one of its `set_..._generator` methods.
+
+    Args:
+        feed_list: the variables of a static program; needed in static mode, and not used in dynamic
+            mode.
+        capacity: how many batches are made ahead; needed.
+        use_double_buffer: an iterable loader makes two more batches ahead for each place; a loader
+            that is not iterable gets Paddle's double buffer op.
+        iterable: False, in static mode: the program itself reads the batches, between `start()` and
+            `reset()`; see FeedingLoader. Dynamic mode has iterable loaders only.
+        return_list: in static mode: yield a list of the fields for each place, rather than a dict
+            by name. Dynamic mode has lists only.
+        use_multiprocess: run the generator in a process of its own (forked) rather than in a
+            thread. Paddle does so in dynamic mode only.
+        drop_last: with several places, leave out a last group of batches that is short. For short
+            batches see `set_sample_generator`.
+
+    Raises:
+        ConfigError: no capacity, no feed_list in static mode, or a mode that cannot work.
+
+    Source: paddle.base.io.DataLoader.from_generator.
+    """
+    size = as_capacity(capacity)
+    if paddle.in_dynamic_mode():
+        if not iterable:
+            warnings.warn(
+                "Please NOTE: DygraphGeneratorLoader supports iterable mode only. Change to"
+                " iterable mode.",
+                stacklevel=3,
+            )
+        if not return_list:
+            warnings.warn(
+                "Please NOTE: DygraphGeneratorLoader supports returning as list only. Change to"
+                " return as list.",
+                stacklevel=3,
+            )
+        return GeneratorLoader(
+            None, size, use_double_buffer, return_list=True, use_multiprocess=use_multiprocess
+        )
+    variables = check_feed_list(feed_list)
+    if not iterable:
+        from reader.compat.paddle.feeding import FeedingLoader
+
+        return FeedingLoader(variables, size, use_double_buffer, use_multiprocess, drop_last)
+    return GeneratorLoader(
+        variables, size, use_double_buffer, return_list, use_multiprocess, drop_last
+    )
+
+
+def check_feed_list(feed_list: Any) -> list[Any]:
+    """Return the variables of a feed_list. ConfigError where there are none."""
+    if feed_list is None or (isinstance(feed_list, (list, tuple)) and not feed_list):
+        raise ConfigError(
+            "Feed list must be given under static graph mode. Pass feed_list=[...] with the"
+            " variables that paddle.static.data returned"
+        )
+    if not isinstance(feed_list, (list, tuple)):
+        raise ConfigTypeError(
+            f"feed_list must be a list of variables of the program, got {got(feed_list)}"
+        )
+    return list(feed_list)
+
+
+def make_engine(
+    source: Source,
+    capacity: int,
+    places: Any = None,
+    use_double_buffer: bool = False,
+    use_multiprocess: bool = False,
+    drop_last: bool = True,
+) -> EngineLoader:
+    """Return the engine's loader over a source.
+
+    From a process it yields lists of paddle tensors; from a thread, `Handed`.
+
+    Args:
+        source: where the batches come from.
+        capacity: batches made ahead, those of all places together.
+        places: as parse_places takes them.
+        use_double_buffer: two more batches ahead for each place; for a thread only.
+        use_multiprocess: whether the source runs in a process rather than in a thread.
+        drop_last: with several places, leave out a last group that is short.
+    """
+    parsed = parse_places(places)
+    return EngineLoader(
+        GeneratorDataset(source, current_place(), hands_over=not use_multiprocess),
+        places=list(parsed),
+        batch_size=None,
+        num_workers=1 if use_multiprocess else 0,
+        prefetch_factor=-(-capacity // len(parsed)),
+        use_buffer_reader=use_double_buffer,
+        framework="paddle",
+        start_method="fork" if use_multiprocess else None,
+        drop_last_group=drop_last,
+    )
+
+
+class GeneratorLoader(SourceLoader):
+    """Yields the batches of a generator; made by `from_generator`.
+
+    `iter(loader)` and `loader()` are the loader itself, as in Paddle: it has one live iteration,
+    and iterating again gives that up and begins anew. Exceptions of the generator are raised in the
+    place of the batch they kept from being made, as the user raised them; the epoch ends there.
+
+    In static mode a list with one entry for each place is yielded, also for one place: a dict
+    {name: DenseTensor}, or with `return_list` a list of DenseTensors. In dynamic mode, a list of
+    Tensors.
+
+    Args:
+        feed_list: the variables of the static program; None: dynamic mode.
+        capacity, use_double_buffer, return_list, use_multiprocess, drop_last: see `from_generator`.
+    """
+
+    def __init__(
+        self,
+        feed_list: list[Any] | None,
+        capacity: int,
+        use_double_buffer: bool = True,
+        return_list: bool = False,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        self._names: tuple[str, ...] | None = None
+        # what a process sends is copied on its way; what a thread hands over must not be the user's
+        is_copied = not use_multiprocess
+        if feed_list is None:
+            super().__init__(DynamicFields(is_copied))
+        else:
+            fields = StaticFields(feed_list, is_copied)
+            super().__init__(fields)
+            self._names = fields.names
+        self._capacity = capacity
+        self._use_double_buffer = bool(use_double_buffer)
+        self._return_list = bool(return_list)
+        self._use_multiprocess = bool(use_multiprocess)
+        self._drop_last = bool(drop_last)
+        self._engine: EngineLoader | None = None
+        self._adapters: list[Any] = []  # one for each place
+        self._batches: Any = None  # of the live iteration; at its end it goes on saying so
+
+    @property
+    def iterable(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def queue(self) -> None:
+        """None: batches pass through no queue of Paddle's."""
+        return None
+
+    def _set_source(self, source: Source, places: Any) -> None:
+        if self._names is None:
+            given = current_place() if places is None else places
+            if isinstance(given, (list, tuple)) and len(given) != 1:
+                raise ArgumentError(
+                    f"Number of places must be 1 in imperative mode, got {len(given)}:"
+                    f" {got(places)}. Pass one place, or use DataLoader(dataset, places=...)"
+                )
+        else:
+            given = places
+            if places is None:
+                raise ArgumentError(
+                    "Places cannot be None when DataLoader is iterable. Pass places=, such as"
+                    " paddle.CPUPlace() or paddle.static.cpu_places(2)"
+                )
+        parsed = parse_places(given)
+        engine = make_engine(
+            source,
+            self._capacity,
+            list(parsed),
+            self._use_double_buffer,
+            self._use_multiprocess,
+            self._drop_last,
+        )
+        # the live iteration goes on with the source it began with
+        self._engine = engine
+        self._adapters = make_adapters("paddle", None, True, parsed)
+
+    def __call__(self) -> GeneratorLoader:
+        """Return the loader itself."""
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch: calls the generator anew, and gives up the epoch that is under way."""
+        if self._engine is None:
+            raise ArgumentError(
+                "Data source of DataLoader has not set yet: call set_sample_generator,"
+                " set_sample_list_generator or set_batch_generator first"
+            )
+        self.close()
+        self._batches = iter(self._engine)
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next step's batches. Blocks until they are there."""
+        if self._batches is None:
+            raise ArgumentError("no epoch is under way: iterate over the loader, iter(loader)")
+        made = next(self._batches)
+        group = [made] if len(self._adapters) == 1 else made
+        if not self._use_multiprocess:
+            group = [adapt(item.batch) for adapt, item in zip(self._adapters, group)]
+        if self._names is None:
+            return group[0]
+        if self._return_list:
+            return group
+        return [dict(zip(self._names, fields, strict=True)) for fields in group]
+
+    def start(self) -> None:
+        """Refuse: the program does not read from an iterable loader."""
+        raise ArgumentError(
+            "start() cannot be called when DataLoader is iterable. Iterate over it, or make it with"
+            " iterable=False in static mode"
+        )
+
+    def reset(self) -> None:
+        """Refuse, as `start`."""
+        raise ArgumentError(
+            "reset() cannot be called when DataLoader is iterable. Iterate over it again, or make"
+            " it with iterable=False in static mode"
+        )
+
+    def close(self) -> None:
+        """Give up the epoch that is under way, and what was made ahead. Idempotent."""
+        batches, self._batches = self._batches, None
+        if batches is not None:
+            batches.close()
+
+    def __enter__(self) -> GeneratorLoader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,245 @@
+"""`paddle.io.DataLoader`, argument for argument, on the engine.
+
+Imports the engine's loader, paddle and the other modules of this face. The face checks arguments in
+Paddle's order, with its exception types and texts, and maps them; it holds no machinery.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paddle
+from paddle.base import core
+from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,unused-ignore]
+    _DatasetKind,
+)
+
+from reader.compat.paddle.collate import PaddleRules, default_convert_fn
+from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.one_epoch import OneEpoch
+from reader.compat.paddle.samplers import BatchSampler
+from reader.compat.paddle.switches import use_pinned_memory
+from reader.compat.paddle.worker import PaddleWorker
+from reader.data.iterable import is_iterable_dataset
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.frameworks import check_places
+from reader.loader import DataLoader as EngineLoader
+from reader.places import Place, parse_places
+from reader.promises import Promises
+
+__all__ = ["DataLoader"]
+
+
+class DataLoader(EngineLoader):
+    """Feed a paddle program from a dataset: `paddle.io.DataLoader` 3.3 with another engine.
+
+    Arguments, defaults, orders, lengths and what is yielded are Paddle's; see docs/paddle.md, line
+    by line. In dynamic mode the leaves of a batch are paddle.Tensors, in static mode DenseTensors.
+
+    Args:
+        drop_last_group: with several places, what becomes of a last group of batches that is short.
+            None: it is left out, as Paddle does, with a UserWarning; True: without one; False: it
+            is delivered.
+        prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
+            one is delivered.
+
+    Raises:
+        AssertionError, ValueError, TypeError: as Paddle, with the value and a remedy; all of them
+            are `reader.ConfigError`.
+
+    While iterating: the exceptions of the dataset as they were raised; see `reader.DataLoader`.
+    """
+
+    _promises = Promises(
+        is_round_robin=True,
+        is_plain=True,
+        rules=PaddleRules(),
+        make_prepare=PaddleWorker.draw,
+        error_text="DataLoader worker({worker}) caught {type} with message:",
+    )
+
+    def __init__(
+        self,
+        dataset: Any,
+        feed_list: Any = None,
+        places: Any = None,
+        return_list: bool = True,
+        batch_sampler: Any = None,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        collate_fn: Callable[[Any], Any] | None = None,
+        num_workers: int = 0,
+        use_buffer_reader: bool = True,
+        reader_buffer_size: int = 2,
+        prefetch_factor: int = 2,
+        use_shared_memory: bool = True,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        persistent_workers: bool = False,
+        *,
+        drop_last_group: bool | None = None,
+        prefetch_next_epoch: bool = False,
+    ) -> None:
+        if not return_list and not paddle.in_dynamic_mode() and feed_list is None:
+            raise ArgumentError(
+                "feed_list should be set when return_list=False. Pass the variables of the program,"
+                " or return_list=True"
+            )
+        parsed = _parse_places(places)
+        _check_number("num_workers", num_workers, 0, "num_workers should be a non-negative value")
+        _check_number(
+            "prefetch_factor", prefetch_factor, 1, "prefetch_factor should be a positive value"
+        )
+        if isinstance(timeout, (int, float)) and timeout < 0:
+            raise ArgumentError(f"timeout should be a non-negative value, got {got(timeout)}")
+        is_iterable = is_iterable_dataset(dataset)
+        if is_iterable and shuffle:
+            raise ConfigError(f"IterableDataset not support shuffle, but got shuffle={shuffle}")
+        if is_iterable and batch_sampler is not None:
+            raise ConfigError("IterableDataset expect unspecified batch_sampler")
+        given = batch_sampler is not None
+        if given and (batch_size != 1 or shuffle or drop_last):
+            raise ArgumentError(
+                "batch_size/shuffle/drop_last should not be set when batch_sampler is given, got"
+                f" batch_size={batch_size!r}, shuffle={shuffle!r}, drop_last={drop_last!r}"
+            )
+        if batch_size is None and shuffle:
+            raise ConfigError(
+                "shuffle=True has no effect with batch_size=None in Paddle, and is refused here."
+                " Pass sampler indices through a batch_sampler, or shuffle in the dataset"
+            )
+        if batch_size is not None and not given:
+            _check_batch_size(batch_size)
+            if not is_iterable:
+                batch_sampler = BatchSampler(
+                    dataset=dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
+                )
+        if given and isinstance(batch_sampler, Iterator):
+            batch_sampler = OneEpoch(batch_sampler)
+        is_static = not paddle.in_dynamic_mode()
+        super().__init__(
+            dataset,
+            feed_list if is_static else None,
+            parsed,
+            return_list if is_static else True,
+            batch_sampler,
+            None if batch_size is None else batch_size if is_iterable else 1,
+            False,
+            drop_last if is_iterable and batch_size is not None else False,
+            default_convert_fn if batch_size is None and collate_fn is None else collate_fn,
+            num_workers,
+            use_buffer_reader,
+            reader_buffer_size,
+            prefetch_factor,
+            use_shared_memory,
+            timeout,
+            worker_init_fn,
+            persistent_workers,
+            framework="paddle",
+            drop_last_group=drop_last_group,
+            prefetch_next_epoch=prefetch_next_epoch,
+        )
+        # what programs look at
+        self.batch_size = None if given else batch_size
+        self.drop_last = drop_last
+        self.auto_collate_batch = batch_size is not None
+        self.dataset_kind = _DatasetKind.ITER if is_iterable else _DatasetKind.MAP
+        self.return_list = return_list
+        self.feed_list = feed_list
+        self.places = [_paddle_place(place) for place in parsed]
+        self.collate_fn = collate_fn
+        self.use_buffer_reader = use_buffer_reader
+        self.reader_buffer_size = reader_buffer_size
+        self.prefetch_factor = prefetch_factor
+        self.use_shared_memory = bool(use_shared_memory) and num_workers > 0
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.pin_memory = not is_static and use_pinned_memory() is not False
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch, not divided by the number of places: see `steps`."""
+        if self.config.is_iterable:
+            raise ConfigTypeError(
+                "length of IterableDataset not supported: it yields until it ends. Count while"
+                " iterating."
+            )
+        return super().__len__()
+
+    @staticmethod
+    def from_generator(
+        feed_list: Any = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> Any:
+        """Make a loader of Python generators: see `reader.compat.paddle.generator`."""
+        from reader.compat.paddle.generator import from_generator
+
+        return from_generator(
+            feed_list,
+            capacity,
+            use_double_buffer,
+            iterable,
+            return_list,
+            use_multiprocess,
+            drop_last,
+        )
+
+    @staticmethod
+    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> Any:
+        """Make a loader of a QueueDataset or InMemoryDataset: see `dataset_loader.py`."""
+        from reader.compat.paddle.dataset_loader import from_dataset
+
+        return from_dataset(dataset, places, drop_last)
+
+
+def _check_number(name: str, value: Any, low: int, text: str) -> None:
+    """Refuse a number as Paddle does; anything but an int is for the engine's own check."""
+    if isinstance(value, int) and value < low:
+        raise ArgumentError(f"{text}, got {name}={value}")
+
+
+def _parse_places(places: Any) -> tuple[Place, ...]:
+    """Check places as Paddle does, with its texts. None is the CPU."""
+    for place in places if isinstance(places, (list, tuple)) else (places,):
+        if place is not None and not isinstance(place, str) and not hasattr(place, "is_cpu_place"):
+            raise ConfigError(
+                f"place only support string which is 'Place' and so on, but got {place}"
+            )
+    try:
+        parsed = parse_places(places)
+    except ConfigError as error:
+        raise type(error)(
+            "Paddle supports CPUPlace, CUDAPlace, CUDAPinnedPlace, XPUPlace, XPUPinnedPlace,"
+            f" IPUPlace and CustomPlace, but received {places}. {error}"
+        ) from None
+    check_places("paddle", parsed)
+    return parsed
+
+
+def _check_batch_size(batch_size: Any) -> None:
+    if not isinstance(batch_size, numbers.Real):
+        raise ConfigTypeError(f"batch_size should be an int or None, got {got(batch_size)}")
+    if isinstance(batch_size, numbers.Real) and batch_size <= 0:
+        raise ArgumentError(
+            "batch_size should be None or a positive value when batch_sampler is not given, got"
+            f" {got(batch_size)}"
+        )
+
+
+def _paddle_place(place: Place) -> Any:
+    """The place as `core.Place`, which programs ask `is_cpu_place()` and the like."""
+    made = core.Place()
+    if place.kind == "gpu":
+        made.set_place(core.CUDAPlace(place.index or 0))
+    elif place.kind == "gpu_pinned":
+        made.set_place(core.CUDAPinnedPlace())
+    else:
+        made.set_place(core.CPUPlace())
+    return made

@@ -1,0 +1,89 @@
+"""The decorator of `paddle.reader` that reads in processes: `multiprocess_reader`.
+
+Imports `reader.loader`, whose workers do the reading, and `reader.workers.context`. A generator
+owns its loader: the processes end when it ends, is closed or is collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from reader.compat.paddle.background_reader import as_reader
+from reader.compat.paddle.errors import ArgumentError
+from reader.config import as_int
+from reader.data import IterableDataset
+from reader.errors import DatasetError, InternalError, got
+from reader.loader import DataLoader
+from reader.workers.context import get_worker_info
+
+__all__ = ["NoneSampleError", "multiprocess_reader"]
+
+_AHEAD = 8  # items of each reader on their way, where Paddle leaves it to the size of a pipe
+
+
+class NoneSampleError(DatasetError, ValueError):
+    """A reader yielded None, which Paddle's readers use for their end."""
+
+
+def multiprocess_reader(
+    readers: Sequence[Callable[[], Iterable[Any]]],
+    use_pipe: bool = True,
+    queue_size: int = 1000,
+) -> Callable[[], Iterator[Any]]:
+    """Yield the items of several readers, each run in a process of its own.
+
+    Items arrive as they were yielded, arrays as arrays and tuples as tuples: those of one reader in
+    its order, one of each reader in turn. An error of a reader is raised in its place; a process
+    that dies is an error too.
+
+    Args:
+        readers: a list or tuple of readers, which the processes inherit by fork.
+        use_pipe: accepted, without effect: items travel through shared memory.
+        queue_size: with use_pipe=False, how many items may be on their way, over all readers.
+
+    Raises:
+        ArgumentError: (an AssertionError) readers is no list or tuple, or is empty.
+
+    While iterating: NoneSampleError (a ValueError) for a reader that yields None.
+    """
+    if not isinstance(readers, (list, tuple)) or not readers:
+        raise ArgumentError(
+            f"`readers` must be list or tuple. Got {got(readers)}: pass one reader or more."
+        )
+    for position, reader in enumerate(readers):
+        as_reader(f"readers[{position}]", reader)
+    queue_size = as_int("queue_size", queue_size, low=1, remedy="It is a number of items.")
+    ahead = _AHEAD if use_pipe else -(-queue_size // len(readers))
+
+    def merged() -> Iterator[Any]:
+        loader = DataLoader(
+            _OnePerWorker(list(readers)),
+            batch_size=None,
+            num_workers=len(readers),
+            prefetch_factor=ahead,
+            start_method="fork",
+        )
+        with loader:
+            yield from loader
+
+    return merged
+
+
+class _OnePerWorker(IterableDataset[Any]):
+    """Yields in each worker the items of another reader."""
+
+    def __init__(self, readers: list[Callable[[], Iterable[Any]]]) -> None:
+        self.readers = readers
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        if worker is None:
+            raise InternalError("a reader was to run in the trainer")
+        for number, item in enumerate(self.readers[worker.id]()):
+            if item is None:
+                raise NoneSampleError(
+                    f"sample has None! Reader {worker.id} yielded None as item {number}, which"
+                    " stands for no sample. Leave it out, or yield something else in its place."
+                )
+            yield item

@@ -1,0 +1,87 @@
+"""PyReader: the generator loaders under their older names.
+
+Imports the loaders of this face. A PyReader owns one loader and holds no machinery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from reader.compat.paddle.generator import from_generator
+
+__all__ = ["PyReader"]
+
+_Reader = Callable[[], Iterable[Any]]
+
+
+class PyReader:
+    """Read the batches of a generator: `DataLoader.from_generator` under older names.
+
+    Args:
+        feed_list, capacity, use_double_buffer, iterable, return_list: see `from_generator`.
+
+    Raises:
+        ConfigError: as `from_generator`.
+
+    Source: paddle.base.io.PyReader.
+    """
+
+    def __init__(
+        self,
+        feed_list: Any = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> None:
+        self._loader = from_generator(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    @property
+    def iterable(self) -> bool:
+        """Whether one iterates over it, rather than calling `start` and `reset`."""
+        return bool(self._loader.iterable)
+
+    @property
+    def queue(self) -> Any:
+        """Paddle's blocking queue of a reader that is not iterable; else None."""
+        return self._loader.queue
+
+    def decorate_sample_generator(
+        self, sample_generator: _Reader, batch_size: int, drop_last: bool = True, places: Any = None
+    ) -> None:
+        """Take single samples: see `set_sample_generator` of the loaders."""
+        self._loader.set_sample_generator(sample_generator, batch_size, drop_last, places)
+
+    def decorate_sample_list_generator(self, reader: _Reader, places: Any = None) -> None:
+        """Take lists of samples: see `set_sample_list_generator` of the loaders."""
+        self._loader.set_sample_list_generator(reader, places)
+
+    def decorate_batch_generator(self, reader: _Reader, places: Any = None) -> None:
+        """Take ready-made batches: see `set_batch_generator` of the loaders."""
+        self._loader.set_batch_generator(reader, places)
+
+    def start(self) -> None:
+        """Begin an epoch of a reader that is not iterable: see FeedingLoader."""
+        self._loader.start()
+
+    def reset(self) -> None:
+        """End an epoch of a reader that is not iterable: see FeedingLoader."""
+        self._loader.reset()
+
+    def close(self) -> None:
+        """Give up the epoch that is under way. Idempotent."""
+        self._loader.close()
+
+    def __call__(self) -> PyReader:
+        """Return the reader itself."""
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch of an iterable reader, which is its own iterator."""
+        iter(self._loader)
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next step's batches."""
+        return next(self._loader)

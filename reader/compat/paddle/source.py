@@ -1,0 +1,196 @@
+"""The user's generator as a source of batches, and what both loaders of generators have in common.
+
+Imports the fields and the errors of this face, LoDTensorArray and IterableDataset. A source is
+immutable and may be iterated any number of times; a loader owns which source it has.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import numbers
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from paddle.base import framework
+
+from reader._core.tensor_array import LoDTensorArray
+from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.fields import Fields
+from reader.compat.paddle.slots import Field
+from reader.config import as_int
+from reader.data.iterable import IterableDataset
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = [
+    "GeneratorDataset",
+    "Handed",
+    "Source",
+    "SourceLoader",
+    "as_capacity",
+    "current_place",
+    "set_place",
+]
+
+# typed here, as paddle's own are not
+current_place: Callable[[], Any] = framework._current_expected_place
+set_place: Callable[[Any], None] = framework._set_expected_place
+
+_Self = TypeVar("_Self", bound="SourceLoader")
+_Reader = Callable[[], Iterable[Any]]
+
+
+class SourceKind(enum.Enum):
+    """What the user's generator yields."""
+
+    SAMPLES = "single samples"
+    SAMPLE_LISTS = "lists of samples"
+    BATCHES = "ready-made batches"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A function of the user that returns an iterator, and how its items become batches.
+
+    Attributes:
+        reader: called once per epoch.
+        kind: what its iterator yields.
+        fields: takes samples and batches apart.
+        batch_size: how many single samples make a batch.
+        drop_last: leave out a last batch of single samples that is short.
+    """
+
+    reader: _Reader
+    kind: SourceKind
+    fields: Fields
+    batch_size: int = 1
+    drop_last: bool = True
+
+    def batches(self) -> Iterator[list[Field]]:
+        """Yield the fields of one batch after the other, for one epoch."""
+        if self.kind is SourceKind.SAMPLES:
+            yield from self._cut()
+        elif self.kind is SourceKind.SAMPLE_LISTS:
+            for samples in self.reader():
+                yield self.fields.stack(samples)
+        else:
+            for batch in self.reader():
+                yield self.fields.take(batch)
+
+    def _cut(self) -> Iterator[list[Field]]:
+        samples: list[Any] = []
+        for sample in self.reader():
+            samples.append(sample)
+            if len(samples) == self.batch_size:
+                yield self.fields.stack(samples)
+                samples = []
+        if samples and not self.drop_last:
+            yield self.fields.stack(samples)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Handed:
+    """A batch that a thread hands over as it lies: an object to the engine, which copies arrays."""
+
+    batch: LoDTensorArray
+
+
+class GeneratorDataset(IterableDataset[Any]):
+    """A source as the engine iterates it: in a thread of the trainer, or in a worker process.
+
+    Args:
+        source: where the batches come from.
+        place: what paddle takes for the current place while the user's generator runs.
+        hands_over: whether it runs in a thread, and yields `Handed`; else lists of fields.
+    """
+
+    def __init__(self, source: Source, place: Any, hands_over: bool) -> None:
+        self.source = source
+        self.place = place
+        self.hands_over = hands_over
+
+    def __iter__(self) -> Iterator[Any]:
+        # the current place is a thread's own: the user's generator finds that of the trainer
+        set_place(self.place)
+        if not self.hands_over:
+            return self.source.batches()
+        return (Handed(LoDTensorArray.from_batch(fields)) for fields in self.source.batches())
+
+
+class SourceLoader(abc.ABC):
+    """What loaders of generators have in common: the three ways to set the source.
+
+    Args:
+        fields: takes apart what generators yield.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+
+    @abc.abstractmethod
+    def _set_source(self, source: Source, places: Any) -> None:
+        """Take another source; the next epoch uses it."""
+
+    def set_sample_generator(
+        self: _Self, reader: _Reader, batch_size: Any, drop_last: bool = True, places: Any = None
+    ) -> _Self:
+        """Take single samples from `reader` and make batches of them.
+
+        Args:
+            reader: returns an iterator of samples, called once per epoch. A sample is a tuple or
+                list with one value for each variable of feed_list, or a dict by name.
+            batch_size: samples in a batch, 1 or more.
+            drop_last: leave out a last batch that is short.
+            places: where batches go; needed by an iterable loader of static mode.
+
+        Returns:
+            The loader.
+
+        Raises:
+            ArgumentError: a batch size less than 1, or places that cannot work.
+            ConfigTypeError: a `reader` that cannot be called.
+        """
+        if isinstance(batch_size, numbers.Real) and batch_size <= 0:
+            raise ArgumentError(f"batch_size must be larger than 0, got {got(batch_size)}")
+        size = as_int("batch_size", batch_size, low=1, remedy="It counts samples.")
+        kind = SourceKind.SAMPLES
+        self._set(Source(reader, kind, self._fields, size, bool(drop_last)), places)
+        return self
+
+    def set_sample_list_generator(self: _Self, reader: _Reader, places: Any = None) -> _Self:
+        """Take lists of samples from `reader`, as `paddle.batch` makes them; each is a batch.
+
+        Arguments, result and exceptions are those of `set_sample_generator`.
+        """
+        self._set(Source(reader, SourceKind.SAMPLE_LISTS, self._fields), places)
+        return self
+
+    def set_batch_generator(self: _Self, reader: _Reader, places: Any = None) -> _Self:
+        """Take ready-made batches from `reader`: one array or DenseTensor for each variable.
+
+        What is yielded may be used again by the generator; arrays are copied once. Arguments,
+        result and exceptions are those of `set_sample_generator`.
+        """
+        self._set(Source(reader, SourceKind.BATCHES, self._fields), places)
+        return self
+
+    def _set(self, source: Source, places: Any) -> None:
+        if not callable(source.reader):
+            raise ConfigTypeError(
+                f"a generator of {source.kind.value} must be a function that returns an iterator,"
+                f" since each epoch calls it anew, got {got(source.reader)}; pass the function"
+                " itself, without calling it"
+            )
+        self._set_source(source, places)
+
+
+def as_capacity(value: Any) -> int:
+    """Return the capacity of a loader. ConfigError for none, and for what counts no batches."""
+    if not value:
+        raise ConfigError(
+            "Please give value to capacity. It is how many batches are made ahead, 1 or more, got"
+            f" {got(value)}"
+        )
+    remedy = "It is how many batches are made ahead."
+    return as_int("capacity", value, low=1, remedy=remedy)

@@ -1,0 +1,51 @@
+"""What a worker process of this face does before it fetches: Paddle's seeds, place and worker info.
+
+Imports paddle. `PaddleWorker` is made in the trainer when workers start and runs in each of them;
+`get_worker_info` answers from what it left there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sys
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.base import core
+from paddle.base.framework import _set_expected_place
+from paddle.io import get_worker_info
+from paddle.io.dataloader import worker as paddle_worker
+
+_worker: Any = paddle_worker
+
+__all__ = ["PaddleWorker", "get_worker_info"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddleWorker:
+    """Prepares a worker as `paddle.io.DataLoader` 3.3 does: the random numbers are the same.
+
+    `base_seed` is drawn from the trainer's global NumPy state each time workers start: who seeds
+    that state gets the same augmentation again.
+    """
+
+    base_seed: int
+
+    @classmethod
+    def draw(cls) -> PaddleWorker:
+        """Draw the seed of the workers that are about to start."""
+        return cls(int(np.random.randint(low=0, high=sys.maxsize)))
+
+    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
+        """Prepare this process; returns the seed it is told by `get_worker_info`."""
+        _set_expected_place(core.CPUPlace())  # type: ignore[no-untyped-call]
+        seed = self.base_seed + worker_id
+        random.seed(seed)
+        paddle.seed(seed)
+        np.random.seed(_worker._generate_states(self.base_seed, worker_id))
+        _worker._worker_info = _worker.WorkerInfo(
+            id=worker_id, num_workers=num_workers, dataset=dataset, seed=self.base_seed
+        )
+        return self.base_seed

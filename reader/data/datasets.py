@@ -1,0 +1,281 @@
+"""Datasets made of other datasets: fields side by side, samples one after the other.
+
+Imports `reader.data.{dataset,iterable}` and `reader.errors`. A wrapper holds what it wraps, in
+`datasets`, and copies none of it; it lives where its parts live, in each worker a copy.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from reader.data.dataset import Dataset
+from reader.data.iterable import IterableDataset, is_iterable_dataset
+from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+
+__all__ = ["ChainDataset", "ComposeDataset", "ConcatDataset", "TensorDataset"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TensorDataset(Dataset[tuple[Any, ...]]):
+    """Hold arrays of equally many rows; sample i is the tuple of their rows i.
+
+    Args:
+        tensors: a list or tuple of arrays or tensors, or of anything else with a length and
+            `__getitem__`, such as a list or an open file of records. They are not copied.
+
+    >>> import numpy as np
+    >>> TensorDataset([np.eye(2), ["a", "b"]])[1]
+    (array([0., 1.]), 'b')
+    """
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        if not isinstance(tensors, (list, tuple)):
+            raise ConfigTypeError(
+                f"tensors must be a list or tuple of arrays, got a {type(tensors).__name__}. Pass"
+                " [array] for a single one."
+            )
+        counts = [_row_count(tensor, position) for position, tensor in enumerate(tensors)]
+        if not counts:
+            raise ConfigError(
+                "tensors must hold one array or more, got none. Pass the arrays whose rows make a"
+                " sample."
+            )
+        if len(set(counts)) > 1:
+            raise ConfigError(
+                f"tensors must have the same number of rows, got {counts}. Cut them to the same"
+                " first dimension."
+            )
+        self.tensors = tensors
+
+    def __getitem__(self, index: int, /) -> tuple[Any, ...]:
+        return tuple([tensor[index] for tensor in self.tensors])
+
+    def __len__(self) -> int:
+        return _row_count(self.tensors[0], 0)
+
+
+class ComposeDataset(Dataset[tuple[Any, ...]]):
+    """Join the fields of several datasets of equal length: sample i has those of all samples i.
+
+    A sample that is a list or tuple gives its items as fields; any other sample is one field.
+
+    Args:
+        datasets: map-style datasets; their lengths are compared now.
+
+    >>> ComposeDataset([[(1, 2), (3, 4)], ["a", "b"]])[0]
+    (1, 2, 'a')
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = map_style("ComposeDataset", datasets)
+        counts = [len(dataset) for dataset in self.datasets]
+        if len(set(counts)) > 1:
+            raise ConfigError(
+                f"ComposeDataset takes datasets of equal length, got lengths {counts}. Cut them"
+                " to the same length, with Subset for instance."
+            )
+
+    def __getitem__(self, index: int, /) -> tuple[Any, ...]:
+        return _joined([dataset[index] for dataset in self.datasets])
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[tuple[Any, ...]]]:
+        """Fetch many samples; there only where a part has the method."""
+        return _if_any_has("__getitems__", self.datasets, self._fetch)
+
+    def _fetch(self, indices: Sequence[int]) -> list[tuple[Any, ...]]:
+        columns = [fetch_many(dataset, indices) for dataset in self.datasets]
+        return [_joined(fields) for fields in zip(*columns)]
+
+    def __len__(self) -> int:
+        return len(self.datasets[0])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the number of the epoch to those parts that want to know it."""
+        tell_epoch(epoch, *self.datasets)
+
+
+class ConcatDataset(Dataset[T_co]):
+    """Hold the samples of several datasets, those of the first one first.
+
+    A negative index counts from the end.
+
+    Args:
+        datasets: map-style datasets; their lengths are read now, once.
+
+    >>> concat = ConcatDataset([["a", "b"], ["c"]])
+    >>> concat[2], concat[-3], len(concat)
+    ('c', 'a', 3)
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = map_style("ConcatDataset", datasets)
+        self.cumulative_sizes = list(itertools.accumulate(map(len, self.datasets)))
+
+    def __getitem__(self, index: int, /) -> T_co:
+        part, position = self._locate(index)
+        sample: T_co = self.datasets[part][position]
+        return sample
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[T_co]]:
+        """Fetch many samples; there only where a part has the method."""
+        return _if_any_has("__getitems__", self.datasets, self._fetch)
+
+    def _fetch(self, indices: Sequence[int]) -> list[T_co]:
+        places: dict[int, list[tuple[int, int]]] = {}  # of each part: (row of the batch, position)
+        for row, index in enumerate(indices):
+            part, position = self._locate(index)
+            places.setdefault(part, []).append((row, position))
+        samples: list[Any] = [None] * len(indices)
+        for part, wanted in places.items():
+            found = fetch_many(self.datasets[part], [position for _, position in wanted])
+            for (row, _), sample in zip(wanted, found):
+                samples[row] = sample
+        return samples
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Return the number of the part that holds `index`, and the position there."""
+        count = self.cumulative_sizes[-1]
+        if index < -count:
+            raise SampleIndexError(
+                f"absolute value of index should not exceed dataset length: got index {index} of"
+                f" {count} samples. Take one in [{-count}, {count})."
+            )
+        if index >= count:
+            raise SampleIndexError(
+                f"index out of range: got index {index} of a ConcatDataset of {count} samples."
+                f" Take one in [{-count}, {count})."
+            )
+        if index < 0:
+            index += count
+        part = bisect.bisect_right(self.cumulative_sizes, index)
+        return part, index - (self.cumulative_sizes[part - 1] if part else 0)
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the number of the epoch to those parts that want to know it."""
+        tell_epoch(epoch, *self.datasets)
+
+
+class ChainDataset(IterableDataset[T_co]):
+    """Yield the samples of several iterable datasets, those of the first one first.
+
+    It knows of no workers: each part deals out its samples over them, or does not, by itself.
+
+    Args:
+        datasets: iterable datasets, or lists and other objects that give a fresh iterator for each
+            epoch.
+
+    >>> list(ChainDataset([range(2), "ab"]))
+    [0, 1, 'a', 'b']
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = as_parts("ChainDataset", datasets)
+        for position, dataset in enumerate(self.datasets):
+            if isinstance(dataset, Iterator):
+                raise ConfigError(
+                    f"ChainDataset takes parts that give a fresh iterator for each epoch, got the"
+                    f" one-shot iterator {got(dataset)} at position {position}. Pass a list of it,"
+                    " or an IterableDataset whose __iter__ makes it."
+                )
+            if isinstance(dataset, type) or not (
+                is_iterable_dataset(dataset) or hasattr(type(dataset), "__iter__")
+            ):
+                raise ConfigTypeError(
+                    f"ChainDataset takes iterable datasets, got {got(dataset)} at position"
+                    f" {position}, without __iter__. Chain map-style datasets by ConcatDataset."
+                )
+
+    def __iter__(self) -> Iterator[T_co]:
+        return itertools.chain.from_iterable(self.datasets)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the number of the epoch to those parts that want to know it."""
+        tell_epoch(epoch, *self.datasets)
+
+
+def as_parts(taker: str, datasets: Any) -> list[Any]:
+    """Return `datasets` as a list of one or more."""
+    if isinstance(datasets, type) or not hasattr(type(datasets), "__iter__"):
+        raise ConfigTypeError(
+            f"{taker} takes a list of datasets, got {got(datasets)}. Pass [dataset] for one."
+        )
+    parts = list(datasets)
+    if not parts:
+        raise ConfigError(f"{taker} takes one dataset or more, got none. Leave it out, or fill it.")
+    return parts
+
+
+def map_style(taker: str, datasets: Any) -> list[Any]:
+    """Return `datasets` as a list of one or more, all of them map-style."""
+    parts = as_parts(taker, datasets)
+    for position, dataset in enumerate(parts):
+        by_index = all(hasattr(type(dataset), name) for name in ("__getitem__", "__len__"))
+        if isinstance(dataset, type) or is_iterable_dataset(dataset) or not by_index:
+            raise ConfigTypeError(
+                f"{taker} takes map-style datasets, with __getitem__ and __len__, got"
+                f" {got(dataset)} at position {position}. Chain iterable ones by ChainDataset."
+            )
+    return parts
+
+
+def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """Return the samples at `indices`, in one call where the dataset offers that."""
+    fetch = getattr(dataset, "__getitems__", None)
+    if fetch is None:
+        return [dataset[index] for index in indices]
+    samples = list(fetch(list(indices)))
+    if len(samples) != len(indices):
+        raise SampleIndexError(
+            f"__getitems__ of {type(dataset).__name__} got {len(indices)} indices and returned"
+            f" {len(samples)} samples; it must return a list with one sample for each index"
+        )
+    return samples
+
+
+def tell_epoch(epoch: int, *datasets: Any) -> None:
+    """Call `set_epoch(epoch)` of each of the datasets that has the method."""
+    for dataset in datasets:
+        set_epoch = getattr(dataset, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+
+
+_Method = TypeVar("_Method")
+
+
+def _if_any_has(name: str, datasets: Iterable[Any], method: _Method) -> _Method:
+    """Return `method`, or raise AttributeError, so that `hasattr` tells what the parts have."""
+    if not any(hasattr(dataset, name) for dataset in datasets):
+        raise AttributeError(f"none of the wrapped datasets has {name}")
+    return method
+
+
+def _joined(samples: Iterable[Any]) -> tuple[Any, ...]:
+    fields: list[Any] = []
+    for sample in samples:
+        if isinstance(sample, (list, tuple)):
+            fields.extend(sample)
+        else:
+            fields.append(sample)
+    return tuple(fields)
+
+
+def _row_count(tensor: Any, position: int) -> int:
+    """Return the size of the first dimension. ConfigTypeError where there is none."""
+    shape = getattr(tensor, "shape", None)
+    try:
+        return int(shape[0] if shape is not None else len(tensor))
+    except (IndexError, TypeError) as error:
+        raise ConfigTypeError(
+            f"tensors must be arrays with a first dimension, got {got(tensor)} at position"
+            f" {position}. Pass arrays whose rows are the samples."
+        ) from error

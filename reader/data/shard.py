@@ -1,0 +1,94 @@
+"""Cutting a stream or a sequence into shards, so that each item lies in exactly one.
+
+Imports `reader.data.iterable` and `reader.errors`. Nothing here knows of workers or ranks: the
+caller says how many shards there are and which one is wanted, once or several times over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from itertools import islice
+from typing import Any
+
+from reader.data.iterable import is_iterable_dataset
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["check_items", "shard_items", "shard_positions"]
+
+
+def shard_positions(positions: range, num_shards: int, index: int, contiguous: bool) -> range:
+    """Return the `index`-th of `num_shards` parts of `positions`.
+
+    The parts differ in length by one at most, the first ones are the longer ones, and some are
+    empty where there are fewer positions than parts.
+
+    Args:
+        positions: the positions to share.
+        num_shards: how many parts, 1 or more.
+        index: which of them, from 0.
+        contiguous: cut into runs; else deal the positions out in turn.
+
+    >>> [list(shard_positions(range(5), 2, index, contiguous=False)) for index in range(2)]
+    [[0, 2, 4], [1, 3]]
+    >>> [list(shard_positions(range(5), 2, index, contiguous=True)) for index in range(2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    if not contiguous:
+        return positions[index::num_shards]
+    least, longer = divmod(len(positions), num_shards)
+    start = index * least + min(index, longer)
+    return positions[start : start + least + (index < longer)]
+
+
+def shard_items(items: Any, cuts: Iterable[tuple[int, int]], contiguous: bool) -> Iterator[Any]:
+    """Yield the items of one shard, in their order.
+
+    What has a length and `__getitem__` is indexed, so that the items of other shards are not even
+    read; anything else, mappings included, is iterated over, and the others' items are passed by.
+
+    Args:
+        items: a sequence, a map-style dataset or an iterable.
+        cuts: (num_shards, index) of each cut, applied one after the other: a cut into 3, and the
+            shard that it leaves into 2, makes 6 shards.
+        contiguous: cut into runs of items; needs a length.
+    """
+    if _is_indexed(items):
+        positions = range(len(items))
+        for num_shards, index in cuts:
+            positions = shard_positions(positions, num_shards, index, contiguous)
+        for position in positions:
+            yield items[position]
+        return
+    chosen = iter(items)
+    if not contiguous:
+        for num_shards, index in cuts:
+            chosen = islice(chosen, index, None, num_shards)
+        yield from chosen
+        return
+    positions = range(len(items))
+    for num_shards, index in cuts:
+        positions = shard_positions(positions, num_shards, index, contiguous)
+    yield from islice(chosen, positions.start, positions.stop)
+
+
+def check_items(items: Any, contiguous: bool) -> None:
+    """Refuse what `shard_items` cannot cut into shards."""
+    if isinstance(items, type) or not (_is_indexed(items) or hasattr(type(items), "__iter__")):
+        raise ConfigTypeError(
+            f"shard() takes a sequence or an iterable, got {got(items)}. Pass what holds or yields"
+            " the items."
+        )
+    if contiguous and not isinstance(items, Sized):
+        raise ConfigError(
+            f"contiguous=True cuts the items into runs and must know how many there are, got"
+            f" {got(items)} without __len__. Pass a sequence, or contiguous=False."
+        )
+
+
+def _is_indexed(items: Any) -> bool:
+    """Say whether positions name the items. Those of a mapping have keys for names instead."""
+    if is_iterable_dataset(items):
+        return False
+    kind = type(items)
+    by_index = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    return by_index and not hasattr(kind, "keys")

@@ -1,0 +1,124 @@
+"""A sampler that takes some samples more often than others.
+
+Imports `reader.config` for its checks and `reader.data.{sampler,seeds}`. It runs in the trainer
+alone and keeps its own copy of the weights; no random state outlives an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from reader.config import as_bool, as_int
+from reader.data.sampler import SeededSampler, in_chunks
+from reader.data.seeds import order_rng
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["WeightedRandomSampler", "as_weights"]
+
+_CHUNK = 4096  # indices drawn at a time: cheap per item, little memory
+
+
+class WeightedRandomSampler(SeededSampler[int]):
+    """Yield `num_samples` indices, each drawn with a probability proportional to its weight.
+
+    With a `seed` the indices are a pure function of (seed, epoch, weights, num_samples); without
+    one they are fresh from the system at each iteration. With replacement an iteration keeps a few
+    thousand indices at a time, however large `num_samples` is; without, 8 bytes per index.
+
+    Args:
+        weights: *shape* (n,), or (rows, n): `num_samples` indices are drawn for each row in turn.
+            A list, an array or a tensor on the CPU of numbers from 0 that are finite and not all 0
+            in a row; they need not sum to 1.
+        num_samples: how many indices to draw for each row, 1 or more.
+        replacement: whether an index may come again within its row.
+        seed: an int in [0, 2**64), or None.
+
+    >>> list(WeightedRandomSampler([0.0, 0.0, 2.5], 4)), len(WeightedRandomSampler([1, 1], 4))
+    ([2, 2, 2, 2], 4)
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        self.num_samples = as_int("num_samples", num_samples, low=1, remedy="Draw one or more.")
+        self.replacement = as_bool("replacement", replacement)
+        self.weights = _checked(as_weights(weights), self.num_samples, self.replacement)
+        super().__init__(seed)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._chunks(self.seed, self.epoch))
+
+    def __len__(self) -> int:
+        rows = 1 if self.weights.ndim == 1 else len(self.weights)
+        return self.num_samples * rows
+
+    def _chunks(self, seed: int | None, epoch: int) -> Iterator[list[int]]:
+        rng = order_rng(seed, epoch)
+        for row in np.atleast_2d(self.weights):
+            if not self.replacement:
+                probabilities = row / row.sum()
+                yield from in_chunks(rng.choice(len(row), self.num_samples, False, probabilities))
+                continue
+            heights = np.cumsum(row)
+            last = np.flatnonzero(row)[-1]  # rounding must not lead past it to a weight of 0
+            for start in range(0, self.num_samples, _CHUNK):
+                draws = rng.random(min(_CHUNK, self.num_samples - start)) * heights[-1]
+                yield np.minimum(np.searchsorted(heights, draws, side="right"), last).tolist()
+
+
+def as_weights(weights: Any) -> np.ndarray[Any, Any]:
+    """Return weights of any kind as an array of numbers, on their memory where that is possible.
+
+    Raises:
+        ConfigTypeError: they cannot be read as an array of numbers.
+    """
+    try:
+        if hasattr(weights, "detach"):  # a tensor of paddle or torch may require a gradient
+            weights = weights.detach()
+        array = np.asarray(weights.numpy() if hasattr(weights, "numpy") else weights)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigTypeError(
+            f"weights must be an array of numbers, got {got(weights)}: {error}. Pass a list, or an"
+            " array or tensor on the CPU."
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise ConfigTypeError(
+            f"weights must be an array of numbers, got {got(weights)} of type {array.dtype}. Pass"
+            " a list or an array of floats."
+        )
+    return array
+
+
+def _checked(
+    weights: np.ndarray[Any, Any], num_samples: int, replacement: bool
+) -> np.ndarray[Any, Any]:
+    """Return a copy as float64 of weights that can be drawn from. Else ConfigError."""
+    if weights.ndim not in (1, 2) or weights.size == 0:
+        raise ConfigError(
+            f"weights must have the shape (n,) or (rows, n), n from 1, got {weights.shape}. Pass"
+            " one weight for each sample."
+        )
+    rows = np.array(weights, np.float64)
+    bad = ~(np.isfinite(rows) & (rows >= 0))
+    if bad.any():
+        where = tuple(map(int, np.argwhere(bad)[0]))
+        raise ConfigError(
+            f"weights must be finite numbers from 0, got {rows[where]} at position {where}. A"
+            " weight of 0 leaves a sample out."
+        )
+    possible = int(np.count_nonzero(rows, axis=-1).min())
+    if possible < (1 if replacement else num_samples):
+        raise ConfigError(
+            f"replacement={replacement} with num_samples={num_samples} needs"
+            f" {1 if replacement else num_samples} or more weights above 0 in each row, got a row"
+            f" with {possible}. Raise weights, or lower num_samples, or pass replacement=True."
+        )
+    return rows

@@ -1,0 +1,167 @@
+"""The window: which tasks are in flight, which wait, and when to draw more.
+
+Imports the channel's task format and the feeder. It is the one owner of these counts; it belongs to
+one iterator and runs in the thread that iterates. Sequence numbers count tasks, from 0.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from reader._core.channel import TaskKind, decode_task
+from reader._core.feeder import Feeder
+from reader.data.failure import as_user_error
+from reader.errors import SamplerError
+from reader.feed.dispatcher import Task
+
+__all__ = ["Source", "Window"]
+
+
+class Source(Protocol):
+    """What tasks come from: a Dispatcher, or Turns."""
+
+    def draw(self) -> Task | None:
+        """Return the next task, or None at the end."""
+
+
+class Window:
+    """Keeps as many tasks in flight as `size` says.
+
+    Args:
+        feeder: sends them.
+        source: yields them.
+        size: most tasks sent and not delivered; may be lowered while in use.
+        epoch: for messages.
+    """
+
+    def __init__(self, feeder: Feeder, source: Source, size: int, epoch: int) -> None:
+        self.size = size
+        self.dispatched = 0
+        self.delivered = 0
+        self._feeder = feeder
+        self._source = source
+        self._epoch = epoch
+        self._tasks: dict[int, Task] = {}  # all that are dispatched and not delivered
+        self._held: deque[tuple[int, Task]] = deque()  # those that no worker could take yet
+        self._calls: deque[tuple[int, bytes]] = deque()  # (worker, what its dataset is told)
+        self._drained = False  # the source has no more
+        self._trouble: BaseException | None = None  # of the source, raised after the last batch
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in flight."""
+        return self._in_flight == 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is in flight and nothing waits to be."""
+        return self.dispatched == self.delivered
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the source has no more tasks, and no trouble to tell."""
+        return self._drained and self._trouble is None
+
+    @property
+    def _in_flight(self) -> int:
+        return self.dispatched - len(self._held) - self.delivered
+
+    def task(self, seq: int) -> Task:
+        """The task of a batch that is not delivered."""
+        return self._tasks[seq]
+
+    def task_keys(self, seq: int) -> list[Any]:
+        """The dataset keys of a batch; [] where it has none, or was delivered."""
+        if seq not in self._tasks:
+            return []
+        kind, payload, _ = self._tasks[seq]
+        return decode_task(kind, payload)
+
+    def accept(self) -> Task:
+        """Count what was taken as delivered; until then the feeder gives it again."""
+        task = self._tasks.pop(self.delivered)
+        self.delivered += 1
+        self._feeder.accept()
+        return task
+
+    def take_trouble(self) -> BaseException | None:
+        """What the source raised, once."""
+        trouble, self._trouble = self._trouble, None
+        return trouble
+
+    def tell(self, worker: int, marks: Any) -> None:
+        """Have the dataset of a worker told of the epoch before anything else is sent."""
+        self._calls.append((worker, pickle.dumps(marks, 5)))
+
+    def tell_all(self, workers: int, marks: Any) -> None:
+        """`tell` every worker."""
+        for worker in range(workers):
+            self.tell(worker, marks)
+
+    def hold(self, tasks: Iterable[tuple[int, Task]]) -> None:
+        """Have tasks sent again, in the order of their numbers."""
+        self._held = deque(sorted([*self._held, *tasks], key=_number))
+
+    def hold_all(self) -> None:
+        """Have all that was not delivered sent again."""
+        self._held = deque(sorted(self._tasks.items(), key=_number))
+
+    def drop_held(self, seqs: Iterable[int]) -> None:
+        """Send some of the held tasks never: they get an answer in another way."""
+        gone = set(seqs)
+        self._held = deque(item for item in self._held if item[0] not in gone)
+
+    def add(self, task: Task) -> int:
+        """Note a task as dispatched, without sending it; returns its number."""
+        seq = self.dispatched
+        self._tasks[seq] = task
+        self.dispatched += 1
+        return seq
+
+    def fill(self, taken: int = 0) -> None:
+        """Send tasks until the window is full, or nobody can take one.
+
+        `taken`: how many batches have left the queue and are not counted as delivered yet.
+        Ctrl-C in the user's sampler passes; whatever else it raises is kept for the end.
+        """
+        size = self.size + taken
+        while self._calls:
+            worker, payload = self._calls[0]
+            if not self._feeder.dispatch(0, TaskKind.TASK_EPOCH, payload, worker):
+                return
+            self._calls.popleft()
+        while self._held and self._in_flight < size:
+            seq, task = self._held[0]
+            if not self._feeder.dispatch(seq, *task):
+                return
+            self._held.popleft()
+        while not self._drained and self.dispatched - self.delivered < size:
+            try:
+                drawn = self._source.draw()
+                if drawn is None:
+                    self._drained = True
+                    return
+                sent = self._feeder.dispatch(self.dispatched, *drawn)
+            except KeyboardInterrupt as error:
+                self._drained = True
+                self._trouble = SamplerError(
+                    f"the sampler was interrupted while it made batch {self.dispatched} of epoch"
+                    f" {self._epoch} and cannot go on; iterate over the loader again"
+                )
+                self._trouble.__cause__ = error
+                raise
+            except BaseException as error:  # the sampler's: told after the batches before it
+                self._drained = True
+                self._trouble = as_user_error(error)
+                return
+            seq = self.add(drawn)
+            if not sent:
+                self._held.append((seq, drawn))
+                return
+
+
+def _number(item: tuple[int, Task]) -> int:
+    return item[0]

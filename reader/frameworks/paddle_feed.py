@@ -1,0 +1,186 @@
+"""How a batch becomes the feed of a static program: by name or by position, and as declared.
+
+Imports LoDTensorArray and the kinds of structure nodes; paddle itself is not needed. A FeedPlan
+belongs to one adapter; what it found out about a structure is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reader._core.structure import NodeKind, Ragged, Structure
+from reader._core.tensor import LoDTensor
+from reader._core.tensor_array import LoDTensorArray
+from reader.errors import CollateError, ConfigError
+
+__all__ = ["FeedPlan"]
+
+
+class _Leaf(NamedTuple):
+    """A field of a batch, and what it is called there."""
+
+    field: int
+    key: Any  # of the innermost dict around it, or None
+    lod: int | None  # number of the object that holds its row offsets
+
+
+class _Input(NamedTuple):
+    """An input of the program as it is declared; None where only its name is known."""
+
+    name: str
+    shape: tuple[int, ...] | None  # -1: any length
+    dtype: str | None
+    lod_level: int
+
+
+class FeedPlan:
+    """Makes feed dicts for the inputs of a static program.
+
+    Args:
+        feed_list: variables of `paddle.static.data`, or names.
+    """
+
+    def __init__(self, feed_list: Sequence[Any]) -> None:
+        self._inputs = [_declared(item) for item in feed_list]
+        self._names = [item.name for item in self._inputs]
+        self._known: dict[Structure, list[_Leaf]] = {}
+
+    def check_count(self, batch: LoDTensorArray) -> None:
+        """Refuse a batch with another number of fields than the program has inputs."""
+        if len(batch) != len(self._names):
+            raise ConfigError(self._miscount(len(batch)))
+
+    def feed(
+        self, batch: LoDTensorArray, dense_fields: Callable[[LoDTensorArray], list[Any]]
+    ) -> dict[str, Any]:
+        """Return {name: DenseTensor} in the order of the inputs, a fresh dict each time.
+
+        Args:
+            batch: its fields are matched to the inputs by key where it consists of dicts, else by
+                their order.
+            dense_fields: makes the DenseTensors.
+
+        Raises:
+            ConfigError: fields and inputs differ in number, name, type or shape.
+            CollateError: a field that is not an array.
+        """
+        structure = batch.structure
+        leaves = None if structure is None else self._known.get(structure)
+        if leaves is None:
+            leaves = self._match(batch)
+            if structure is not None:
+                self._known[structure] = leaves
+        dense = dense_fields(batch)
+        feed = {}
+        for declared, leaf in zip(self._inputs, leaves, strict=True):
+            tensor = dense[leaf.field]
+            if isinstance(tensor, np.ndarray):
+                raise ConfigError(
+                    f"feed_list: input {declared.name!r} gets a field of dtype {tensor.dtype},"
+                    " which paddle has no tensor for; convert it in the dataset"
+                )
+            if declared.shape is not None:
+                shape = self._fit(declared, batch[leaf.field])
+                if shape is not None:
+                    rows = LoDTensorArray([batch[leaf.field].storage().reshape(shape)])
+                    tensor = dense_fields(rows)[0]
+            if leaf.lod is not None:
+                tensor.set_lod(batch.objects[leaf.lod])
+            feed[declared.name] = tensor
+        return feed
+
+    def _match(self, batch: LoDTensorArray) -> list[_Leaf]:
+        """Find the field of each input."""
+        if batch.structure is None:
+            leaves = [_Leaf(place, None, None) for place in range(len(batch))]
+        else:
+            leaves = list(_leaves(batch.structure, None))
+            offsets = {leaf.lod for leaf in leaves}
+            texts = batch.structure.paths()[1]
+            others = [text for place, text in enumerate(texts) if place not in offsets]
+            if others:
+                shown = ", ".join(text or "the batch itself" for text in others)
+                raise CollateError(
+                    f"feed_list names {self._names}, and the batch has parts that are no arrays"
+                    f" and cannot be fed: {shown}. Leave them out in the dataset or collate_fn, or"
+                    " pass return_list=True"
+                )
+        keys = [leaf.key for leaf in leaves]
+        if None in keys and any(key is not None for key in keys):
+            raise ConfigError(
+                f"feed_list names {self._names}, and the batch mixes fields in dicts ({keys}) with"
+                " fields in order; make it one dict, or one list"
+            )
+        if leaves and keys[0] is not None:
+            if sorted(map(str, keys)) != sorted(self._names) or len(set(keys)) != len(keys):
+                raise ConfigError(
+                    f"feed_list names {sorted(self._names)} and the batch has keys"
+                    f" {sorted(map(str, keys))}; make them the same: dict samples are matched to"
+                    " feed_list by name"
+                )
+            by_name = {str(leaf.key): leaf for leaf in leaves}
+            return [by_name[name] for name in self._names]
+        if len(leaves) != len(self._names):
+            raise ConfigError(self._miscount(len(leaves)))
+        return leaves
+
+    def _miscount(self, count: int) -> str:
+        return (
+            "The sample number of reader's input data and the input number of feed list are not"
+            f" equal: feed_list names {len(self._names)} inputs {self._names}, and the batch has"
+            f" {count} fields. Make the dataset return one field for each input, in order"
+        )
+
+    def _fit(self, declared: _Input, tensor: LoDTensor) -> tuple[int, ...] | None:
+        """Refuse a tensor unlike its input; returns a shape for it where only the rank differs."""
+        if declared.dtype is not None and tensor.dtype != declared.dtype:
+            raise ConfigError(
+                f"feed_list: input {declared.name!r} is declared as {declared.dtype}, and the batch"
+                f" has {tensor.dtype}. Convert it in the dataset (.astype({declared.dtype!r})), or"
+                " declare the input so"
+            )
+        wanted, shape = declared.shape or (), tensor.shape
+        if len(wanted) == len(shape):
+            if all(want in (-1, have) for want, have in zip(wanted, shape, strict=True)):
+                return None
+        elif wanted.count(-1) <= 1:
+            known = math.prod(want for want in wanted if want != -1)
+            size = math.prod(shape)
+            if (-1 in wanted and known and size % known == 0) or size == known:
+                return wanted
+        raise ConfigError(
+            f"feed_list: input {declared.name!r} is declared with shape {list(wanted)}, and the"
+            f" batch has {list(shape)}. Make the dataset return that shape, or declare the input so"
+        )
+
+
+def _declared(item: Any) -> _Input:
+    if isinstance(item, str):
+        return _Input(item, None, None, 0)
+    shape = getattr(item, "shape", None)
+    dtype = getattr(item, "dtype", None)
+    return _Input(
+        item.name,
+        None if shape is None else tuple(-1 if size is None else int(size) for size in shape),
+        None if dtype is None else str(dtype).rpartition(".")[2].lower(),
+        int(getattr(item, "lod_level", 0) or 0),
+    )
+
+
+def _leaves(at: Structure, key: Any) -> Iterator[_Leaf]:
+    """The fields of a structure in order."""
+    children = at.children or []
+    if at.kind == NodeKind.FIELD:
+        yield _Leaf(at.index, key, None)
+    elif at.kind == NodeKind.CUSTOM and at.cls is Ragged:
+        yield _Leaf(children[0].index, key, children[1].index)
+    elif at.kind == NodeKind.DICT:
+        for name, child in zip(at.keys or (), children, strict=True):
+            yield from _leaves(child, name)
+    else:
+        for child in children:
+            yield from _leaves(child, key)

@@ -1,0 +1,33 @@
+"""What a facade promises beyond the engine's own ways: its order, its seeds, its collating.
+
+Imports the standard library alone. A class of loaders holds one Promises; the engine reads it when
+a loader is made, and nothing changes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Promises"]
+
+Prepare = Callable[[int, int, Any], int]  # (worker_id, num_workers, dataset) -> seed
+
+
+@dataclasses.dataclass(frozen=True)
+class Promises:
+    """Ways of a facade.
+
+    `is_round_robin`: batch n is made by worker n modulo num_workers. `is_plain`: containers of a
+    batch become dicts and lists. `rules`: how samples that are not alike are collated by default
+    (see `reader.workers.loop.CollateRules`). `make_prepare`: called in the trainer whenever workers
+    start; returns what prepares and seeds each of them, in it. `error_text`: added to the
+    exceptions of workers, with {worker} and {type} in it.
+    """
+
+    is_round_robin: bool = False
+    is_plain: bool = False
+    rules: Any = None
+    make_prepare: Callable[[], Prepare] | None = None
+    error_text: str = ""

@@ -1,0 +1,289 @@
+"""Small programs beside the test: run with paddle.io, or with one import changed, under a limit.
+
+Imports the standard library and pytest. A `Nursery` owns the process that forks programs and ends
+it; a program that hangs is killed with everything it started, and nothing of it outlives `run`.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PADDLE = "paddle.io"
+OURS = "reader.compat.paddle"
+LIMIT_S = 40.0
+AT_ONCE = 3
+
+
+@dataclass(frozen=True)
+class Story:
+    """A program's text, written for paddle.io, and how it is run.
+
+    `hang_s`: the limit that tells a hang where one is expected. `acts`: what the test does to the
+    process when the program prints a line that begins with the key. `attempts`: how often paddle's
+    side of a comparison is run when it fails: its workers crash now and then.
+    """
+
+    text: str
+    hang_s: float = 6.0
+    args: tuple[str, ...] = ()
+    attempts: int = 1
+    acts: dict[str, Callable[[int], None]] = field(default_factory=dict, compare=False, hash=False)
+
+
+def demonstrated_by(story: Story) -> Callable[[Any], Any]:
+    """Mark a test: its fixture `verdict` is what became of the story with paddle.io."""
+    return lambda test: pytest.mark.demonstration(pytest.mark.tells(story)(test))
+
+
+def proved_by(story: Story) -> Callable[[Any], Any]:
+    """Mark a test: its fixture `verdict` is what became of the story with one import changed."""
+    return lambda test: pytest.mark.tells(story)(test)
+
+
+def compares(story: Story) -> Callable[[Any], Any]:
+    """Mark a test: its fixture `both` is (paddle.io's verdict, ours) of the same program."""
+    return lambda test: pytest.mark.compares(story)(test)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a program."""
+
+    exit_code: int | None  # negative: a signal's number; None: it was killed at its limit
+    lines: list[str]
+    stderr: str
+    left: list[int]  # processes of its own that lived a second after its end
+    wall_s: float
+
+    @property
+    def is_hung(self) -> bool:
+        return self.exit_code is None
+
+    @property
+    def result(self) -> Any:
+        """The last line it printed, which is JSON. Fails with all it said where there is none."""
+        assert self.exit_code == 0, self.story()
+        assert self.lines, self.story()
+        return json.loads(self.lines[-1])
+
+    def story(self) -> str:
+        """Everything, for the text of a failing assert."""
+        code = "hung" if self.is_hung else f"exit {self.exit_code}"
+        said = "\n".join(self.lines[-20:])
+        return f"{code} after {self.wall_s:.1f} s, left {self.left}\n{said}\n{self.stderr[-4000:]}"
+
+
+def switched(text: str, module: str) -> str:
+    """Return the program with its import changed, and nothing else."""
+    return re.sub(r"\bpaddle\.io\b", module, textwrap.dedent(text))
+
+
+class Nursery:
+    """Runs programs; `run` may be called from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._socket = str(folder / "nursery")
+        self._count = 0
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.peers.nursery", self._socket],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(),
+            cwd=ROOT,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def run(self, story: Story, module: str, limit_s: float = LIMIT_S) -> Verdict:
+        """Run the program with `module` in the place of paddle.io."""
+        for _ in range(story.attempts - 1 if module == PADDLE else 0):
+            verdict = self._run(story, module, limit_s)
+            if verdict.exit_code == 0:
+                return verdict
+        return self._run(story, module, limit_s)
+
+    def _run(self, story: Story, module: str, limit_s: float) -> Verdict:
+        with self._lock:
+            self._count += 1
+            folder = self._folder / f"program{self._count}"
+        folder.mkdir()
+        path = folder / "program.py"
+        path.write_text(switched(story.text, module), encoding="utf-8")
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(self._socket)
+            out, out_end = os.pipe()
+            err, err_end = os.pipe()
+            request = json.dumps({"path": str(path), "args": story.args}).encode()
+            socket.send_fds(connection, [request], [out_end, err_end])
+            os.close(out_end)
+            os.close(err_end)
+            for fd in (out, err):
+                stack.callback(os.close, fd)
+                os.set_blocking(fd, False)
+            pid = int(_line(connection))
+            return _watch(pid, connection, out, err, story.acts, limit_s)
+
+    def run_all(
+        self, wanted: Iterable[tuple[Story, str, float]], at_once: int = AT_ONCE
+    ) -> dict[tuple[Story, str], Verdict]:
+        """Run many side by side: (story, module, limit in seconds) each."""
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            running = {
+                (story, module): pool.submit(self.run, story, module, limit_s)
+                for story, module, limit_s in dict.fromkeys(wanted)
+            }
+            return {key: future.result() for key, future in running.items()}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What programs find in os.environ: one thread of linear algebra each, and our checkout."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+
+
+def run_command(command: list[str], limit_s: float = LIMIT_S, **environ: str) -> Verdict:
+    """Run a command in a process group of its own; for what a nursery cannot fork."""
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(**environ),
+        start_new_session=True,
+        text=True,
+    )
+    code: int | None
+    try:
+        out, err = process.communicate(timeout=limit_s)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        _kill_group(process.pid)
+        out, err = process.communicate()
+        code = None
+    left = _members(process.pid)
+    _kill_group(process.pid)
+    return Verdict(code, out.splitlines(), err, left, time.monotonic() - begun)
+
+
+def _watch(
+    pid: int,
+    connection: socket.socket,
+    out: int,
+    err: int,
+    acts: dict[str, Callable[[int], None]],
+    limit_s: float,
+) -> Verdict:
+    """Read what a program says until it ends or the limit is reached; then end what it left."""
+    begun = time.monotonic()
+    said = {out: b"", err: b""}
+    acted = 0
+    code: int | None = None
+    watched = [out, err, connection.fileno()]
+    while connection.fileno() in watched:
+        left_s = begun + limit_s - time.monotonic()
+        ready, _, _ = select.select(watched, [], [], max(left_s, 0))
+        if not ready:
+            break
+        for fd in ready:
+            if fd == connection.fileno():
+                code = os.waitstatus_to_exitcode(int(_line(connection)))
+                watched.remove(fd)
+            elif not _read(fd, said):
+                watched.remove(fd)
+        lines = said[out].decode(errors="replace").split("\n")[:-1]
+        for line in lines[acted:]:
+            for key, act in acts.items():
+                if line.startswith(key):
+                    act(pid)
+        acted = len(lines)
+    while _read(out, said) or _read(err, said):
+        pass
+    left = _wait_members(pid, 0.0 if code is None else 1.0)
+    _kill_group(pid)
+    if code is None:
+        _line(connection)
+    return Verdict(
+        code,
+        said[out].decode(errors="replace").splitlines(),
+        said[err].decode(errors="replace"),
+        [other for other in left if other != pid],
+        time.monotonic() - begun,
+    )
+
+
+def _read(fd: int, said: dict[int, bytes]) -> bool:
+    """Take what can be read now; False when nothing can, or all ends are closed."""
+    try:
+        data = os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return False
+    said[fd] += data
+    return bool(data)
+
+
+def _line(connection: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        more = connection.recv(1)
+        assert more, "the nursery is gone"
+        data += more
+    return data
+
+
+def _members(pid: int) -> list[int]:
+    """The living processes of a program: those whose group it leads."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{entry}/stat").read_text(errors="replace")
+                fields = stat.rpartition(")")[2].split()
+                if int(fields[3]) == pid and fields[0] != "Z":
+                    found.append(int(entry))
+    return found
+
+
+def _wait_members(pid: int, grace_s: float) -> list[int]:
+    """Wait until nothing of a program lives, at most `grace_s`; return what still does."""
+    never = threading.Event()
+    deadline = time.monotonic() + grace_s
+    while (left := _members(pid)) and time.monotonic() < deadline:
+        never.wait(0.02)
+    return left
+
+
+def _kill_group(pid: int) -> None:
+    """End everything a program started, and wait until it has ended."""
+    never = threading.Event()
+    deadline = time.monotonic() + 10.0
+    while members := _members(pid):
+        assert time.monotonic() < deadline, f"{members} cannot be killed"
+        for member in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
+        never.wait(0.01)

@@ -1,0 +1,205 @@
+"""Every kind of sample through one program text: paddle.io 3.3.1's batches and ours are the same.
+
+Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.peers.program import Story, Verdict, compares
+
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
+
+PROGRAM = """
+    import collections
+    import numpy as np
+    import paddle
+    from paddle.io import DataLoader
+    from tests.peers.inside import describe, tell
+
+    Point = collections.namedtuple("Point", "x y")
+    row = lambda index, *shape: np.full(shape or (3,), index, "float32")
+    found = []
+    for num_workers in %s:
+        loader = DataLoader(%s, num_workers=num_workers, %s)
+        found.append([len(loader), *map(describe, loader)])
+    tell(found)
+"""
+
+
+def stories(args: str, kinds: dict[str, str]) -> pytest.MarkDecorator:
+    """One story per kind of sample; the test's claim is made of each."""
+    return pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(
+                name, id=name, marks=pytest.mark.compares(Story(PROGRAM % ("(0, 2)", text, args)))
+            )
+            for name, text in kinds.items()
+        ],
+    )
+
+
+def check_same(both: tuple[Verdict, Verdict]) -> None:
+    theirs, ours = both
+    assert len(theirs.result[0]) > 1, "there is nothing to compare"
+    assert ours.result == theirs.result
+
+
+EVERY_DTYPE = (
+    "[{dtype: np.array([[i, 1], [0, 2]]).astype(dtype) for dtype in ('bool int8 uint8 int16 int32 "
+    "int64 float16 float32 float64 >i4 >f8 complex64 complex128').split()} for i in range(5)]"
+)
+KINDS = {
+    "array of every dtype": EVERY_DTYPE,
+    "0-d array": "[np.array(i, 'float32') for i in range(5)]",
+    "large array": "[row(i, 100, 700) for i in range(4)]",
+    "array in Fortran order": (
+        "[np.asfortranarray(np.arange(6.0).reshape(2, 3) + i) for i in range(4)]"
+    ),
+    "array with strides": "[np.arange(20.0)[::-2] + i for i in range(4)]",
+    "array itself": "np.arange(30, dtype='float32').reshape(10, 3)",
+    "row of an array": "np.arange(5)",
+    "range": "range(5)",
+    "int": "[3, -1, 2**40, 0, 5]",
+    "float": "[0.5, 1.5, float('inf'), 2.5, -0.0]",
+    "mixed int and float": "[1, 2.5, 3, 4, 5.5]",
+    "bool": "[True, False, True, True, False]",
+    "numpy float32": "[np.float32(i) for i in range(5)]",
+    "numpy int32": "[np.int32(i) for i in range(5)]",
+    "numpy float16": "[np.float16(i) for i in range(5)]",
+    "numpy uint8": "[np.uint8(i) for i in range(5)]",
+    "mixed numpy scalars": "[np.float32(1), np.int64(2), 3, 4.5, np.int8(1)]",
+    "tuple": "[(row(i), i) for i in range(5)]",
+    "tuple of one": "[(row(i),) for i in range(5)]",
+    "list": "[[row(i), i, 0.5 * i] for i in range(5)]",
+    "namedtuple": "[Point(row(i), np.int64(i)) for i in range(5)]",
+    "dict": "[{'x': row(i), 'y': i} for i in range(5)]",
+    "dict with its keys in another order": (
+        "[{'x': row(i), 'y': i} if i % 2 else {'y': i, 'x': row(i)} for i in range(5)]"
+    ),
+    "OrderedDict": "[collections.OrderedDict([('y', row(i)), ('x', i)]) for i in range(5)]",
+    "defaultdict": "[collections.defaultdict(int, x=row(i)) for i in range(5)]",
+    "dict with keys that are no strings": "[{0: row(i), (1, 2): i} for i in range(5)]",
+    "array and string": "[(row(i), f'text {i}') for i in range(5)]",
+    "array and bytes": "[(row(i), b'bytes %d' % i) for i in range(5)]",
+    "array and text with marks": "[(row(i), '') for i in range(5)]",
+    "nested": "[{'a': [row(i), {'b': (i, 'text')}], 'c': Point(row(i), [i, i])} for i in range(5)]",
+    "range within": "[(row(i), range(i, i + 2)) for i in range(5)]",
+}
+
+
+@stories("batch_size=2", KINDS)
+def test_batches_of_each_kind_of_sample_are_the_same(
+    both: tuple[Verdict, Verdict], kind: str
+) -> None:
+    check_same(both)
+
+
+UNBATCHED = {
+    "array": "[row(i) for i in range(3)]",
+    "0-d array": "[np.array(i, 'float32') for i in range(3)]",
+    "tuple": "[(row(i), i) for i in range(3)]",
+    "list": "[[row(i), 'text', None] for i in range(3)]",
+    "namedtuple": "[Point(row(i), i) for i in range(3)]",
+    "dict": "[{'x': row(i), 'y': i, 'z': None} for i in range(3)]",
+    "OrderedDict": "[collections.OrderedDict([('y', row(i)), ('x', i)]) for i in range(3)]",
+    "numpy scalar beside an array": "[(row(i), np.float32(i), np.int64(i)) for i in range(3)]",
+    "0-d array beside an array": "[(row(i), np.array(i)) for i in range(3)]",
+    "nested": "[{'a': [row(i), {'b': (i, row(i))}], 'c': Point(row(i), {1, 2})} for i in range(3)]",
+    "ragged": "[np.arange(i + 1.0) for i in range(3)]",
+    "complex beside an array": "[(row(i), 1j, True, b'bytes') for i in range(3)]",
+}
+
+
+@stories("batch_size=None", UNBATCHED)
+def test_samples_without_batching_are_the_same(both: tuple[Verdict, Verdict], kind: str) -> None:
+    check_same(both)
+
+
+COLLATED = {
+    "array": "lambda batch: np.stack(batch)",
+    "list of arrays": "lambda batch: [np.stack(batch), np.array(len(batch))]",
+    "tuple": "lambda batch: (np.stack(batch), 'text', 5)",
+    "namedtuple": "lambda batch: Point(np.stack(batch), None)",
+    "dict": "lambda batch: {'x': np.stack(batch), 'ids': [1, 2], 'z': {'k': np.zeros(1)}}",
+    "OrderedDict": "lambda batch: collections.OrderedDict(b=np.stack(batch), a=np.ones(2))",
+    "the samples": "lambda batch: batch",
+    "numpy scalars": "lambda batch: [batch[0], np.float32(0.5), np.int64(3), np.bool_(True)]",
+    "the example of the page": (
+        "lambda b: (b[0], 's', 3, [b[0] + 1, {'k': b[0] + 2, 'z': None}], b'q')"
+    ),
+    "an object": "lambda batch: [np.stack(batch), {3, 4}, slice(1, 2), 2j]",
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            name,
+            id=name,
+            marks=pytest.mark.compares(
+                Story(
+                    PROGRAM
+                    % ("(0, 2)", "[row(i) for i in range(5)]", f"batch_size=2, collate_fn={text}")
+                )
+            ),
+        )
+        for name, text in COLLATED.items()
+    ],
+)
+def test_what_collate_fn_returns_comes_the_same(both: tuple[Verdict, Verdict], kind: str) -> None:
+    check_same(both)
+
+
+EMPTY = Story(PROGRAM % ("(0, 2)", "[]", "batch_size=2"))
+
+
+@compares(EMPTY)
+def test_empty_dataset_has_no_batch_in_both(both: tuple[Verdict, Verdict]) -> None:
+    theirs, ours = both
+    assert ours.result == theirs.result == [[0], [0]]
+
+
+TENSORS_OF_COLLATE = {
+    "tensor of collate_fn": "lambda batch: paddle.to_tensor(np.stack(batch))",
+    "tensors of collate_fn": (
+        "lambda batch: {'x': paddle.to_tensor(np.stack(batch)), 'n': np.float64(2)}"
+    ),
+}
+# What paddle.io makes without workers only: with workers it fails, tensors in most runs.
+WITHOUT_WORKERS = {
+    **{
+        name: f"[row(i) for i in range(5)], collate_fn={text}"
+        for name, text in TENSORS_OF_COLLATE.items()
+    },
+    "tensor": "[paddle.to_tensor(row(i)) for i in range(5)]",
+    "dict of tensors": "[{'x': paddle.to_tensor(row(i)), 'name': 'n'} for i in range(5)]",
+    "array, then tensor": "[row(0), paddle.to_tensor(row(1)), row(2), paddle.to_tensor(row(3))]",
+    "0-d tensor": "[paddle.to_tensor(np.float32(i)) for i in range(5)]",
+    "int64 tensor and number": "[(paddle.to_tensor([i, i]), i) for i in range(5)]",
+    "array without elements": "[(np.zeros((0, 3), 'float32'), i) for i in range(5)]",
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            name,
+            id=name,
+            marks=[
+                pytest.mark.compares(Story(PROGRAM % ("(0,)", text, "batch_size=2"))),
+                pytest.mark.tells(Story(PROGRAM % ("(2,)", text, "batch_size=2"))),
+            ],
+        )
+        for name, text in WITHOUT_WORKERS.items()
+    ],
+)
+def test_batches_that_paddle_makes_without_workers_come_from_workers_too(
+    both: tuple[Verdict, Verdict], verdict: Verdict, kind: str
+) -> None:
+    check_same(both)
+    assert verdict.result == both[0].result
