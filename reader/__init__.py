@@ -24,6 +24,7 @@ from reader.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    concat_ragged,
     foreign,
     random_split,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "WorkerDied",
     "WorkerInfo",
     "__version__",
+    "concat_ragged",
     "get_worker_info",
     "random_split",
     "register_container",

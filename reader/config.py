@@ -1,8 +1,8 @@
 """The options of a loader, and the one place where they are checked.
 
-`LoaderConfig.build` is called by `reader.loader.DataLoader` and by nobody else; the small checks
-(`as_int`, `as_bool`, `as_reiterable`) serve other public constructors too. This module imports
-`reader.errors`, numpy and the standard library; a built config is frozen and owns no resource.
+`LoaderConfig.build` is called by `reader.loader.DataLoader` and by nobody else. This module imports
+`reader.checks`, `reader.places`, `reader.errors`, numpy and the standard library; a built config is
+frozen and owns no resource.
 """
 
 from __future__ import annotations
@@ -12,65 +12,21 @@ import difflib
 import importlib.util
 import multiprocessing
 import numbers
-import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from reader.checks import as_bool, as_int, as_reiterable, has_method
 from reader.errors import ConfigError, ConfigTypeError, got, shown
 from reader.places import CPU, Place, parse_places
 
-__all__ = ["FRAMEWORKS", "LoaderConfig", "as_bool", "as_int", "as_reiterable"]
+__all__ = ["FRAMEWORKS", "SEED_LIMIT", "LoaderConfig"]
 
 FRAMEWORKS = ("numpy", "paddle", "torch")
 SEED_LIMIT = 2**64
 _MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
-
-
-def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remedy: str) -> int:
-    """Return `value` as an int within [low, high]; anything with `__index__` but a bool passes."""
-    limit = f"an int of {low} or more" if high == sys.maxsize else f"an int in [{low}, {high}]"
-    message = f"{name} must be {limit}, got {got(value)}. {remedy}"
-    if isinstance(value, (bool, np.bool_)):
-        raise ConfigTypeError(message)
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ConfigTypeError(message) from None
-    if not low <= number <= high:
-        raise ConfigError(message)
-    return number
-
-
-def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") -> bool:
-    """Return `value` as a bool; only `bool` and `numpy.bool_` pass."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ConfigTypeError(f"{name} must be a bool, got {got(value)}. {remedy}")
-    return bool(value)
-
-
-def as_reiterable(name: str, value: Any) -> Any:
-    """Return `value` if each epoch can iterate over it afresh: a one-shot iterator cannot pass."""
-    what = "lists of indices" if name == "batch_sampler" else "dataset indices"
-    if isinstance(value, type):
-        raise ConfigTypeError(
-            f"{name} must be an iterable of {what}, got the class {value.__name__}. Pass an"
-            f" instance of it: {value.__name__}(...)."
-        )
-    if isinstance(value, (str, bytes)) or not _has(value, "__iter__", "__getitem__"):
-        raise ConfigTypeError(
-            f"{name} must be an iterable of {what}, got {got(value)}. Pass a list, or an object"
-            " whose __iter__ returns a fresh iterator for each epoch."
-        )
-    if isinstance(value, Iterator):
-        raise ConfigError(
-            f"{name} must give a fresh iterator for each epoch, got the one-shot iterator"
-            f" {got(value)}, which would be empty from the second epoch on. Pass list({name}), or"
-            " an object whose __iter__ is the generator function."
-        )
-    return value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -181,11 +137,6 @@ class LoaderConfig:
             needs_len = o["sampler"] is None and o["batch_sampler"] is None
             _check_dataset(dataset, needs_len=needs_len)
         return cls(dataset=dataset, is_iterable=is_iterable, **o)
-
-
-def _has(value: object, *names: str) -> bool:
-    """Say whether the type of `value` has one of the special methods (None switches one off)."""
-    return any(getattr(type(value), name, None) is not None for name in names)
 
 
 def _check_callable(name: str, value: object) -> None:
@@ -366,8 +317,8 @@ def _check_dataset(dataset: Any, *, needs_len: bool) -> None:
             f"dataset must be an instance, got the class {dataset.__name__}. Pass"
             f" {dataset.__name__}(...), with its arguments."
         )
-    if not _has(dataset, "__getitem__"):
-        if _has(dataset, "__next__"):
+    if not has_method(dataset, "__getitem__"):
+        if has_method(dataset, "__next__"):
             raise ConfigTypeError(
                 f"dataset must give a fresh iterator for each epoch, got the one-shot iterator"
                 f" {got(dataset)}. Pass list(dataset), or an object whose __iter__ is the generator"
@@ -379,7 +330,7 @@ def _check_dataset(dataset: Any, *, needs_len: bool) -> None:
         )
     if not needs_len:
         return
-    if not _has(dataset, "__len__"):
+    if not has_method(dataset, "__len__"):
         raise ConfigTypeError(
             f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
             " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."

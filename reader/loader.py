@@ -15,21 +15,18 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, ClassVar
 
-from reader._core.tensor_array import LoDTensorArray
-from reader.config import LoaderConfig, as_int
-from reader.data import BatchSampler, NoBatching, RandomSampler, SequenceSampler, seeds
+from reader.checks import as_int
+from reader.config import LoaderConfig
+from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
-from reader.data.epochs import epoch_marks
 from reader.data.iterable import is_iterable_dataset
-from reader.data.sampler import SeededSampler
 from reader.errors import ConfigTypeError
 from reader.feed.ahead import Ahead
-from reader.feed.dispatcher import Dispatcher
 from reader.feed.groups import PlaceGroups
-from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
+from reader.feed.iterator import EpochIterator, WaitStats
 from reader.feed.keeper import PoolKeeper
-from reader.feed.stream import StreamIterator
-from reader.frameworks import check_places, make_adapters
+from reader.feed.opener import EpochOpener
+from reader.frameworks import check_places
 from reader.promises import Promises
 from reader.workers.loop import WorkerConfig
 from reader.workers.pool import Pool
@@ -183,6 +180,7 @@ class DataLoader:
             ),
             config.persistent_workers,
         )
+        self._opener = EpochOpener(config, self._promises, self._keeper, self._stats)
         self._finalizer = weakref.finalize(self, self._keeper.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
 
@@ -236,60 +234,16 @@ class DataLoader:
         return self._begin()
 
     def _begin(self) -> EpochIterator | PlaceGroups:
-        config, promises = self.config, self._promises
-        has_own_marks = config.persistent_workers and config.num_workers > 0
-        options = EpochOptions(
-            epoch=self._epoch,
-            timeout_s=config.timeout_s,
-            worker_retries=config.worker_retries,
-            # the global random state is swapped in while the consumer waits, and only then
-            is_eager=config.num_workers > 0 or config.seed is None,
-            marks=epoch_marks(self.dataset, self._epoch) if has_own_marks else None,
-            on_end=functools.partial(_make_ahead_of, weakref.ref(self))
-            if config.prefetch_next_epoch
-            else None,
-            length=None if config.is_iterable else functools.partial(count_of, self.batch_sampler),
-            error_text=promises.error_text if config.num_workers else "",
-        )
-        converts = [self._in_steps(adapter) for adapter in self._adapters()]
-        is_single = len(converts) == 1
-        batches = self._epoch_iterator(options, converts[0] if is_single else _as_it_is)
-        self._epoch += 1
-        return batches if is_single else PlaceGroups(batches, converts, config.drop_last_group)
-
-    def _adapters(self) -> list[Callable[[LoDTensorArray], Any]]:
-        config = self.config
-        return make_adapters(config.framework, config.feed_list, config.return_list, config.places)
-
-    def _in_steps(self, convert: Callable[[LoDTensorArray], Any]) -> Callable[..., Any]:
-        """An adapter with what comes before it."""
-        is_private = self.config.num_workers > 0 and not self.config.use_shared_memory
-        if self._promises.is_plain and is_private:
-            return lambda batch: convert(batch.private_copy().plain_containers())
-        if self._promises.is_plain:
-            return lambda batch: convert(batch.plain_containers())
-        if is_private:
-            return lambda batch: convert(batch.private_copy())
-        return convert
-
-    def _epoch_iterator(
-        self, options: EpochOptions, convert: Callable[[LoDTensorArray], Any]
-    ) -> EpochIterator:
-        config = self.config
-        workers = max(1, config.num_workers)
-        if config.is_iterable:
-            return StreamIterator(self._keeper, workers, convert, options, self._stats)
-        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
-            if isinstance(sampler, SeededSampler):
-                sampler.set_epoch(self._epoch)
-        make_source = functools.partial(
-            Dispatcher,
-            self._index_batches(),
+        on_end = functools.partial(_make_ahead_of, weakref.ref(self))
+        batches = self._opener.open(
+            self._epoch,
             self.dataset,
-            config.batch_size is not None,
-            workers if self._promises.is_round_robin else 0,
+            self.sampler,
+            self.batch_sampler,
+            on_end if self.config.prefetch_next_epoch else None,
         )
-        return EpochIterator(self._keeper, make_source, convert, options, self._stats)
+        self._epoch += 1
+        return batches
 
     def _make_ahead(self) -> None:
         """The last batch of an epoch was delivered: begin the next one while it is used."""
@@ -318,11 +272,7 @@ class DataLoader:
                 "the number of batches is not known: an IterableDataset yields until it ends. Count"
                 " while iterating."
             )
-        return count_of(self._index_batches())
-
-    def _index_batches(self) -> Any:
-        """What yields the lists of indices of an epoch."""
-        return NoBatching(self.sampler) if self.batch_sampler is None else self.batch_sampler
+        return count_of(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     @property
     def steps(self) -> int:
@@ -381,10 +331,6 @@ def _make_ahead_of(loader: weakref.ref[DataLoader]) -> None:
     if found is not None:
         with contextlib.suppress(Exception):
             found._make_ahead()
-
-
-def _as_it_is(batch: LoDTensorArray) -> LoDTensorArray:
-    return batch
 
 
 def _make_pool(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "places", "config", "_core")
+_CORE = ("errors", "places", "checks", "config", "_core")
 _ENGINE = (*_CORE, "data", "workers", "frameworks", "feed")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
@@ -23,12 +23,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "places": ("errors",),
     "promises": (),
-    "config": ("errors", "places"),
-    "_core": ("errors", "places", "config"),
+    "checks": ("errors",),
+    "config": ("errors", "places", "checks"),
+    "_core": ("errors", "places", "checks", "config"),
     "data": _CORE,
     "workers": (*_CORE, "data"),
     "frameworks": (*_CORE, "data"),
-    "feed": (*_CORE, "data", "workers", "frameworks"),
+    "feed": (*_CORE, "promises", "data", "workers", "frameworks"),
     "loader": (*_ENGINE, "promises"),
     "compat": (*_ENGINE, "promises", "loader"),
     "__main__": (*_ENGINE, "promises", "loader", "compat", "_version", "the face"),
@@ -177,7 +178,7 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
             return None
         only = " and ".join("/".join(home) for home in homes)
         return f"imports {top}, which only {only} may; look in sys.modules instead"
-    if room in ("errors", "config", "_version") and top == "cloudpickle":
+    if room in ("errors", "places", "checks", "config", "_version") and top == "cloudpickle":
         return f"{room} imports {top}; it may import the standard library and numpy"
     known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON
     if known or room == "frameworks":

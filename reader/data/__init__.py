@@ -9,6 +9,7 @@ from reader.data.dataset import Dataset
 from reader.data.datasets import ChainDataset, ComposeDataset, ConcatDataset, TensorDataset
 from reader.data.distributed_sampler import DistributedBatchSampler
 from reader.data.iterable import IterableDataset
+from reader.data.ragged import concat_ragged
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
 from reader.data.subset import Subset, random_split
 from reader.data.weighted_sampler import WeightedRandomSampler
@@ -29,5 +30,6 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "concat_ragged",
     "random_split",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from reader.config import as_bool, as_int, as_reiterable
+from reader.checks import as_bool, as_int, as_reiterable
 from reader.errors import ConfigTypeError
 
 __all__ = ["BatchSampler", "NoBatching", "count_of"]

@@ -13,7 +13,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from reader.config import SEED_LIMIT, as_bool, as_int
+from reader.checks import as_bool, as_int
+from reader.config import SEED_LIMIT
 from reader.data.sampler import as_sized, in_chunks
 from reader.data.seeds import order_rng
 from reader.errors import ConfigError

@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from reader.config import SEED_LIMIT, as_int
+from reader.checks import as_int
+from reader.config import SEED_LIMIT
 from reader.data.seeds import order_rng
 from reader.errors import ConfigError, ConfigTypeError, got
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reader.config import SEED_LIMIT, as_int
+from reader.checks import as_int
+from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.datasets import fetch_many, tell_epoch
 from reader.data.seeds import order_rng

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.config import as_bool, as_int
+from reader.checks import as_bool, as_int
 from reader.data.sampler import SeededSampler, in_chunks
 from reader.data.seeds import order_rng
 from reader.errors import ConfigError, ConfigTypeError, got

@@ -13,11 +13,25 @@ from typing import Any
 from reader._core.channel import TaskKind, encode_task
 from reader.errors import SampleIndexError, SamplerError, got, shown
 
-__all__ = ["Dispatcher", "Task"]
+__all__ = ["Circle", "Dispatcher", "Task"]
 
 Task = tuple[int, bytes, int]  # kind, payload, and the worker that must take it; -1: any
 
 _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
+
+
+class Circle:
+    """Workers that take turns, from 0."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._turn = 0
+
+    def next_worker(self) -> int:
+        """Return whose turn it is, and pass the turn on."""
+        worker = self._turn
+        self._turn = (worker + 1) % self._workers
+        return worker
 
 
 class Dispatcher:
@@ -27,11 +41,15 @@ class Dispatcher:
         batches: yields lists of dataset indices; without batching, lists of one.
         dataset: for its length, where it has one.
         is_batched: False when each list holds one index that is a task by itself.
-        circle: deal the tasks out to so many workers in turn; 0: let the least busy one take each.
+        circle: whose turn it is to take each task; None: the least busy worker takes it.
     """
 
     def __init__(
-        self, batches: Iterable[Any], dataset: Any, is_batched: bool, circle: int = 0
+        self,
+        batches: Iterable[Any],
+        dataset: Any,
+        is_batched: bool,
+        circle: Circle | None = None,
     ) -> None:
         self._circle = circle
         self._batches = iter(batches)
@@ -71,8 +89,8 @@ class Dispatcher:
             self._check_keys(keys)
         elif self._has_len:
             self._check_range(keys)
-        worker = self.drawn % self._circle if self._circle else -1
         self.drawn += 1
+        worker = -1 if self._circle is None else self._circle.next_worker()
         return kind, payload, worker
 
     def _as_list(self, keys: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from reader.config import as_bool, as_int
+from reader.checks import as_bool, as_int
 from reader.data.shard import check_items, shard_items
 from reader.errors import ConfigError
 from reader.workers.context import get_worker_info

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.peers.program import LIMIT_S, OURS, PADDLE, Nursery, Story, Verdict
+from tests.peers.program import OURS, PADDLE, Nursery, Story, Verdict
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,12 +54,12 @@ def both(
 def _told_by(item: pytest.Item) -> list[tuple[Story, str, float]]:
     found: list[tuple[Story, str, float]] = []
     for mark in item.iter_markers("compares"):
-        found += [(mark.args[0], module, LIMIT_S) for module in (PADDLE, OURS)]
+        found += [(mark.args[0], module, mark.args[0].limit_s) for module in (PADDLE, OURS)]
     for mark in item.iter_markers("tells"):
         is_paddle = item.get_closest_marker("demonstration") is not None
         story: Story = mark.args[0]
         if is_paddle:
             found.append((story, PADDLE, story.hang_s))
         else:
-            found.append((story, OURS, LIMIT_S))
+            found.append((story, OURS, story.limit_s))
     return found

@@ -37,13 +37,15 @@ AT_ONCE = 3
 class Story:
     """A program's text, written for paddle.io, and how it is run.
 
-    `hang_s`: the limit that tells a hang where one is expected. `acts`: what the test does to the
-    process when the program prints a line that begins with the key. `attempts`: how often paddle's
-    side of a comparison is run when it fails: its workers crash now and then.
+    `hang_s`: the limit that tells a hang where one is expected; `limit_s` where none is. `acts`:
+    what the test does to the process when the program prints a line that begins with the key.
+    `attempts`: how often paddle's side of a comparison is run when it fails: its workers crash, or
+    hang, now and then.
     """
 
     text: str
     hang_s: float = 6.0
+    limit_s: float = LIMIT_S
     args: tuple[str, ...] = ()
     attempts: int = 1
     acts: dict[str, Callable[[int], None]] = field(default_factory=dict, compare=False, hash=False)

@@ -368,3 +368,83 @@ def test_attributes_that_programs_read_are_paddles() -> None:
         assert getattr(ours, name) == getattr(theirs, name), name
     assert list(ours.batch_sampler) == list(theirs.batch_sampler)
     assert [str(place) for place in ours.places] == [str(place) for place in theirs.places]
+
+
+CHANGED_AND_KEPT = Story(
+    """
+    import numpy as np
+    import paddle
+    from paddle.io import DataLoader
+    from tests.peers.inside import describe, tell
+
+    rows = np.arange(64, dtype="float32").reshape(16, 4)
+    found = []
+    for num_workers in (0, 2):
+        for persistent_workers in (False, True):
+            loader = DataLoader(
+                rows, batch_size=2, num_workers=num_workers, persistent_workers=persistent_workers
+            )
+            kept, views = [], []
+            for epoch in range(2):
+                for batch in loader:
+                    batch.add_(paddle.to_tensor(100.0))
+                    batch[0] = -1.0
+                    kept.append(batch)
+                    views.append(batch[1])
+                    batch.stop_gradient = False
+                    (batch * 2).sum().backward()
+                    views.append(batch.grad)
+            del loader
+            found.append([describe(kept), describe(views)])
+    assert rows[0, 1] == 1 and rows[1, 0] == 4
+    tell(found)
+    """,
+    attempts=3,
+)
+
+
+@compares(CHANGED_AND_KEPT)
+def test_batches_may_be_changed_in_place_and_kept(both: tuple[Verdict, Verdict]) -> None:
+    theirs, ours = both
+    assert ours.result == theirs.result
+
+
+TRANSFORMED = Story(
+    """
+    import numpy as np
+    import paddle
+    from paddle.io import DataLoader, Dataset
+    from paddle.vision.transforms import (
+        ColorJitter, Compose, Normalize, RandomCrop, RandomHorizontalFlip, Resize, ToTensor
+    )
+    from tests.peers.inside import describe, tell
+    import random
+
+    class Images(Dataset):
+        transform = Compose([
+            Resize(20), RandomCrop(16), RandomHorizontalFlip(), ColorJitter(0.2, 0.2),
+            Normalize(127.5, 127.5, data_format="HWC"),
+        ])
+
+        def __len__(self):
+            return 10
+
+        def __getitem__(self, index):
+            image = np.random.RandomState(index).randint(0, 256, (24, 24, 3)).astype("uint8")
+            return self.transform(image), index
+
+    found = []
+    for num_workers in (0, 2):
+        np.random.seed(3), random.seed(3), paddle.seed(3)
+        loader = DataLoader(Images(), batch_size=4, shuffle=True, num_workers=num_workers)
+        found.append([describe(batch) for epoch in range(2) for batch in loader])
+    tell(found)
+    """,
+    attempts=3,
+)
+
+
+@compares(TRANSFORMED)
+def test_transforms_of_paddle_vision_draw_the_same(both: tuple[Verdict, Verdict]) -> None:
+    theirs, ours = both
+    assert ours.result == theirs.result

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader.config import LoaderConfig, as_bool, as_int, as_reiterable
+from reader.checks import as_bool, as_int, as_reiterable
+from reader.config import LoaderConfig
 from reader.errors import ConfigError, ConfigTypeError
 from reader.places import CPU, Place
 

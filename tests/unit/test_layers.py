@@ -62,7 +62,7 @@ def test_an_upward_import_in_python_is_found(tmp_path: Path, text: str) -> None:
     assert len(found) == 1
     line = 1 + text[: max(text.find("reader."), text.find("from reader"), 0)].count("\n")
     assert found[0].startswith(f"reader/data/collate.py:{line}: data imports ")
-    assert "it may import errors, places, config, _core" in found[0]
+    assert "it may import errors, places, checks, config, _core" in found[0]
 
 
 @pytest.mark.parametrize(

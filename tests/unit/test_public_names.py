@@ -17,7 +17,7 @@ ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler InternalError IterableDataset LoDTensor LoDTensorArray
 LoadTimeout QueueClosed QueueKilled RandomSampler ReaderError SampleIndexError Sampler
 SamplerError SequenceSampler Subset SubsetRandomSampler TensorDataset
-WeightedRandomSampler WorkerDied WorkerInfo get_worker_info random_split
+WeightedRandomSampler WorkerDied WorkerInfo concat_ragged get_worker_info random_split
 register_container sample_rng shard""".split()
 
 

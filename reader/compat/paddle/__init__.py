@@ -20,6 +20,7 @@ from reader.compat.paddle.datasets import (
 )
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.loader import DataLoader
+from reader.compat.paddle.py_reader import PyReader
 from reader.compat.paddle.samplers import (
     BatchSampler,
     DistributedBatchSampler,
@@ -42,6 +43,7 @@ __all__ = [
     "Dataset",
     "DistributedBatchSampler",
     "IterableDataset",
+    "PyReader",
     "RandomSampler",
     "Sampler",
     "SequenceSampler",

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reader.config import as_bool, as_int
+from reader.checks import as_bool, as_int
 from reader.data.failure import as_user_error
 from reader.errors import ConfigTypeError, got
 

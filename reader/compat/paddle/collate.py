@@ -57,7 +57,7 @@ def default_collate_fn(batch: Sequence[Any]) -> Any:
         raise CollateError("cannot make a batch of no samples; leave empty batches out")
     first = batch[0]
     if isinstance(first, np.ndarray):
-        return np.stack(batch, axis=0)
+        return _stack(batch)
     if isinstance(first, paddle.Tensor):
         return paddle.stack(list(batch), axis=0)
     if isinstance(first, _NUMBERS):
@@ -104,6 +104,17 @@ class PaddleRules:
     def collate(self, samples: list[Any]) -> Any:
         """The batch of samples that are not alike."""
         return default_collate_fn(samples)
+
+
+def _stack(batch: Sequence[Any]) -> Any:
+    try:
+        return np.stack(batch, axis=0)
+    except ValueError as error:
+        shapes = sorted({np.shape(sample) for sample in batch})
+        raise CollateError(
+            f"{error}: the samples of the batch have shapes {shapes}. Pad them to one shape, or"
+            " pass a collate_fn that returns reader.concat_ragged(samples), a tensor with LoD"
+        ) from error
 
 
 def _uncollated(sample: Any) -> UncollatedType:

@@ -33,10 +33,11 @@ _patch_reader: Any = monkey_patch_reader_methods
 
 
 class FeedingState(enum.Enum):
-    """READY -> FEEDING by start(), and back by reset()."""
+    """READY -> FEEDING by start(), and back by reset(); CLOSED by close(), until start()."""
 
     READY = "ready"
     FEEDING = "feeding"
+    CLOSED = "closed"
 
 
 class FeedingLoader(SourceLoader):
@@ -143,6 +144,8 @@ class FeedingLoader(SourceLoader):
                 "start() was called in an epoch that start() began before; call reset() first, also"
                 " after EOFException"
             )
+        if self._state is FeedingState.CLOSED:
+            self._queue.reset()
         make_batches = self._source.batches
         if self._use_multiprocess:
             # drawn in a process: what it sends is taken from the engine's memory as it is
@@ -173,8 +176,9 @@ class FeedingLoader(SourceLoader):
 
     def close(self) -> None:
         """End the epoch and let go of what is queued, without raising its error. Idempotent."""
-        self._error = self.error
-        self._state = FeedingState.READY
+        if self._state is FeedingState.FEEDING:
+            self._error = self.error
+            self._state = FeedingState.CLOSED
         _end_all(self._epochs, self._queue)
 
 

@@ -88,6 +88,7 @@ class FeedingEpoch:
                 for fields in batches:
                     if self._use_queue(self._queue.push, _as_tensors(fields)) is not True:
                         return
+                    del fields  # or the traceback of an error would keep the batch before it
                     self._pushed += 1
             finally:
                 close = getattr(batches, "close", None)

@@ -19,6 +19,7 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.one_epoch import OneEpoch
+from reader.compat.paddle.ragged import RaggedCollate
 from reader.compat.paddle.samplers import BatchSampler
 from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
@@ -120,6 +121,11 @@ class DataLoader(EngineLoader):
         if given and isinstance(batch_sampler, Iterator):
             batch_sampler = OneEpoch(batch_sampler)
         is_static = not paddle.in_dynamic_mode()
+        make_batch = collate_fn
+        if collate_fn is None and batch_size is None:
+            make_batch = default_convert_fn
+        elif collate_fn is None and is_static:
+            make_batch = RaggedCollate.of(feed_list)
         super().__init__(
             dataset,
             feed_list if is_static else None,
@@ -129,7 +135,7 @@ class DataLoader(EngineLoader):
             None if batch_size is None else batch_size if is_iterable else 1,
             False,
             drop_last if is_iterable and batch_size is not None else False,
-            default_convert_fn if batch_size is None and collate_fn is None else collate_fn,
+            make_batch,
             num_workers,
             use_buffer_reader,
             reader_buffer_size,
@@ -157,6 +163,7 @@ class DataLoader(EngineLoader):
         self.use_shared_memory = bool(use_shared_memory) and num_workers > 0
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
+        self._persistent_workers = persistent_workers
         self.pin_memory = not is_static and use_pinned_memory() is not False
 
     def __len__(self) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from reader.checks import as_int
 from reader.compat.paddle.background_reader import as_reader
 from reader.compat.paddle.errors import ArgumentError
-from reader.config import as_int
 from reader.data import IterableDataset
 from reader.errors import DatasetError, InternalError, got
 from reader.loader import DataLoader

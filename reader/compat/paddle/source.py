@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from paddle.base import framework
 
 from reader._core.tensor_array import LoDTensorArray
+from reader.checks import as_int
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.fields import Fields
 from reader.compat.paddle.slots import Field
-from reader.config import as_int
 from reader.data.iterable import IterableDataset
 from reader.errors import ConfigError, ConfigTypeError, got
 

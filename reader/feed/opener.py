@@ -1,0 +1,127 @@
+"""Opens epochs: puts tasks, pool, adapters and places together into the iterator that a user gets.
+
+Imports config, promises, frameworks and the parts of this room. An opener belongs to one loader; it
+keeps no state of its own between epochs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.tensor_array import LoDTensorArray
+from reader.config import LoaderConfig
+from reader.data import NoBatching
+from reader.data.batch_sampler import count_of
+from reader.data.epochs import epoch_marks
+from reader.data.sampler import SeededSampler
+from reader.feed.dispatcher import Circle, Dispatcher
+from reader.feed.groups import PlaceGroups
+from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
+from reader.feed.keeper import PoolKeeper
+from reader.feed.stream import StreamIterator
+from reader.frameworks import make_adapters
+from reader.promises import Promises
+
+__all__ = ["EpochOpener"]
+
+Convert = Callable[[LoDTensorArray], Any]
+
+
+class EpochOpener:
+    """Makes the iterators of a loader.
+
+    Args:
+        config: the loader's options.
+        promises: its facade's ways.
+        keeper: lends the pools.
+        stats: counted up by every iterator.
+    """
+
+    def __init__(
+        self, config: LoaderConfig, promises: Promises, keeper: PoolKeeper, stats: WaitStats
+    ) -> None:
+        self._config = config
+        self._promises = promises
+        self._keeper = keeper
+        self._stats = stats
+        self._workers = max(1, config.num_workers)
+        self._circle = Circle(self._workers)
+
+    def open(
+        self,
+        epoch: int,
+        dataset: Any,
+        sampler: Any,
+        batch_sampler: Any,
+        on_end: Callable[[], None] | None,
+    ) -> EpochIterator | PlaceGroups:
+        """Begin an epoch: its first batches are being made when this returns.
+
+        Args:
+            epoch: its number.
+            dataset: the loader's.
+            sampler: the loader's, None with a batch sampler of the user.
+            batch_sampler: the loader's, None without batching and for an iterable dataset.
+            on_end: called when the last batch was delivered.
+        """
+        config = self._config
+        batches = NoBatching(sampler) if batch_sampler is None and sampler is not None else None
+        batches = batch_sampler if batches is None else batches
+        is_told = config.persistent_workers and config.num_workers > 0
+        options = EpochOptions(
+            epoch=epoch,
+            timeout_s=config.timeout_s,
+            worker_retries=config.worker_retries,
+            # the global random state is swapped in while the consumer waits, and only then
+            is_eager=config.num_workers > 0 or config.seed is None,
+            marks=epoch_marks(dataset, epoch) if is_told else None,
+            on_end=on_end,
+            length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
+            error_text=self._promises.error_text if config.num_workers else "",
+        )
+        converts = [self._in_steps(adapter) for adapter in self._adapters()]
+        convert = converts[0] if len(converts) == 1 else _as_it_is
+        if config.is_iterable:
+            made: EpochIterator = StreamIterator(
+                self._keeper, self._workers, convert, options, self._stats
+            )
+        else:
+            for each in (sampler, getattr(batch_sampler, "sampler", None)):
+                if isinstance(each, SeededSampler):
+                    each.set_epoch(epoch)
+            make_source = functools.partial(self._make_source, batches, dataset)
+            made = EpochIterator(self._keeper, make_source, convert, options, self._stats)
+        if len(converts) == 1:
+            return made
+        return PlaceGroups(made, converts, config.drop_last_group)
+
+    def _make_source(self, batches: Any, dataset: Any) -> Dispatcher:
+        is_batched = self._config.batch_size is not None
+        if not self._promises.is_round_robin:
+            return Dispatcher(batches, dataset, is_batched)
+        if not self._config.persistent_workers:
+            self._circle = Circle(self._workers)
+        # workers that stay are dealt to where the last epoch left off, as in Paddle: their random
+        # numbers go on as well
+        return Dispatcher(batches, dataset, is_batched, self._circle)
+
+    def _adapters(self) -> list[Convert]:
+        config = self._config
+        return make_adapters(config.framework, config.feed_list, config.return_list, config.places)
+
+    def _in_steps(self, convert: Convert) -> Convert:
+        """An adapter with what comes before it."""
+        is_private = self._config.num_workers > 0 and not self._config.use_shared_memory
+        if self._promises.is_plain and is_private:
+            return lambda batch: convert(batch.private_copy().plain_containers())
+        if self._promises.is_plain:
+            return lambda batch: convert(batch.plain_containers())
+        if is_private:
+            return lambda batch: convert(batch.private_copy())
+        return convert
+
+
+def _as_it_is(batch: LoDTensorArray) -> LoDTensorArray:
+    return batch

@@ -1,0 +1,166 @@
+"""Iterable datasets that tests share, and the order in which their batches have to come.
+
+Imports the public package, numpy, the standard library and tests.datasets. Objects here pickle
+plainly, so that a spawned worker finds them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from reader import IterableDataset, get_worker_info, shard
+from tests.datasets import first_time, listen, tell
+
+
+def worker_id() -> int:
+    """The number of the worker that asks; 0 in the trainer."""
+    info = get_worker_info()
+    return 0 if info is None else info.id
+
+
+class Parts(IterableDataset[Any]):
+    """Worker w yields the values of `parts[w]` as (array of 4 float32, value)."""
+
+    def __init__(self, parts: Sequence[Sequence[int]]) -> None:
+        self.parts = parts
+
+    def __iter__(self) -> Iterator[Any]:
+        for value in self.parts[worker_id()]:
+            yield self.sample(value)
+
+    def sample(self, value: int) -> Any:
+        return np.full(4, value, np.float32), value
+
+
+class PidParts(Parts):
+    """Parts with the process id of who made them."""
+
+    def sample(self, value: int) -> Any:
+        return (*super().sample(value), os.getpid())
+
+
+class ActParts(Parts):
+    """Parts, but before the value `at` is yielded, `action(value)` is called."""
+
+    def __init__(self, parts: Sequence[Sequence[int]], at: int, action: Callable[[int], Any]):
+        super().__init__(parts)
+        self.at = at
+        self.action = action
+
+    def sample(self, value: int) -> Any:
+        if value == self.at:
+            self.action(value)
+        return super().sample(value)
+
+
+class Act:
+    """The first to call it, or with `once=None` everybody: says its pid, waits, or ends itself."""
+
+    def __init__(
+        self, says: str | None = None, hears: str | None = None, signum: int = 0,
+        once: str | None = None,
+    ) -> None:  # fmt: skip
+        self.says = says
+        self.hears = hears
+        self.signum = signum
+        self.once = once
+
+    def __call__(self, _: Any) -> None:
+        if self.once is not None and not first_time(self.once):
+            return
+        if self.says is not None:
+            tell(self.says, str(os.getpid()))
+        if self.hears is not None:
+            listen(self.hears)
+        if self.signum:
+            os.kill(os.getpid(), self.signum)
+            threading.Event().wait()
+
+
+class Sharded(IterableDataset[int]):
+    """0 to count - 1, dealt out by `reader.shard`."""
+
+    def __init__(self, count: int, contiguous: bool = False) -> None:
+        self.count = count
+        self.contiguous = contiguous
+
+    def __iter__(self) -> Iterator[int]:
+        return shard(range(self.count), contiguous=self.contiguous)
+
+
+class Endless(IterableDataset[int]):
+    """Counts for ever; `log` names a file that each sample adds a byte to."""
+
+    def __init__(self, log: str | None = None) -> None:
+        self.log = log
+
+    def __iter__(self) -> Iterator[int]:
+        value = 0
+        while True:
+            if self.log is not None:
+                mark(self.log)
+            yield value
+            value += 1
+
+
+class Noisy(Parts):
+    """Parts with random augmentation from random and numpy."""
+
+    def sample(self, value: int) -> Any:
+        return {"value": value, "python": random.random(), "numpy": np.random.standard_normal(2)}
+
+
+def mark(path: str) -> None:
+    """Add one byte to a file, from any process."""
+    fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    try:
+        os.write(fd, b".")
+    finally:
+        os.close(fd)
+
+
+def marks(path: str) -> int:
+    """How often a file was marked."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def cut(values: Sequence[int], batch_size: int, drop_last: bool = False) -> list[list[int]]:
+    """The batches of one worker."""
+    made = [list(values[at : at + batch_size]) for at in range(0, len(values), batch_size)]
+    if drop_last and made and len(made[-1]) < batch_size:
+        made.pop()
+    return made
+
+
+def in_turn(queues: Sequence[Sequence[Any]]) -> list[Any]:
+    """What comes of workers that take turns, where one that has no more is passed over."""
+    rest = [list(queue) for queue in queues]
+    found = []
+    while any(rest):
+        found += [queue.pop(0) for queue in rest if queue]
+    return found
+
+
+def order_of(
+    parts: Sequence[Sequence[int]], workers: int, batch_size: int, drop_last: bool = False
+) -> list[list[int]]:
+    """The values of the batches of Parts, in order."""
+    return in_turn([cut(part, batch_size, drop_last) for part in parts[: max(1, workers)]])
+
+
+def values_of(batch: Any) -> list[int]:
+    """Check a stacked batch of Parts; returns its values."""
+    rows, values = np.asarray(batch[0]), np.asarray(batch[1])
+    assert rows.shape == (len(values), 4)
+    assert rows.dtype == np.float32
+    assert (rows == values[:, None]).all()
+    return [int(value) for value in values]
