@@ -79,7 +79,7 @@ def parse_place(value: Any) -> Place:
     if hasattr(value, "is_cpu_place"):
         return _from_paddle(value)
     if type(value).__module__ == "torch" and isinstance(getattr(value, "type", None), str):
-        return _from_text(str(value))
+        return CPU if value.type == "cpu" else _from_text(str(value))
     raise ConfigTypeError(f"places must name where batches land, got {got(value)}. {_REMEDY}.")
 
 

@@ -137,7 +137,7 @@ class EpochIterator(Iterator[Any]):
     def _deliver(self, item: LoDTensorArray) -> Any:
         """Hand a batch over."""
         if self._options.is_eager:
-            self._window.fill(1)  # runs the user's sampler, and Ctrl-C may come: it is still there
+            self._refill()  # runs the user's sampler, and Ctrl-C may come: it is still there
         try:
             batch = self._convert(item)
         except Exception:
@@ -150,6 +150,10 @@ class EpochIterator(Iterator[Any]):
         if self._options.on_end is not None and self._window.is_drained and self._is_over:
             self._end()  # the next epoch begins before the user has done with the last batch
         return batch
+
+    def _refill(self) -> None:
+        """Fill the window while a batch is out of the queue and not delivered yet."""
+        self._window.fill(1)
 
     def _refuse(self, item: Any) -> None:
         """Deal with what came in the place of a batch: returns to go on, or raises."""

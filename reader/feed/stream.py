@@ -43,78 +43,110 @@ class StreamIterator(EpochIterator):
     ) -> None:
         self._turns = Turns(workers)
         self._early: deque[tuple[Any, Task]] = deque()  # accepted while another was waited for
+        self._asked: int | None = None  # the task that asks again for the batch that is next
+        self._tries = 0  # how often it was asked for again
+        self._first_deaths: dict[int, list[Death]] = {}  # by worker: before it answered anything
         super().__init__(keeper, lambda: self._turns, convert, options, stats)
 
     @property
     def _is_over(self) -> bool:
-        return not self._early and self._window.is_over
+        return not self._early and self._asked is None and self._window.is_over
 
     @property
     def _place(self) -> int:
         return self._batches
 
+    def _refill(self) -> None:
+        if not self._early:
+            super()._refill()
+
     def _take(self) -> Any:
+        while self._asked is not None:
+            found = super()._take()
+            if found.seq == self._asked:
+                return found
+            self._set_aside(found)
         return self._early[0][0] if self._early else super()._take()
 
     def _accept(self, item: Any) -> Task:
-        if self._early and self._early[0][0] is item:
+        if self._asked is None and self._early and self._early[0][0] is item:
             return self._early.popleft()[1]
+        self._asked = None
         return super()._accept(item)
 
     def _refuse(self, item: Any) -> None:
         if item.kind == "end":
             self._turns.end(item.worker)
             self._accept(item)
-            self._window.fill()
+            self._refill()
         elif item.kind == "full":
             self._ask_again(item)
         else:
             self._fail(item)
 
+    # -- memory ----------------------------------------------------------------------------------
+
     def _ask_again(self, item: Any) -> None:
-        """A worker found no room for what it drew and keeps it: wait for it, ahead of the rest."""
-        self._halve()
+        """A worker found no room for what it drew and keeps it: have it sent ahead of the rest.
+
+        At first as soon as the worker can; the second time when no other batch takes memory. Then
+        it is ArenaFull, and iterating on asks once more.
+        """
         kind, payload, worker = self._accept(item)
-        if kind != TaskKind.TASK_AGAIN:
-            payload = item.seq.to_bytes(8, "little")
+        is_new = kind != TaskKind.TASK_AGAIN
+        self._tries = 1 if is_new else self._tries + 1
+        if self._tries > 2:
+            self._tries = 0
+            self._early.appendleft((item, (kind, payload, worker)))
+            raise failure(self._pool, item, [], [], self._options, self._batches)
+        self._halve()
+        while self._tries == 2 and not self._window.is_empty:
+            self._set_aside(super()._take())
         self._feeder.trim()
-        task = (int(TaskKind.TASK_AGAIN), payload, worker)
-        seq = self._window.add(task)
-        self._window.hold([(seq, task)])
-        self._window.fill()
-        came: deque[tuple[Any, Task]] = deque()
-        try:
-            while True:
-                found = super()._take()
-                its_task = super()._accept(found)
-                if found.seq == seq:
-                    came.appendleft((found, its_task))
-                    break
-                came.append((found, its_task))
-        finally:
-            self._early = came + self._early
-        if type(found) is not LoDTensorArray and found.kind == "full":
-            # still here: iterating on asks once more
-            raise failure(self._pool, found, [], [], self._options, self._batches)
+        number = item.seq.to_bytes(8, "little") if is_new else payload
+        self._asked = self._window.send((int(TaskKind.TASK_AGAIN), number, worker))
+
+    def _set_aside(self, item: Any) -> None:
+        """Accept what came before its turn, without the memory of the arena."""
+        task = super()._accept(item)
+        if type(item) is LoDTensorArray:
+            item = item.private_copy()
+        self._early.append((item, task))
+
+    # -- deaths ----------------------------------------------------------------------------------
 
     def _mourn(self, death: Death) -> None:
-        lost = sorted(death.lost)
         worker = death.worker_id
-        if not self._turns.is_live(worker):
-            for seq in lost:
-                self._feeder.give_up(seq, worker, is_end=True)
-            return
-        first = lost[0] if lost else self._window.dispatched
-        is_given_up = self._is_given_up(first, death)
-        if lost and not is_given_up and not self._turns.has_answered(worker, len(lost)):
+        held = self._window.held_by(worker)
+        open_ = sorted({*death.lost, *held})
+        nexts = sum(self._window.task(seq)[0] == TaskKind.TASK_NEXT for seq in open_)
+        if death.is_used_up or not self._turns.is_live(worker):
+            self._give_up(open_, worker)
+        elif not self._turns.has_answered(worker, nexts) and not self._is_hopeless(death, open_):
             # nothing of its part was seen: the one in its place begins it anew
-            self._window.hold((seq, self._window.task(seq)) for seq in lost)
+            self._window.hold((seq, self._window.task(seq)) for seq in death.lost)
         else:
             self._turns.end(worker)
-            if not lost:
-                self._window.add((int(TaskKind.TASK_NEXT), b"", worker))
-            self._feeder.give_up(first, worker)
-            for seq in lost[1:]:
-                self._feeder.give_up(seq, worker, is_end=True)
+            if not open_:
+                open_ = [self._window.add((int(TaskKind.TASK_NEXT), b"", worker))]
+            deaths = self._first_deaths.pop(worker, [])
+            self._deaths[open_[0]] = deaths if death in deaths else [*deaths, death]
+            self._feeder.give_up(open_[0], worker)
+            self._give_up(open_[1:], worker)
+            self._window.drop_held(open_)
         if death.busy is None:
             self._count_idle_death(death)
+
+    def _is_hopeless(self, death: Death, seqs: list[int]) -> bool:
+        """Whether workers died at the beginning of this part too often."""
+        if not seqs or death.busy is None:
+            return False
+        deaths = self._first_deaths.setdefault(death.worker_id, [])
+        deaths.append(death)
+        return len(deaths) > self._options.worker_retries
+
+    def _give_up(self, seqs: list[int], worker: int) -> None:
+        """Nothing comes for these tasks, and nothing is lost by it."""
+        for seq in seqs:
+            self._feeder.give_up(seq, worker, is_end=True)
+        self._window.drop_held(seqs)

@@ -121,6 +121,17 @@ class Window:
         self.dispatched += 1
         return seq
 
+    def held_by(self, worker: int) -> list[int]:
+        """The tasks of a worker that it could not take yet."""
+        return [seq for seq, task in self._held if task[2] == worker]
+
+    def send(self, task: Task) -> int:
+        """Send a task ahead of all that are held, however full the window; returns its number."""
+        seq = self.add(task)
+        if not self._feeder.dispatch(seq, *task):
+            self._held.appendleft((seq, task))
+        return seq
+
     def fill(self, taken: int = 0) -> None:
         """Send tasks until the window is full, or nobody can take one.
 

@@ -86,7 +86,7 @@ class FeedPlan:
             if declared.shape is not None:
                 shape = self._fit(declared, batch[leaf.field])
                 if shape is not None:
-                    rows = LoDTensorArray([batch[leaf.field].storage().reshape(shape)])
+                    rows = LoDTensorArray([batch[leaf.field].numpy().reshape(shape)])
                     tensor = dense_fields(rows)[0]
             if leaf.lod is not None:
                 tensor.set_lod(batch.objects[leaf.lod])

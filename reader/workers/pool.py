@@ -58,6 +58,7 @@ class Death:
     lost: list[int]  # batches of this epoch that it had and did not answer
     busy: int | None  # the one of them that it was at
     started: bool  # whether it ever said hello
+    is_used_up: bool  # whether it had said that its copy of an iterable dataset is
 
 
 class Pool:
@@ -189,9 +190,9 @@ class Pool:
             process = self._processes.pop(worker_id)
             pid = process.pid or 0
             exitcode = _reap(process)
-            lost, busy, started = self.feeder.detach(worker_id)
+            lost, busy, started, is_used_up = self.feeder.detach(worker_id)
             os.close(self._pidfds.pop(worker_id))
-            death = Death(worker_id, pid, exitcode, lost, busy, started)
+            death = Death(worker_id, pid, exitcode, lost, busy, started, is_used_up)
             deaths.append(death)
             _log.warning("%s", died(death, None, None))
             self._start_process(worker_id)

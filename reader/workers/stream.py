@@ -98,6 +98,8 @@ class StreamFetcher:
         except ArenaFull:
             drawn.samples = channel.take_drawn()
             drawn.samples += islice(source, size - len(drawn.samples))
+            if len(drawn.samples) < size:
+                self._samples = None
             raise
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
@@ -129,6 +131,8 @@ class StreamFetcher:
         """Send what had no room before."""
         if drawn.is_made:
             channel.write(drawn.batch)
+        elif self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1):
+            channel.end()
         else:
             rows = list(range(len(drawn.samples)))
-            channel.stack(drawn.samples, rows, rows)
+            channel.stack(drawn.samples, rows, None)

@@ -165,10 +165,10 @@ cdef class WorkerChannel:
         """The row of the sample that stacking was at: tells which sample failed."""
         return self.writer.position
 
-    def stack(self, source, list keys not None, list names not None):
+    def stack(self, source, list keys not None, list names):
         """Fetch ``source[key]`` for each key, stack the samples in place and send the batch.
 
-        ``names``: the dataset's own indices, for messages. Raises what the source raises, and
+        ``names``: the dataset's own indices, for messages, or None. Raises what the source raises, and
         CollateError for samples that do not fit together.
         """
         cdef rd_record record = self.record(0)

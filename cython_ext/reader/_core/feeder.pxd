@@ -20,6 +20,7 @@ cdef struct worker_state:
     int pidfd              # readable when the process ended; -1: a thread, or gone
     int alive              # takes tasks
     int said_hello
+    uint32_t end_run       # the run in which it last answered END; 0 = never
     int ended              # seen by the reader thread, not yet collected
     flight* flights        # ring of `room`, oldest first: workers answer in order
     size_t head, count, room

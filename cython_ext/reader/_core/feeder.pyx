@@ -106,6 +106,8 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         notify(s)
     if record.kind == RD_SKIPPED:
         return
+    if record.kind == RD_END:
+        worker.end_run = record.run
     if record.slot:
         store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
     if record.run != s.run or record.seq < s.next_seq:
@@ -396,10 +398,10 @@ cdef class Feeder:
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
     def detach(self, uint32_t worker):
-        """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello).
+        """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello, said_end).
 
         ``seqs``: the current run's batches it had not answered, oldest first; ``busy_seq``: the
-        one it was at, or None. Its channels are empty after that, ready for a replacement.
+        one it was at, or None; ``said_end``: whether it answered END in this run. Its channels are empty after that, ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         cdef worker_state* w = &self.s.workers[worker]
@@ -424,8 +426,9 @@ cdef class Feeder:
         heap.at_since_ns = 0
         heap.task_head = heap.task_tail
         heap.task_waiting = 0
+        said_end = w.end_run == self.s.run
         pthread_mutex_unlock(&self.s.lock)
-        return seqs, busy, hello
+        return seqs, busy, hello, said_end
 
     def ended_workers(self):
         """Numbers of worker processes that ended and are not detached yet."""

@@ -30,6 +30,7 @@ cdef class BatchWriter:
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,
                          rd_record* record) except -1
     cdef bint is_stale(self, rd_record* record) noexcept
+    cdef str unlike(self, Plan plan, Py_ssize_t row, list names)
     cdef int skip(self, rd_slot* slot, rd_record* record) noexcept
     cdef bint suits(self, Plan plan, object sample) except -1
     cdef list fetch_rest(self, object source, list keys, Py_ssize_t row)

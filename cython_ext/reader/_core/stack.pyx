@@ -149,17 +149,12 @@ cdef class BatchWriter:
                         plan = Plan.of(sample)
                         slot = self.begin(plan, count)
                         if plan.put(plan.structure, sample, 0):
-                            raise CollateError(
-                                f"sample {names[0]!r} changed while it was read: {plan.where()} "
-                                f"{plan.difference}")
+                            raise CollateError(f"sample {names[0] if names else 0!r} changed while "
+                                               f"it was read: {plan.where()} {plan.difference}")
                         self.plan = plan
                 elif plan.put(plan.structure, sample, row):
                     if self.rules is None:
-                        raise CollateError(
-                            f"cannot stack sample {row} (dataset index {names[row]!r}) with sample "
-                            f"0 (dataset index {names[0]!r}): {plan.where()} "
-                            f"{plan.difference}; make them alike in the dataset (pad, resize, "
-                            f"convert), or pass a collate_fn")
+                        raise CollateError(self.unlike(plan, row, names))
                     samples = plan.take_back(row)
                     self.skip(slot, record)
                     slot = NULL
@@ -221,10 +216,11 @@ cdef class BatchWriter:
                         slot = NULL
                         self.drawn.append(sample)
                         return self.stream_list(source, count, drop_last, record)
-                    raise CollateError(
-                        f"cannot stack sample {row} of the batch with sample 0: "
-                        f"{plan.where()} {plan.difference}; make them alike in the dataset "
-                        f"(pad, resize, convert), or pass a collate_fn")
+                    text = self.unlike(plan, row, None)
+                    for _ in range(row + 1, count):  # the next batch begins where it would have
+                        if next(source, END) is END:
+                            break
+                    raise CollateError(text)
             slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
@@ -249,7 +245,7 @@ cdef class BatchWriter:
             self.drawn = []
             return ENDED
         rows = list(range(len(samples)))
-        self.stack(samples, rows, rows, record)
+        self.stack(samples, rows, None, record)
         self.drawn = []
         return 0
 
@@ -257,6 +253,14 @@ cdef class BatchWriter:
         """Whether nobody waits for this batch any more: a new epoch began, or the pool closes."""
         cdef rd_header* head = rd_head(self.heap.arena.c)
         return load_u32(&head.run) != record.run or load_u32(&head.stop) != 0
+
+    cdef str unlike(self, Plan plan, Py_ssize_t row, list names):
+        """The text for a sample that put() found to be unlike sample 0."""
+        its, first = ("", "") if names is None else (
+            f" (dataset index {names[row]!r})", f" (dataset index {names[0]!r})")
+        return (f"cannot stack sample {row}{its} with sample 0{first}: {plan.where()} "
+                f"{plan.difference}; make them alike in the dataset (pad, resize, convert), or pass a "
+                f"collate_fn")
 
     cdef int skip(self, rd_slot* slot, rd_record* record) noexcept:
         if slot is not NULL:

@@ -6,6 +6,7 @@ belong to the program, the queue to the scope; the loader owns which epoch fills
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import itertools
@@ -24,6 +25,7 @@ from reader.compat.paddle.fields import StaticFields
 from reader.compat.paddle.generator import make_engine
 from reader.compat.paddle.source import Source, SourceLoader, current_place
 from reader.errors import ConfigError
+from reader.loader import DataLoader as EngineLoader
 
 __all__ = ["FeedingLoader"]
 
@@ -82,8 +84,7 @@ class FeedingLoader(SourceLoader):
                 " loader, and run them, under paddle.pir_utils.OldIrGuard() or with"
                 " FLAGS_enable_pir_api=0"
             )
-        # a process's batches come from the engine and are its own; others must be copied
-        super().__init__(StaticFields(feed_list, copy=not use_multiprocess))
+        super().__init__(StaticFields(feed_list))
         self._capacity = capacity
         self._use_multiprocess = bool(use_multiprocess)
         self._queue = _add_read_ops(feed_list, capacity, bool(use_double_buffer), bool(drop_last))
@@ -148,9 +149,8 @@ class FeedingLoader(SourceLoader):
             self._queue.reset()
         make_batches = self._source.batches
         if self._use_multiprocess:
-            # drawn in a process: what it sends is taken from the engine's memory as it is
             engine = make_engine(self._source, self._capacity, use_multiprocess=True)
-            make_batches = functools.partial(iter, engine)
+            make_batches = functools.partial(_copied, engine)
         epoch = FeedingEpoch(self._queue, make_batches, current_place())
         self._error = None
         self._epochs.append(epoch)
@@ -180,6 +180,17 @@ class FeedingLoader(SourceLoader):
             self._error = self.error
             self._state = FeedingState.CLOSED
         _end_all(self._epochs, self._queue)
+
+
+def _copied(engine: EngineLoader) -> Iterator[list[Any]]:
+    """Yield an epoch's batches in paddle's own memory.
+
+    The double buffer keeps what it read ahead beyond the end of an epoch: with the engine's memory
+    it would keep that of an ended worker.
+    """
+    with contextlib.closing(iter(engine)) as batches:  # type: ignore[type-var]
+        for fields in batches:
+            yield [field._copy(core.CPUPlace()) for field in fields]
 
 
 def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:

@@ -136,16 +136,21 @@ class FeedingEpoch:
 
 
 def _as_tensors(fields: Iterable[Any]) -> Any:
-    """Fields as a DenseTensorArray on the same memory."""
+    """Fields as a DenseTensorArray.
+
+    Arrays are copied into paddle's own memory. Shared memory would belong to a Python object, and
+    the executor may let go of it in a thread of its own, which would need the GIL for that: a
+    program that ends the executor meanwhile holds the GIL and waits for that thread, for ever.
+    """
     tensors = core.DenseTensorArray()
     for field in fields:
         dense = field
         if isinstance(field, LoDTensor):
             dense = core.DenseTensor()
-            dense.set(field.storage(), core.CPUPlace(), True)
+            dense.set(field.storage(), core.CPUPlace())
             dense.set_lod(field.lod)
         elif isinstance(field, np.ndarray):
             dense = core.DenseTensor()
-            dense.set(field, core.CPUPlace(), True)
+            dense.set(field, core.CPUPlace())
         tensors.append(dense)
     return tensors

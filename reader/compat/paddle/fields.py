@@ -37,13 +37,11 @@ class StaticFields:
 
     Args:
         feed_list: the variables.
-        copy: whether the fields of ready-made batches must not share the memory of the user.
     """
 
-    def __init__(self, feed_list: Sequence[Any], copy: bool = False) -> None:
+    def __init__(self, feed_list: Sequence[Any]) -> None:
         self.slots = tuple(FeedSlot.of_variable(variable) for variable in feed_list)
         self.names = tuple(slot.name for slot in self.slots)
-        self._copy = copy
 
     def stack(self, samples: Sequence[Any]) -> list[Field]:
         """Return the fields of a batch of samples. CollateError when they do not fit."""
@@ -66,7 +64,7 @@ class StaticFields:
                     " order, or a dict by name; a generator of lists of samples (paddle.batch)"
                     " belongs to set_sample_list_generator"
                 )
-        return [slot.take(value, self._copy) for slot, value in zip(self.slots, values)]
+        return [slot.take(value) for slot, value in zip(self.slots, values)]
 
     def _values(self, sample: Any, row: int) -> Sequence[Any]:
         if isinstance(sample, Mapping):
@@ -95,14 +93,7 @@ class StaticFields:
 
 
 class DynamicFields:
-    """Turns what a generator yields into a list of arrays, in dynamic mode.
-
-    Args:
-        copy: whether the fields of ready-made batches must not share the memory of the user.
-    """
-
-    def __init__(self, copy: bool = False) -> None:
-        self._copy = copy
+    """Turns what a generator yields into a list of arrays, in dynamic mode."""
 
     def stack(self, samples: Sequence[Any]) -> list[Field]:
         """Return the fields of a batch of samples. CollateError when they do not fit together."""
@@ -119,7 +110,7 @@ class DynamicFields:
     def take(self, batch: Any) -> list[Field]:
         """Return the fields of a ready-made batch."""
         values = enumerate(_items_of(batch))
-        return [as_array(value, f"field {n}", self._copy) for n, value in values]
+        return [as_array(value, f"field {n}") for n, value in values]
 
 
 def _refuse_empty(samples: Any) -> None:

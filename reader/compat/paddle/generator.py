@@ -22,7 +22,6 @@ from reader.compat.paddle.source import (
     current_place,
 )
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.frameworks import make_adapters
 from reader.loader import DataLoader as EngineLoader
 from reader.places import parse_places
 
@@ -109,9 +108,7 @@ def make_engine(
     use_multiprocess: bool = False,
     drop_last: bool = True,
 ) -> EngineLoader:
-    """Return the engine's loader over a source.
-
-    From a process it yields lists of paddle tensors; from a thread, `Handed`.
+    """Return the engine's loader over a source: it yields lists of paddle tensors.
 
     Args:
         source: where the batches come from.
@@ -123,7 +120,7 @@ def make_engine(
     """
     parsed = parse_places(places)
     return EngineLoader(
-        GeneratorDataset(source, current_place(), hands_over=not use_multiprocess),
+        GeneratorDataset(source, current_place()),
         places=list(parsed),
         batch_size=None,
         num_workers=1 if use_multiprocess else 0,
@@ -161,12 +158,10 @@ class GeneratorLoader(SourceLoader):
         drop_last: bool = True,
     ) -> None:
         self._names: tuple[str, ...] | None = None
-        # what a process sends is copied on its way; what a thread hands over must not be the user's
-        is_copied = not use_multiprocess
         if feed_list is None:
-            super().__init__(DynamicFields(is_copied))
+            super().__init__(DynamicFields())
         else:
-            fields = StaticFields(feed_list, is_copied)
+            fields = StaticFields(feed_list)
             super().__init__(fields)
             self._names = fields.names
         self._capacity = capacity
@@ -175,7 +170,7 @@ class GeneratorLoader(SourceLoader):
         self._use_multiprocess = bool(use_multiprocess)
         self._drop_last = bool(drop_last)
         self._engine: EngineLoader | None = None
-        self._adapters: list[Any] = []  # one for each place
+        self._places = 0
         self._batches: Any = None  # of the live iteration; at its end it goes on saying so
 
     @property
@@ -213,8 +208,7 @@ class GeneratorLoader(SourceLoader):
             self._drop_last,
         )
         # the live iteration goes on with the source it began with
-        self._engine = engine
-        self._adapters = make_adapters("paddle", None, True, parsed)
+        self._engine, self._places = engine, len(parsed)
 
     def __call__(self) -> GeneratorLoader:
         """Return the loader itself."""
@@ -236,11 +230,9 @@ class GeneratorLoader(SourceLoader):
         if self._batches is None:
             raise ArgumentError("no epoch is under way: iterate over the loader, iter(loader)")
         made = next(self._batches)
-        group = [made] if len(self._adapters) == 1 else made
-        if not self._use_multiprocess:
-            group = [adapt(item.batch) for adapt, item in zip(self._adapters, group)]
         if self._names is None:
-            return group[0]
+            return made
+        group = [made] if self._places == 1 else made
         if self._return_list:
             return group
         return [dict(zip(self._names, fields, strict=True)) for fields in group]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import paddle
 from paddle.base import core
 from paddle.base.data_feeder import convert_dtype
 
@@ -150,20 +149,20 @@ class FeedSlot:
 
     # -- ready-made batches ----------------------------------------------------------------------
 
-    def take(self, value: Any, copy: bool = False) -> Field:
+    def take(self, value: Any) -> Field:
         """Return the field for a ready-made batch of this variable.
 
         A DenseTensor is checked and passed on; so is the LoD of a LoDTensor. Anything else becomes
-        an array of the declared type; with `copy` one that shares no memory with `value`.
+        an array of the declared type, which may share the memory of `value`.
         """
         if isinstance(value, core.DenseTensor):
             return self._check_dense(value)
         if isinstance(value, LoDTensor):
-            array = self._fit(self._convert(self._checked(value.storage()), copy))
+            array = self._fit(self._convert(self._checked(value.storage())))
             return LoDTensor(array, value.lod) if value.lod else array
         if isinstance(value, core.eager.Tensor):
             value = value.numpy()
-        return self._finish(self._convert(self._checked(as_array(value, self.name)), copy))
+        return self._finish(self._convert(self._checked(as_array(value, self.name))))
 
     def _checked(self, array: _Array) -> _Array:
         """The array itself, unless its conversion to the declared type would lose its meaning."""
@@ -194,13 +193,13 @@ class FeedSlot:
     def _kind(self) -> str:
         return "bfloat16" if self.is_bfloat16 else self.dtype.name
 
-    def _convert(self, value: Any, copy: bool = False) -> _Array:
-        """An array of the declared type; the same one if it is of that type, unless `copy`."""
+    def _convert(self, value: Any) -> _Array:
+        """An array of the declared type; the same one if it is of that type."""
         if isinstance(value, (list, tuple)) and value and is_tensor(value[0]):
             value = [np.asarray(item) for item in value]
         if not self.is_bfloat16:
-            return np.array(value, dtype=self.dtype, copy=True if copy else None)
-        array = np.array(value, copy=True if copy else None)
+            return np.asarray(value, dtype=self.dtype)
+        array = np.asarray(value)
         if array.dtype == np.uint16:
             return array
         if array.dtype.name == "bfloat16":
@@ -244,20 +243,16 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, (np.ndarray, core.DenseTensor, core.eager.Tensor, LoDTensor))
 
 
-def as_array(value: Any, what: str, copy: bool = False) -> Any:
-    """An array, or the tensor itself if it is one on the CPU. FieldTypeError for other things.
-
-    With `copy` the memory is not that of an array or Tensor of the user; a DenseTensor is shared.
-    """
+def as_array(value: Any, what: str) -> Any:
+    """An array, or the tensor itself if it is one on the CPU. FieldTypeError for other things."""
     if isinstance(value, core.eager.Tensor):
-        dense = value.detach().get_tensor() if paddle.in_dynamic_mode() else value.get_tensor()
-        return dense._copy(core.CPUPlace()) if copy or not value.place.is_cpu_place() else dense
+        return value if value.place.is_cpu_place() else value.cpu()
     if isinstance(value, (core.DenseTensor, LoDTensor)):
         return value
     try:
         if isinstance(value, (list, tuple)) and value and is_tensor(value[0]):
             value = [np.asarray(item) for item in value]
-        array = np.array(value, copy=True if copy else None)
+        array = np.asarray(value)
     except ValueError as error:
         raise FieldTypeError(f"{_RAGGED}({what}: {error}; {_RAGGED_REMEDY})") from error
     if array.dtype == np.object_:
@@ -283,7 +278,7 @@ def _round_to_bfloat16(array: _Array) -> _Array:
 
 
 def _bfloat16_tensor(bits: _Array) -> Any:
-    """A DenseTensor on the memory of the bits: paddle reads uint16 as bfloat16."""
+    """A DenseTensor with a copy of the bits: paddle reads uint16 as bfloat16."""
     dense = core.DenseTensor()
-    dense.set(bits, core.CPUPlace(), True)
+    dense.set(bits, core.CPUPlace())
     return dense

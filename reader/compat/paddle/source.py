@@ -1,7 +1,7 @@
 """The user's generator as a source of batches, and what both loaders of generators have in common.
 
-Imports the fields and the errors of this face, LoDTensorArray and IterableDataset. A source is
-immutable and may be iterated any number of times; a loader owns which source it has.
+Imports the fields and the errors of this face, and IterableDataset. A source is immutable and may
+be iterated any number of times; a loader owns which source it has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from paddle.base import framework
 
-from reader._core.tensor_array import LoDTensorArray
 from reader.checks import as_int
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.fields import Fields
@@ -25,7 +24,6 @@ from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = [
     "GeneratorDataset",
-    "Handed",
     "Source",
     "SourceLoader",
     "as_capacity",
@@ -89,33 +87,22 @@ class Source:
             yield self.fields.stack(samples)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Handed:
-    """A batch that a thread hands over as it lies: an object to the engine, which copies arrays."""
-
-    batch: LoDTensorArray
-
-
-class GeneratorDataset(IterableDataset[Any]):
+class GeneratorDataset(IterableDataset[list[Field]]):
     """A source as the engine iterates it: in a thread of the trainer, or in a worker process.
 
     Args:
         source: where the batches come from.
         place: what paddle takes for the current place while the user's generator runs.
-        hands_over: whether it runs in a thread, and yields `Handed`; else lists of fields.
     """
 
-    def __init__(self, source: Source, place: Any, hands_over: bool) -> None:
+    def __init__(self, source: Source, place: Any) -> None:
         self.source = source
         self.place = place
-        self.hands_over = hands_over
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[list[Field]]:
         # the current place is a thread's own: the user's generator finds that of the trainer
         set_place(self.place)
-        if not self.hands_over:
-            return self.source.batches()
-        return (Handed(LoDTensorArray.from_batch(fields)) for fields in self.source.batches())
+        return self.source.batches()
 
 
 class SourceLoader(abc.ABC):
