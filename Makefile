@@ -10,6 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+BENCH_PADDLE_ARGS ?= $(filter --quick,$(BENCH_ARGS))
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -89,6 +90,7 @@ check: $(VENV)/.has-test docs
 
 bench: $(VENV)/.has-test build
 	$(PY) -m tools.bench $(BENCH_ARGS)
+	$(PY) -m tools.bench.paddle $(BENCH_PADDLE_ARGS)
 
 docs: $(VENV)/.has-build
 	$(PY) -m tools.check_docs

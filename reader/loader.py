@@ -209,7 +209,7 @@ class DataLoader:
     @property
     def epoch(self) -> int:
         """The number of the epoch that the next `iter()` begins, from 0."""
-        return self._epoch
+        return self._epoch - (self._ahead is not None)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the epoch that the next `iter()` begins.
@@ -227,7 +227,7 @@ class DataLoader:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            if ahead.is_valid(self.dataset, self.batch_sampler, self.sampler):
+            if ahead.take_over():
                 return ahead.batches
             ahead.batches.close()
             self._epoch -= 1
@@ -248,9 +248,7 @@ class DataLoader:
     def _make_ahead(self) -> None:
         """The last batch of an epoch was delivered: begin the next one while it is used."""
         self._drop_ahead()
-        before = Ahead.epochs(self.dataset, self.batch_sampler, self.sampler)
-        self._ahead = Ahead(self._begin(), before)
-        self._ahead.after = Ahead.epochs(self.dataset, self.batch_sampler, self.sampler)
+        self._ahead = Ahead(self._begin, self.dataset, self.batch_sampler, self.sampler)
 
     def _drop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None
@@ -329,7 +327,7 @@ def _make_ahead_of(loader: weakref.ref[DataLoader]) -> None:
     """Begin the next epoch of a loader that is still there; its trouble is told when asked for."""
     found = loader()
     if found is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit, GeneratorExit):
             found._make_ahead()
 
 

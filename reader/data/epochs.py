@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Mark", "epoch_marks", "tell_epoch"]
+__all__ = ["Mark", "epoch_carriers", "epoch_marks", "own_epoch", "tell_epoch"]
 
-_DEPTH = 8  # of datasets inside datasets
-Mark = tuple[tuple[Any, ...], int]  # where the dataset is, and its epoch
+_DEPTH = 8  # of objects inside objects
+_ONE = ("dataset", "sampler", "batch_sampler")  # attributes that hold an object of the kind
+_MANY = ("datasets", "samplers")  # and those that hold several
+_DATASETS = ("dataset", "datasets")
+Path = tuple[Any, ...]
+Mark = tuple[Path, int]  # where the dataset is, and its epoch
 
 
 def epoch_marks(dataset: Any, epoch: int) -> list[Mark]:
@@ -28,10 +32,10 @@ def epoch_marks(dataset: Any, epoch: int) -> list[Mark]:
     """
     marks: list[Mark] = []
     for path, found in _walk(dataset, (), _DEPTH):
-        if callable(getattr(type(found), "set_epoch", None)):
-            own = [getattr(found, name, None) for name in ("epoch", "_epoch")]
-            known = [value for value in own if type(value) is int]
-            marks.append((path, known[0] if known else epoch))
+        is_dataset = all(type(step) is int or step in _DATASETS for step in path)
+        if is_dataset and callable(getattr(type(found), "set_epoch", None)):
+            own = own_epoch(found)
+            marks.append((path, epoch if own is None else own))
     return marks
 
 
@@ -44,14 +48,31 @@ def tell_epoch(dataset: Any, marks: list[Mark]) -> None:
         found.set_epoch(epoch)
 
 
-def _walk(dataset: Any, path: tuple[Any, ...], depth: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    yield path, dataset
-    attributes = getattr(dataset, "__dict__", {})
+def epoch_carriers(*objects: Any) -> list[Any]:
+    """Return datasets and samplers, and those inside of them, that say at which epoch they are."""
+    found = [each for outer in objects for _, each in _walk(outer, (), _DEPTH)]
+    return [each for each in found if own_epoch(each) is not None]
+
+
+def own_epoch(value: Any) -> int | None:
+    """Return the epoch that a dataset or sampler is at, None where it does not say."""
+    for name in ("epoch", "_epoch"):
+        epoch = getattr(value, name, None)
+        if type(epoch) is int:
+            return epoch
+    return None
+
+
+def _walk(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
+    yield path, value
+    attributes = getattr(value, "__dict__", {})
     if depth == 0 or not isinstance(attributes, dict):
         return
-    if "dataset" in attributes:
-        yield from _walk(attributes["dataset"], (*path, "dataset"), depth - 1)
-    inner = attributes.get("datasets")
-    if isinstance(inner, (list, tuple)):
-        for place, each in enumerate(inner):
-            yield from _walk(each, (*path, "datasets", place), depth - 1)
+    for name in _ONE:
+        if attributes.get(name) is not None:
+            yield from _walk(attributes[name], (*path, name), depth - 1)
+    for name in _MANY:
+        inner = attributes.get(name)
+        if isinstance(inner, (list, tuple)):
+            for place, each in enumerate(inner):
+                yield from _walk(each, (*path, name, place), depth - 1)

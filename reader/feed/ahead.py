@@ -1,12 +1,15 @@
 """An epoch that was begun before it was asked for, and whether it is still the right one.
 
-Imports the iterators. It belongs to one loader; dropping it gives its pool back.
+Imports the iterators and what is known of epochs. It belongs to one loader; dropping it gives its
+pool back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from reader.data.epochs import epoch_carriers, own_epoch
 from reader.feed.groups import PlaceGroups
 from reader.feed.iterator import EpochIterator
 
@@ -14,36 +17,33 @@ __all__ = ["Ahead"]
 
 
 class Ahead:
-    """The iterator of the next epoch, with what the user's objects said when it was begun.
+    """The iterator of the next epoch, with the epochs that the user's objects were at before.
+
+    A sampler may count its epochs when it is iterated over. The count is put back, so that it says
+    what the user expects of it until the epoch is taken over.
 
     Args:
-        batches: the iterator.
-        before: what `epochs` gave before it was begun; `after` is set to what it gives then.
+        begin: makes the iterator.
+        objects: dataset and samplers; those inside of them are looked at too.
     """
 
-    def __init__(self, batches: EpochIterator | PlaceGroups, before: list[Any]) -> None:
-        self.batches = batches
-        self.before = before
-        self.after = before
+    def __init__(self, begin: Callable[[], EpochIterator | PlaceGroups], *objects: Any) -> None:
+        self._carriers = epoch_carriers(*objects)
+        self._before = [own_epoch(each) for each in self._carriers]
+        self.batches = begin()
+        self._after = [own_epoch(each) for each in self._carriers]
+        self._set(self._before)
 
-    @staticmethod
-    def epochs(*objects: Any) -> list[Any]:
-        """The epoch that each of the user's objects is at, None where it does not say."""
-        return [getattr(each, "epoch", getattr(each, "_epoch", None)) for each in objects]
-
-    def is_valid(self, *objects: Any) -> bool:
-        """Whether it can be used here, and the user has not chosen another epoch since.
-
-        A sampler may count its epochs when it is iterated over: to set the epoch that it was begun
-        with changes nothing about the batches, and the count is put right again.
-        """
-        now = self.epochs(*objects)
-        for each, epoch, before, after in zip(objects, now, self.before, self.after, strict=True):
-            if epoch == after:
-                continue
-            if epoch != before or not callable(getattr(each, "set_epoch", None)):
-                return False
-        for each, epoch, after in zip(objects, now, self.after, strict=True):
-            if epoch != after:
-                each.set_epoch(after)
+    def take_over(self) -> bool:
+        """Whether it can be used here, and the user has not chosen another epoch since."""
+        if [own_epoch(each) for each in self._carriers] != self._before:
+            return False
+        self._set(self._after)
         return self.batches.is_usable
+
+    def _set(self, epochs: list[int | None]) -> None:
+        for each, epoch, before, after in zip(
+            self._carriers, epochs, self._before, self._after, strict=True
+        ):
+            if before != after and epoch is not None and hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)

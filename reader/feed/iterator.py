@@ -71,6 +71,7 @@ class EpochIterator(Iterator[Any]):
         self._batches = 0  # that the user got
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self._idle_deaths = 0
+        self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._full_at = -1  # the last batch that was tried again for want of memory
         self._pool: Pool = keeper.borrow()
         # dropping the iterator gives the pool back, in whatever thread that happens
@@ -108,6 +109,8 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
     def __next__(self) -> Any:
+        if self._last:
+            return self._last.pop()
         if self._state is IteratorState.DONE:
             raise StopIteration
         self._check_pool()
@@ -147,8 +150,12 @@ class EpochIterator(Iterator[Any]):
         self._batches += 1
         self._stats.batches += 1
         self._accept(item)
-        if self._options.on_end is not None and self._window.is_drained and self._is_over:
+        if self._options.on_end is not None and self._is_over and not self._window.has_trouble:
+            self._last.append(
+                batch
+            )  # Ctrl-C may come in the user's sampler: kept for the next call
             self._end()  # the next epoch begins before the user has done with the last batch
+            self._last.clear()
         return batch
 
     def _refill(self) -> None:

@@ -57,13 +57,13 @@ class Window:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is in flight and nothing waits to be."""
-        return self.dispatched == self.delivered
+        """Whether the source has no more and all it had is delivered."""
+        return self._drained and self.dispatched == self.delivered
 
     @property
-    def is_drained(self) -> bool:
-        """Whether the source has no more tasks, and no trouble to tell."""
-        return self._drained and self._trouble is None
+    def has_trouble(self) -> bool:
+        """Whether the source raised, which is still to be told."""
+        return self._trouble is not None
 
     @property
     def _in_flight(self) -> int:
@@ -132,6 +132,20 @@ class Window:
             self._held.appendleft((seq, task))
         return seq
 
+    def _call(self) -> bool:
+        """Send what datasets are told. Whether tasks may follow: not before a worker's call."""
+        waiting: deque[tuple[int, bytes]] = deque()
+        while self._calls:
+            worker, payload = self._calls[0]
+            if not self._feeder.dispatch(0, TaskKind.TASK_EPOCH, payload, worker):
+                if worker not in self._feeder.ended_workers():
+                    self._calls.extendleft(reversed(waiting))
+                    return False
+                waiting.append((worker, payload))  # no task goes to it either before it is replaced
+            self._calls.popleft()
+        self._calls = waiting
+        return True
+
     def fill(self, taken: int = 0) -> None:
         """Send tasks until the window is full, or nobody can take one.
 
@@ -139,11 +153,8 @@ class Window:
         Ctrl-C in the user's sampler passes; whatever else it raises is kept for the end.
         """
         size = self.size + taken
-        while self._calls:
-            worker, payload = self._calls[0]
-            if not self._feeder.dispatch(0, TaskKind.TASK_EPOCH, payload, worker):
-                return
-            self._calls.popleft()
+        if self._calls and not self._call():
+            return
         while self._held and self._in_flight < size:
             seq, task = self._held[0]
             if not self._feeder.dispatch(seq, *task):

@@ -6,7 +6,7 @@ NumPy array. Paddle holds the memory through DLPack; letting go of it needs no G
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,10 +75,16 @@ def to_paddle(batch: LoDTensorArray) -> Any:
     return batch.place_fields([d if type(d) is _ARRAY else next(tensors) for d in dense])
 
 
-def dense_fields(batch: LoDTensorArray) -> list[Any]:
-    """The fields as DenseTensors, or as arrays where paddle lacks the type."""
+def dense_fields(
+    batch: LoDTensorArray, shapes: Mapping[int, tuple[int, ...]] | None = None
+) -> list[Any]:
+    """The fields as DenseTensors, or as arrays where paddle lacks the type.
+
+    `shapes`: {field: another shape to give it}. Paddle keeps one deleter for each address, so no
+    field may be imported twice.
+    """
     from_dlpack = core.from_dlpack
     return [
         batch[place].numpy() if capsule is None else from_dlpack(capsule)
-        for place, capsule in enumerate(batch.capsules(_TYPES))
+        for place, capsule in enumerate(batch.capsules(_TYPES, shapes))
     ]

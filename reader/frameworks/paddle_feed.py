@@ -55,14 +55,16 @@ class FeedPlan:
             raise ConfigError(self._miscount(len(batch)))
 
     def feed(
-        self, batch: LoDTensorArray, dense_fields: Callable[[LoDTensorArray], list[Any]]
+        self,
+        batch: LoDTensorArray,
+        dense_fields: Callable[[LoDTensorArray, dict[int, tuple[int, ...]]], list[Any]],
     ) -> dict[str, Any]:
         """Return {name: DenseTensor} in the order of the inputs, a fresh dict each time.
 
         Args:
             batch: its fields are matched to the inputs by key where it consists of dicts, else by
                 their order.
-            dense_fields: makes the DenseTensors.
+            dense_fields: makes the DenseTensors, some with another shape.
 
         Raises:
             ConfigError: fields and inputs differ in number, name, type or shape.
@@ -74,7 +76,13 @@ class FeedPlan:
             leaves = self._match(batch)
             if structure is not None:
                 self._known[structure] = leaves
-        dense = dense_fields(batch)
+        shapes = {}
+        for declared, leaf in zip(self._inputs, leaves, strict=True):
+            if declared.shape is not None:
+                shape = self._fit(declared, batch[leaf.field])
+                if shape is not None:
+                    shapes[leaf.field] = shape
+        dense = dense_fields(batch, shapes)
         feed = {}
         for declared, leaf in zip(self._inputs, leaves, strict=True):
             tensor = dense[leaf.field]
@@ -83,11 +91,6 @@ class FeedPlan:
                     f"feed_list: input {declared.name!r} gets a field of dtype {tensor.dtype},"
                     " which paddle has no tensor for; convert it in the dataset"
                 )
-            if declared.shape is not None:
-                shape = self._fit(declared, batch[leaf.field])
-                if shape is not None:
-                    rows = LoDTensorArray([batch[leaf.field].numpy().reshape(shape)])
-                    tensor = dense_fields(rows)[0]
             if leaf.lod is not None:
                 tensor.set_lod(batch.objects[leaf.lod])
             feed[declared.name] = tensor

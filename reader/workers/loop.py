@@ -83,6 +83,10 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
             if trouble is not None:
                 fetcher.row = -1
                 fetcher.is_stacking = False
+                if isinstance(fetcher, StreamFetcher):  # told once; each batch of a map is its own
+                    told, trouble = trouble, None
+                    fetcher.give_up(channel.run)
+                    raise told
                 raise trouble
             with _seeded(config, channel, is_thread):
                 fetcher.make(channel, kind, keys)

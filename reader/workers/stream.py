@@ -58,6 +58,12 @@ class StreamFetcher:
         self._samples: Iterator[Any] | None = None  # None when used up
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
 
+    def give_up(self, run: int) -> None:
+        """Have nothing more to yield in this attempt at an epoch."""
+        self._run = run
+        self._samples = None
+        self._no_room.clear()
+
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
         self.row = -1

@@ -18,8 +18,8 @@ from tests.streams import Endless, Noisy, Parts, Sharded, order_of, values_of
 COUNTS = pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
 FEW = pytest.mark.parametrize("workers", [0, 2])
 
-UNEVEN = [range(0, 23), range(100, 105), range(200, 200), range(300, 301), range(400, 416)]
-EMPTY_FIRST = [range(0, 0), range(100, 112), range(200, 203), range(300, 300), range(400, 404)]
+UNEVEN = [range(23), range(100, 105), range(200, 200), range(300, 301), range(400, 416)]
+EMPTY_FIRST = [range(0), range(100, 112), range(200, 203), range(300, 300), range(400, 404)]
 ALL_EMPTY: list[range] = [range(0)] * 5
 SHAPES = pytest.mark.parametrize(
     "parts", [UNEVEN, EMPTY_FIRST, ALL_EMPTY], ids=["uneven", "empty first", "all empty"]

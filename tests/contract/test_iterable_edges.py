@@ -27,7 +27,7 @@ from tests.streams import (
 
 WORKERS = pytest.mark.parametrize("workers", [0, 1, 2, 3])
 FEW = pytest.mark.parametrize("workers", [0, 2])
-PARTS = [range(0, 11), range(100, 106), range(200, 217)]
+PARTS = [range(11), range(100, 106), range(200, 217)]
 
 
 class Items(IterableDataset[Any]):
@@ -96,9 +96,7 @@ def test_01_short_last_batch_has_its_own_shape_and_nothing_of_the_one_before(
 def test_01_short_last_batch_of_frameworks_has_its_own_shape() -> None:
     for framework in ("torch", "paddle"):
         pytest.importorskip(framework)
-        with DataLoader(
-            Parts([range(11)]), batch_size=4, num_workers=1, framework=framework
-        ) as it:
+        with DataLoader(Parts([range(11)]), batch_size=4, num_workers=1, framework=framework) as it:
             assert [list(batch[0].shape) for batch in it] == [[4, 4], [4, 4], [3, 4]]
 
 

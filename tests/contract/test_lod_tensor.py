@@ -276,3 +276,48 @@ def test_09_views_made_and_dropped_in_many_threads() -> None:
         box.clear()
         gc.collect()
         assert loader.stats()["arena"]["held_slots"] == 0
+
+
+def test_reshape_views_the_same_bytes() -> None:
+    tensor = LoDTensor(np.arange(6, dtype=np.int32), lod=[[0, 2, 6]])
+    for shape in ((2, 3), [3, -1], (-1, 1), (6,), (1, 2, 3)):
+        made = tensor.reshape(shape)
+        assert made.shape == np.arange(6).reshape(shape).shape
+        assert made.lod == []
+        assert np.shares_memory(made.numpy(), tensor.numpy())
+        assert made.numpy().ravel().tolist() == list(range(6))
+    assert LoDTensor(np.float32(3)).reshape([]).shape == ()
+    assert LoDTensor(np.empty((0, 4))).reshape((2, 0)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, -1), (-1, -1), (-2, -3), (0, -1), ()])
+def test_reshape_to_another_number_of_elements_is_refused(shape: Any) -> None:
+    with pytest.raises(ConfigError, match=r"shape \(6,\) the shape .* it has 6 elements"):
+        LoDTensor(np.arange(6)).reshape(shape)
+
+
+def test_tensor_that_a_thread_without_the_interpreter_lets_go_is_let_go() -> None:
+    owner = np.zeros(8)
+    seen = weakref.ref(owner)
+    tensor = LoDTensor(owner)
+    capsule = tensor.__dlpack__()
+    del owner, tensor
+    assert seen() is not None
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    assert name(capsule) == b"dltensor"
+    managed = pointer(capsule, b"dltensor")
+    used = b"used_dltensor"
+    rename(capsule, used)
+    # a DLManagedTensor is 48 bytes of tensor, the context, and the deleter
+    address = ctypes.c_void_p.from_address(managed + 56).value
+    deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)  # called without the GIL
+    deleter(managed)
+    for _ in range(1000):  # the main thread does it on its way
+        if seen() is None:
+            break
+    assert seen() is None

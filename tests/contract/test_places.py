@@ -15,7 +15,7 @@ from tests.datasets import At, Raise, Rows, check_rows
 from tests.streams import Parts, order_of, values_of
 
 FEW = pytest.mark.parametrize("workers", [0, 1, 2])
-PARTS = [range(0, 11), range(100, 106)]
+PARTS = [range(11), range(100, 106)]
 
 
 # ---- names -------------------------------------------------------------------------------------
@@ -142,9 +142,7 @@ def labels(batch: Any) -> list[int]:
 
 
 def groups_of(count: int, batch_size: int, places: int) -> list[list[list[int]]]:
-    batches = [
-        list(range(at, min(count, at + batch_size))) for at in range(0, count, batch_size)
-    ]
+    batches = [list(range(at, min(count, at + batch_size))) for at in range(0, count, batch_size)]
     return [batches[at : at + places] for at in range(0, len(batches), places)]
 
 
@@ -309,7 +307,7 @@ def test_without_batching_each_place_gets_a_sample() -> None:
     def numbers() -> Iterator[int]:
         return iter(range(5))
 
-    for dataset in (list(range(5)), {n: None for n in numbers()}.keys()):
+    for dataset in (list(range(5)), dict.fromkeys(numbers()).keys()):
         with DataLoader(dataset, batch_size=None, places=["cpu"] * 2) as loader:
             assert list(loader) == [[0, 1], [2, 3], [4]]
 

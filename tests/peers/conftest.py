@@ -15,7 +15,7 @@ from tests.peers.program import OURS, PADDLE, Nursery, Story, Verdict
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "demonstration: shows a defect of paddle.io 3.3.1, with paddle.io",
-        "tells(story): the program whose verdict the test is about",
+        "tells(story, limit_s): the program whose verdict the test is about",
         "compares(story): the program that is run with both imports",
     ):
         config.addinivalue_line("markers", line)
@@ -55,11 +55,8 @@ def _told_by(item: pytest.Item) -> list[tuple[Story, str, float]]:
     found: list[tuple[Story, str, float]] = []
     for mark in item.iter_markers("compares"):
         found += [(mark.args[0], module, mark.args[0].limit_s) for module in (PADDLE, OURS)]
+    is_paddle = item.get_closest_marker("demonstration") is not None
     for mark in item.iter_markers("tells"):
-        is_paddle = item.get_closest_marker("demonstration") is not None
-        story: Story = mark.args[0]
-        if is_paddle:
-            found.append((story, PADDLE, story.hang_s))
-        else:
-            found.append((story, OURS, story.limit_s))
+        story, limit_s = mark.args
+        found.append((story, PADDLE if is_paddle else OURS, limit_s))
     return found

@@ -99,11 +99,6 @@ def children() -> list[int]:
     return found
 
 
-def take(iterator: Any, count: int) -> list[Any]:
-    """Return the next `count` items."""
-    return [next(iterator) for _ in range(count)]
-
-
 def numbers(batch: Any) -> list[Any]:
     """The values of a batch's first tensor, as a flat list."""
     first = batch[0] if isinstance(batch, (list, tuple)) else batch

@@ -29,7 +29,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PADDLE = "paddle.io"
 OURS = "reader.compat.paddle"
-LIMIT_S = 40.0
+LIMIT_S = 40.0  # of a program that is expected to end
+HANG_S = 6.0  # of one that is expected not to
+_IMPORT = re.compile(r"\bpaddle\.(?:io|base\.reader)\b")
 AT_ONCE = 3
 
 
@@ -37,28 +39,30 @@ AT_ONCE = 3
 class Story:
     """A program's text, written for paddle.io, and how it is run.
 
-    `hang_s`: the limit that tells a hang where one is expected; `limit_s` where none is. `acts`:
-    what the test does to the process when the program prints a line that begins with the key.
-    `attempts`: how often paddle's side of a comparison is run when it fails: its workers crash, or
-    hang, now and then.
+    `acts`: what the test does to the process when the program prints a line that begins with the
+    key. `attempts`: how often paddle's side of a comparison is run when it fails: its workers
+    crash, or hang, now and then.
     """
 
     text: str
-    hang_s: float = 6.0
     limit_s: float = LIMIT_S
     args: tuple[str, ...] = ()
     attempts: int = 1
     acts: dict[str, Callable[[int], None]] = field(default_factory=dict, compare=False, hash=False)
 
 
-def demonstrated_by(story: Story) -> Callable[[Any], Any]:
-    """Mark a test: its fixture `verdict` is what became of the story with paddle.io."""
-    return lambda test: pytest.mark.demonstration(pytest.mark.tells(story)(test))
+def demonstrated_by(story: Story, hang_s: float | None = None) -> Callable[[Any], Any]:
+    """Mark a test: its fixture `verdict` is what became of the story with paddle.io.
+
+    `hang_s`: where a hang is what is shown, how long it is watched.
+    """
+    limit_s = story.limit_s if hang_s is None else hang_s
+    return lambda test: pytest.mark.demonstration(pytest.mark.tells(story, limit_s)(test))
 
 
 def proved_by(story: Story) -> Callable[[Any], Any]:
     """Mark a test: its fixture `verdict` is what became of the story with one import changed."""
-    return lambda test: pytest.mark.tells(story)(test)
+    return lambda test: pytest.mark.tells(story, story.limit_s)(test)
 
 
 def compares(story: Story) -> Callable[[Any], Any]:
@@ -96,7 +100,8 @@ class Verdict:
 
 def switched(text: str, module: str) -> str:
     """Return the program with its import changed, and nothing else."""
-    return re.sub(r"\bpaddle\.io\b", module, textwrap.dedent(text))
+    text = textwrap.dedent(text)
+    return text if module == PADDLE else _IMPORT.sub(module, text)
 
 
 class Nursery:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, demonstrated_by, proved_by
+from tests.peers.program import HANG_S, Story, Verdict, demonstrated_by, proved_by
 
 pytestmark = pytest.mark.peer
 
@@ -263,7 +263,7 @@ UINT32 = Story(
 )
 
 
-@demonstrated_by(UINT32)
+@demonstrated_by(UINT32, hang_s=HANG_S)
 def test_paddle_cannot_deliver_uint32(verdict: Verdict) -> None:
     assert verdict.is_hung or verdict.exit_code, verdict.story()
 
@@ -288,7 +288,7 @@ EMPTY_ARRAYS = Story(
 )
 
 
-@demonstrated_by(EMPTY_ARRAYS)
+@demonstrated_by(EMPTY_ARRAYS, hang_s=HANG_S)
 def test_paddle_fails_on_arrays_without_elements_from_workers(verdict: Verdict) -> None:
     assert verdict.is_hung or verdict.exit_code, verdict.story()
 
@@ -337,7 +337,7 @@ TEXT_BATCH = Story(
 )
 
 
-@demonstrated_by(TEXT_BATCH)
+@demonstrated_by(TEXT_BATCH, hang_s=HANG_S)
 def test_paddle_takes_strings_of_the_user_for_its_marks(verdict: Verdict) -> None:
     assert verdict.is_hung or verdict.exit_code, verdict.story()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, demonstrated_by, proved_by
+from tests.peers.program import HANG_S, Story, Verdict, demonstrated_by, proved_by
 
 pytestmark = pytest.mark.peer
 
@@ -36,7 +36,7 @@ ERROR_WITHOUT_WORKERS = Story(
 )
 
 
-@demonstrated_by(ERROR_WITHOUT_WORKERS)
+@demonstrated_by(ERROR_WITHOUT_WORKERS, hang_s=HANG_S)
 def test_paddle_hangs_when_a_sample_raises_without_workers(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
     assert "LookupError: no sample 5" in verdict.stderr
@@ -123,7 +123,7 @@ LOCAL_ERROR = Story(
 )
 
 
-@demonstrated_by(LOCAL_ERROR)
+@demonstrated_by(LOCAL_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_when_the_class_of_an_error_cannot_be_pickled(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
@@ -156,7 +156,7 @@ UNPICKLABLE_RESULT = Story(
 )
 
 
-@demonstrated_by(UNPICKLABLE_RESULT)
+@demonstrated_by(UNPICKLABLE_RESULT, hang_s=HANG_S)
 def test_paddle_hangs_when_a_batch_cannot_be_pickled(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
@@ -225,7 +225,7 @@ EXIT_IN_SAMPLE = Story(
 )
 
 
-@demonstrated_by(EXIT_IN_SAMPLE)
+@demonstrated_by(EXIT_IN_SAMPLE, hang_s=HANG_S)
 def test_paddle_hangs_when_a_sample_calls_exit_without_workers(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
@@ -263,12 +263,12 @@ SAMPLER_ERROR = Story(
 SAMPLER_ERROR_WITH_WORKERS = Story(SAMPLER_ERROR.text, args=("2",))
 
 
-@demonstrated_by(SAMPLER_ERROR)
+@demonstrated_by(SAMPLER_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_when_the_sampler_raises_without_workers(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
 
-@demonstrated_by(SAMPLER_ERROR_WITH_WORKERS)
+@demonstrated_by(SAMPLER_ERROR_WITH_WORKERS, hang_s=HANG_S)
 def test_paddle_loses_batches_and_workers_when_the_sampler_raises(verdict: Verdict) -> None:
     if not verdict.is_hung:
         _, seen, processes = verdict.result
@@ -329,7 +329,7 @@ GENERATOR_AS_DATASET = Story(
 )
 
 
-@demonstrated_by(GENERATOR_AS_DATASET)
+@demonstrated_by(GENERATOR_AS_DATASET, hang_s=HANG_S)
 def test_paddle_hangs_or_ends_with_a_generator_as_dataset(verdict: Verdict) -> None:
     assert verdict.is_hung or verdict.exit_code, verdict.story()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, demonstrated_by, proved_by
+from tests.peers.program import HANG_S, Story, Verdict, demonstrated_by, proved_by
 
 pytestmark = pytest.mark.peer
 
@@ -132,7 +132,7 @@ SECOND_ITERATOR = Story(
 )
 
 
-@demonstrated_by(SECOND_ITERATOR)
+@demonstrated_by(SECOND_ITERATOR, hang_s=HANG_S)
 def test_paddle_breaks_the_first_iterator_when_a_second_begins_with_persistent_workers(
     verdict: Verdict,
 ) -> None:

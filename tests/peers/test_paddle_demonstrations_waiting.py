@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from tests.peers.program import Story, Verdict, demonstrated_by, proved_by
+from tests.peers.program import HANG_S, Story, Verdict, demonstrated_by, proved_by
 
 pytestmark = pytest.mark.peer
 
@@ -41,7 +41,7 @@ STUCK = Story(
 )
 
 
-@demonstrated_by(STUCK)
+@demonstrated_by(STUCK, hang_s=HANG_S)
 def test_paddle_waits_for_ever_for_a_stuck_worker_despite_timeout(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
@@ -88,12 +88,12 @@ CTRL_C = Story(
 CTRL_C_WITH_WORKERS = Story(CTRL_C.text, args=("2",), acts=CTRL_C.acts)
 
 
-@demonstrated_by(CTRL_C)
+@demonstrated_by(CTRL_C, hang_s=HANG_S)
 def test_paddle_does_not_notice_ctrl_c_without_workers(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
 
-@demonstrated_by(CTRL_C_WITH_WORKERS)
+@demonstrated_by(CTRL_C_WITH_WORKERS, hang_s=HANG_S)
 def test_paddle_does_not_notice_ctrl_c_with_workers(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
@@ -196,12 +196,11 @@ DEATH_BETWEEN_EPOCHS = Story(
         pass
     second = [numbers(batch) for batch in loader]
     tell([first == second, len(second)])
-    """,
-    hang_s=9.0,
+    """
 )
 
 
-@demonstrated_by(DEATH_BETWEEN_EPOCHS)
+@demonstrated_by(DEATH_BETWEEN_EPOCHS, hang_s=9.0)
 def test_paddle_hangs_when_a_worker_died_between_epochs(verdict: Verdict) -> None:
     assert verdict.is_hung, verdict.story()
 
@@ -264,7 +263,7 @@ PERSISTENT_ITERABLE = Story(
 )
 
 
-@demonstrated_by(PERSISTENT_ITERABLE)
+@demonstrated_by(PERSISTENT_ITERABLE, hang_s=HANG_S)
 def test_paddle_deadlocks_with_persistent_workers_and_a_fast_consumer_of_a_stream(
     verdict: Verdict,
 ) -> None:

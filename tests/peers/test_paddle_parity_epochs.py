@@ -1,4 +1,4 @@
-"""Order, epochs, seeds and workers: one program text, the same batches from paddle.io and from us.
+"""Order, epochs and lengths: one program text, the same batches from paddle.io and from us.
 
 Imports the harness and pytest; the programs run in processes of their own. Holds nothing.
 """
@@ -7,60 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, compares, proved_by
+from tests.peers.parity import check_same, story
+from tests.peers.program import Verdict, compares, proved_by
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
-
-HEAD = """
-    import random
-    import threading
-    import numpy as np
-    import paddle
-    from paddle.io import (
-        BatchSampler, DataLoader, Dataset, DistributedBatchSampler, IterableDataset, RandomSampler,
-        SequenceSampler, SubsetRandomSampler, WeightedRandomSampler, get_worker_info,
-    )
-    from tests.peers.inside import describe, tell
-
-    class Rows(Dataset):
-        def __init__(self, count=11):
-            self.count = count
-
-        def __len__(self):
-            return self.count
-
-        def __getitem__(self, index):
-            return np.full(2, index, "float32"), index
-
-    class Stream(IterableDataset):
-        def __init__(self, count=7):
-            self.count = count
-
-        def __iter__(self):
-            for index in range(self.count):
-                yield np.full(2, index, "float32"), index
-
-    def epochs(loader, count=3, pause_s=0.0):
-        found = []
-        for _ in range(count):
-            found.append([])
-            for batch in loader:
-                found[-1].append(describe(batch))
-                threading.Event().wait(pause_s)
-        return found
-"""
-
-
-def story(text: str) -> Story:
-    """A story with the classes above in front."""
-    return Story(HEAD + "\n" + text)
-
-
-def check_same(both: tuple[Verdict, Verdict]) -> None:
-    theirs, ours = both
-    assert theirs.result, "there is nothing to compare"
-    assert ours.result == theirs.result
-
 
 ORDERS = """
     SLOW = ("plain", "shuffle", "tuples", "DistributedBatchSampler")
@@ -230,145 +180,6 @@ SHARDS = """
 
 @compares(story(SHARDS))
 def test_sharded_streams_of_uneven_and_empty_shards_are_the_same(
-    both: tuple[Verdict, Verdict],
-) -> None:
-    check_same(both)
-
-
-SEEDS = """
-    class Augmented(Rows):
-        def __getitem__(self, index):
-            return (
-                np.random.standard_normal(3),
-                random.random(),
-                np.random.randint(0, 1 << 30),
-                np.asarray(paddle.rand([2])),
-            )
-
-    found = []
-    for num_workers in (%s):
-        np.random.seed(11)
-        random.seed(12)
-        paddle.seed(13)
-        loader = DataLoader(
-            Augmented(), batch_size=3, shuffle=True, num_workers=num_workers,
-            persistent_workers=%s, use_buffer_reader=%s,
-        )
-        found.append(epochs(loader, 2))
-    found.append(float(np.random.rand()))
-    tell(found)
-"""
-
-
-@compares(story(SEEDS % ("1, 2, 3", "False", "True")))
-def test_random_augmentation_in_workers_is_reproduced_bit_for_bit(
-    both: tuple[Verdict, Verdict],
-) -> None:
-    check_same(both)
-
-
-@compares(story(SEEDS % ("1, 2, 3", "True", "True")))
-def test_random_augmentation_in_persistent_workers_is_reproduced_bit_for_bit(
-    both: tuple[Verdict, Verdict],
-) -> None:
-    check_same(both)
-
-
-# Drawing in a thread beside the main one: the streams are shared, so the main thread keeps still.
-@compares(story(SEEDS % ("0,", "False", "True")))
-def test_random_augmentation_without_workers_is_reproduced_bit_for_bit(
-    both: tuple[Verdict, Verdict],
-) -> None:
-    check_same(both)
-
-
-INFO = """
-    class Info(Dataset):
-        def __len__(self):
-            return 4
-
-        def __getitem__(self, index):
-            found = get_worker_info()
-            if found is None:
-                return [index]
-            try:
-                found.id = 5
-                refused = None
-            except RuntimeError as error:
-                refused = str(error)
-            return [
-                index, found.id, found.num_workers, found.seed, type(found.dataset).__name__,
-                refused, type(found).__name__,
-            ]
-
-    np.random.seed(3)
-    found = [get_worker_info()]
-    for num_workers in (0, 2):
-        loader = DataLoader(
-            Info(), batch_size=2, num_workers=num_workers,
-            collate_fn=lambda batch: [np.zeros(1), batch],
-        )
-        found.append([batch[1] for _ in range(2) for batch in loader])
-    tell(found)
-"""
-
-
-@compares(story(INFO))
-def test_get_worker_info_says_the_same(both: tuple[Verdict, Verdict]) -> None:
-    check_same(both)
-
-
-INIT = """
-    import os
-    import sys
-
-    def init(worker_id):
-        with open("calls", "a") as file:
-            file.write(f"{worker_id} {get_worker_info().id} {get_worker_info().num_workers};")
-
-    found = []
-    for args in (dict(), dict(persistent_workers=True), dict(num_workers=0)):
-        open("calls", "w").close()
-        loader = DataLoader(Rows(), worker_init_fn=init, **{"num_workers": 2, **args})
-        epochs(loader)
-        with open("calls") as file:
-            found.append(sorted(file.read().split(";")))
-    tell(found)
-"""
-
-
-@compares(story(INIT))
-def test_worker_init_fn_is_called_as_often_and_with_the_same_number(
-    both: tuple[Verdict, Verdict],
-) -> None:
-    check_same(both)
-
-
-CHANGED = """
-    class Changing(Rows):
-        offset = 0
-
-        def __getitem__(self, index):
-            return np.float32(index + self.offset)
-
-    found = []
-    for args in (dict(num_workers=0), dict(num_workers=2)):
-        dataset = Changing()
-        loader = DataLoader(dataset, batch_size=4, **args)
-        found.append(epochs(loader, 1))
-        dataset.offset = 100
-        found.append(epochs(loader, 1))
-    dataset = Changing()
-    loader = DataLoader(dataset, batch_size=4, num_workers=2, persistent_workers=True)
-    found.append(epochs(loader, 1))
-    dataset.offset = 100  # workers that persist do not see it
-    found.append(epochs(loader, 1))
-    tell(found)
-"""
-
-
-@compares(story(CHANGED))
-def test_change_of_the_dataset_between_epochs_is_seen_by_the_same_workers(
     both: tuple[Verdict, Verdict],
 ) -> None:
     check_same(both)

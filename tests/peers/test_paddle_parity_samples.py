@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, compares
+from tests.peers.program import LIMIT_S, Story, Verdict, compares
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
 
@@ -20,31 +20,43 @@ PROGRAM = """
 
     Point = collections.namedtuple("Point", "x y")
     row = lambda index, *shape: np.full(shape or (3,), index, "float32")
-    found = []
-    for num_workers in %s:
-        loader = DataLoader(%s, num_workers=num_workers, %s)
-        found.append([len(loader), *map(describe, loader)])
+    found = {}
+    for name, make in {
+%s
+    }.items():
+        loader = make()
+        found[name] = [len(loader), *map(describe, loader)]
     tell(found)
 """
+TOGETHER = 8  # cases in one program, for its start takes longer than they do
 
 
-def stories(args: str, kinds: dict[str, str]) -> pytest.MarkDecorator:
-    """One story per kind of sample; the test's claim is made of each."""
-    return pytest.mark.parametrize(
-        "kind",
-        [
-            pytest.param(
-                name, id=name, marks=pytest.mark.compares(Story(PROGRAM % ("(0, 2)", text, args)))
-            )
-            for name, text in kinds.items()
-        ],
-    )
+def story(cases: dict[str, str], more: str) -> Story:
+    """One program that makes a loader of each case: name to first arguments."""
+    lines = (f"    {name!r}: lambda: DataLoader({text}, {more})," for name, text in cases.items())
+    return Story(PROGRAM % "\n".join(lines))
 
 
-def check_same(both: tuple[Verdict, Verdict]) -> None:
-    theirs, ours = both
-    assert len(theirs.result[0]) > 1, "there is nothing to compare"
-    assert ours.result == theirs.result
+def each_of(cases: dict[str, str], more: str, workers: str = "") -> pytest.MarkDecorator:
+    """Make the test's claim of each case; its fixture `both` compares them.
+
+    `more`: arguments for both sides of the comparison. `workers`: for a third run, ours.
+    """
+    names = list(cases)
+    found = []
+    for first in range(0, len(names), TOGETHER):
+        some = {name: cases[name] for name in names[first : first + TOGETHER]}
+        marks = [pytest.mark.compares(story(some, more))]
+        if workers:
+            marks.append(pytest.mark.tells(story(some, workers), LIMIT_S))
+        found += [pytest.param(name, id=name, marks=marks) for name in some]
+    return pytest.mark.parametrize("kind", found)
+
+
+def check_same(both: tuple[Verdict, Verdict], kind: str) -> None:
+    theirs, ours = (verdict.result[kind] for verdict in both)
+    assert len(theirs) > 1, "there is nothing to compare"
+    assert ours == theirs
 
 
 EVERY_DTYPE = (
@@ -90,11 +102,18 @@ KINDS = {
 }
 
 
-@stories("batch_size=2", KINDS)
+@each_of(KINDS, "batch_size=2")
 def test_batches_of_each_kind_of_sample_are_the_same(
     both: tuple[Verdict, Verdict], kind: str
 ) -> None:
-    check_same(both)
+    check_same(both, kind)
+
+
+@each_of(KINDS, "batch_size=2, num_workers=2")
+def test_batches_of_each_kind_of_sample_are_the_same_from_workers(
+    both: tuple[Verdict, Verdict], kind: str
+) -> None:
+    check_same(both, kind)
 
 
 UNBATCHED = {
@@ -113,9 +132,16 @@ UNBATCHED = {
 }
 
 
-@stories("batch_size=None", UNBATCHED)
+@each_of(UNBATCHED, "batch_size=None")
 def test_samples_without_batching_are_the_same(both: tuple[Verdict, Verdict], kind: str) -> None:
-    check_same(both)
+    check_same(both, kind)
+
+
+@each_of(UNBATCHED, "batch_size=None, num_workers=2")
+def test_samples_without_batching_are_the_same_from_workers(
+    both: tuple[Verdict, Verdict], kind: str
+) -> None:
+    check_same(both, kind)
 
 
 COLLATED = {
@@ -134,33 +160,26 @@ COLLATED = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            name,
-            id=name,
-            marks=pytest.mark.compares(
-                Story(
-                    PROGRAM
-                    % ("(0, 2)", "[row(i) for i in range(5)]", f"batch_size=2, collate_fn={text}")
-                )
-            ),
-        )
-        for name, text in COLLATED.items()
-    ],
-)
+def collated(functions: dict[str, str]) -> dict[str, str]:
+    return {name: f"[row(i) for i in range(5)], collate_fn={f}" for name, f in functions.items()}
+
+
+@each_of(collated(COLLATED), "batch_size=2")
 def test_what_collate_fn_returns_comes_the_same(both: tuple[Verdict, Verdict], kind: str) -> None:
-    check_same(both)
+    check_same(both, kind)
 
 
-EMPTY = Story(PROGRAM % ("(0, 2)", "[]", "batch_size=2"))
+@each_of(collated(COLLATED), "batch_size=2, num_workers=2")
+def test_what_collate_fn_returns_comes_the_same_from_workers(
+    both: tuple[Verdict, Verdict], kind: str
+) -> None:
+    check_same(both, kind)
 
 
-@compares(EMPTY)
+@compares(story({"alone": "[]", "workers": "[], num_workers=2"}, "batch_size=2"))
 def test_empty_dataset_has_no_batch_in_both(both: tuple[Verdict, Verdict]) -> None:
     theirs, ours = both
-    assert ours.result == theirs.result == [[0], [0]]
+    assert ours.result == theirs.result == {"alone": [0], "workers": [0]}
 
 
 TENSORS_OF_COLLATE = {
@@ -171,10 +190,7 @@ TENSORS_OF_COLLATE = {
 }
 # What paddle.io makes without workers only: with workers it fails, tensors in most runs.
 WITHOUT_WORKERS = {
-    **{
-        name: f"[row(i) for i in range(5)], collate_fn={text}"
-        for name, text in TENSORS_OF_COLLATE.items()
-    },
+    **collated(TENSORS_OF_COLLATE),
     "tensor": "[paddle.to_tensor(row(i)) for i in range(5)]",
     "dict of tensors": "[{'x': paddle.to_tensor(row(i)), 'name': 'n'} for i in range(5)]",
     "array, then tensor": "[row(0), paddle.to_tensor(row(1)), row(2), paddle.to_tensor(row(3))]",
@@ -184,22 +200,9 @@ WITHOUT_WORKERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            name,
-            id=name,
-            marks=[
-                pytest.mark.compares(Story(PROGRAM % ("(0,)", text, "batch_size=2"))),
-                pytest.mark.tells(Story(PROGRAM % ("(2,)", text, "batch_size=2"))),
-            ],
-        )
-        for name, text in WITHOUT_WORKERS.items()
-    ],
-)
+@each_of(WITHOUT_WORKERS, "batch_size=2", workers="batch_size=2, num_workers=2")
 def test_batches_that_paddle_makes_without_workers_come_from_workers_too(
     both: tuple[Verdict, Verdict], verdict: Verdict, kind: str
 ) -> None:
-    check_same(both)
-    assert verdict.result == both[0].result
+    check_same(both, kind)
+    assert verdict.result[kind] == both[0].result[kind]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, demonstrated_by, proved_by
+from tests.peers.program import HANG_S, Story, Verdict, demonstrated_by, proved_by
 
 pytestmark = pytest.mark.peer
 
@@ -50,7 +50,7 @@ MAPPER_ERROR = Story(HEAD + "    tell(outcome(decorators.xmap_readers(fail, arra
 
 
 # demonstration
-@demonstrated_by(BUFFERED_ERROR)
+@demonstrated_by(BUFFERED_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_on_an_error_of_a_buffered_reader(verdict: Verdict) -> None:
     assert verdict.is_hung
 
@@ -61,7 +61,7 @@ def test_error_of_a_buffered_reader_arrives(verdict: Verdict) -> None:
 
 
 # demonstration
-@demonstrated_by(READER_ERROR)
+@demonstrated_by(READER_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_on_an_error_of_the_reader_that_is_mapped(verdict: Verdict) -> None:
     assert verdict.is_hung
 
@@ -72,7 +72,7 @@ def test_error_of_the_reader_that_is_mapped_arrives(verdict: Verdict) -> None:
 
 
 # demonstration
-@demonstrated_by(MAPPER_ERROR)
+@demonstrated_by(MAPPER_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_on_an_error_of_the_mapper(verdict: Verdict) -> None:
     assert verdict.is_hung
 
@@ -203,7 +203,7 @@ KILLED = Story(
 
 
 # demonstration
-@demonstrated_by(KILLED)
+@demonstrated_by(KILLED, hang_s=HANG_S)
 def test_paddle_hangs_when_a_process_that_reads_dies(verdict: Verdict) -> None:
     assert verdict.is_hung
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.chart import draw
+from tools.bench.lineup import say
 from tools.bench.loaders import CONTESTANTS, DECODE
-from tools.bench.machine import describe_machine, describe_versions
-from tools.bench.measure import measure_work, say
+from tools.bench.machine import begin_report, end_report, write_report
+from tools.bench.measure import measure_work
+from tools.bench.options import add_turns, names_of, parse_turns
 from tools.bench.summary import goals
 from tools.bench.table import render
 from tools.bench.works import WORKS
@@ -30,18 +30,6 @@ USUAL = [name for name, contestant in CONTESTANTS.items() if not contestant.is_p
 PEERS = [name for name, contestant in CONTESTANTS.items() if contestant.is_peer]
 
 
-def _names(known: Sequence[str]) -> Any:
-    def parse(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(
-                f"unknown: {', '.join(unknown)}; known: {', '.join(known)}"
-            )
-        return names
-
-    return parse
-
-
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -51,39 +39,31 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "--works",
-        type=_names(list(WORKS)),
+        type=names_of(list(WORKS)),
         default=list(WORKS),
         metavar="A,B",
         help="of " + ", ".join(WORKS),
     )
     add(
         "--contestants",
-        type=_names([*CONTESTANTS, DECODE]),
+        type=names_of([*CONTESTANTS, DECODE]),
         default=[*USUAL, DECODE],
         metavar="A,B",
         help=f"of {', '.join([*CONTESTANTS, DECODE])}; all but the peers unless said",
     )
     add(
         "--peers",
-        type=_names(PEERS),
+        type=names_of(PEERS),
         nargs="?",
         const=PEERS,
         default=[],
         metavar="A,B",
         help=f"take these along: {', '.join(PEERS)}; all of them when none is named",
     )
-    add("--rounds", type=int, help="turns of each contestant on each work (7; 3 with --quick)")
-    add("--seconds", type=float, help="length of a turn to aim at (0.6; 0.15 with --quick)")
-    add("--quick", action="store_true", help="a first impression; draws no chart")
-    add("--json", type=Path, default=JSON, metavar="FILE", help="where the figures go")
+    add_turns(parser, JSON)
     add("--chart", type=Path, metavar="FILE", help=f"where the chart goes ({CHART.name} in docs)")
     add("--no-chart", action="store_true", help="draw none")
-    add("--from-json", type=Path, metavar="FILE", help="measure nothing: show and draw this file")
-    options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (3 if options.quick else 7)
-    options.seconds = options.seconds or (0.15 if options.quick else 0.6)
-    if options.rounds < 1 or options.seconds <= 0:
-        parser.error("--rounds and --seconds must be positive")
+    options = parse_turns(parser, arguments)
     # A partial or hasty run must not replace the README's chart unless it is told where to draw.
     is_whole = options.works == list(WORKS) and set(USUAL) <= set(options.contestants)
     if options.chart is None and is_whole and not options.quick:
@@ -95,14 +75,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure what the options name."""
-    report: dict[str, Any] = {
-        "command": shlex.join(["python", "-m", "tools.bench", *sys.argv[1:]]),
-        "machine": describe_machine(),
-        "versions": describe_versions(),
-        "rounds": options.rounds,
-        "seconds": options.seconds,
-        "works": {},
-    }
+    report = begin_report("tools.bench", options.rounds, options.seconds)
+    report["works"] = {}
     names = [*options.contestants, *(n for n in options.peers if n not in options.contestants)]
     for work in options.works:
         say(f"{work}: {WORKS[work].title}")
@@ -110,7 +84,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         report["works"][work] = measure_work(
             work, of_work, options.rounds, options.seconds, 1 if options.quick else 3
         )
-    report["machine"]["load_after"] = os.getloadavg()[0]
+    end_report(report)
     report["goals"] = [{**asdict(goal), "is_met": goal.is_met} for goal in goals(report["works"])]
     return report
 
@@ -122,8 +96,7 @@ def main() -> int:
         report = json.loads(options.from_json.read_text(encoding="utf-8"))
     else:
         report = measure(options)
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(report, options.json)
     print(render(report))
     if options.from_json is None:
         print(f"\nfigures: {options.json}")

@@ -29,13 +29,28 @@ class ContestantFailed(Exception):
 
 
 class Child:
-    """One contestant on one work. Not thread-safe."""
+    """One contestant on one work. Not thread-safe.
 
-    def __init__(self, name: str, work: str) -> None:
+    Args:
+        name: Of the contestant.
+        work: What it is to do.
+        module: What its process runs, given both names.
+        timeout_s: Longest wait for an answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: str,
+        module: str = "tools.bench.contestant",
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self.name = name
+        self.timeout_s = timeout_s
+        self._is_stuck = False
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tools.bench.contestant", name, work],
+            [sys.executable, "-m", module, name, work],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -44,22 +59,28 @@ class Child:
         )
         self._pending = b""
 
+    @property
+    def pid(self) -> int:
+        """The process; its group has the same number."""
+        return self._process.pid
+
     def _last_words(self) -> str:
         self._words.seek(0)
         lines = self._words.read().decode(errors="replace").strip().splitlines()
         return "\n".join(lines[-12:])
 
-    def _receive(self, timeout_s: float) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         stdout = self._process.stdout
         if stdout is None:
             raise ContestantFailed(f"{self.name}: closed")
         fd = stdout.fileno()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + self.timeout_s
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([fd], [], [], left)[0]:
+                self._is_stuck = True
                 raise ContestantFailed(
-                    f"{self.name}: no answer in {timeout_s:.0f} s\n{self._last_words()}"
+                    f"{self.name}: no answer in {self.timeout_s:g} s\n{self._last_words()}"
                 )
             piece = os.read(fd, 65536)
             if not piece:
@@ -71,7 +92,7 @@ class Child:
 
     def wait_ready(self) -> None:
         """Block until it has imported what it needs."""
-        self._receive(TIMEOUT_S)
+        self._receive()
 
     def ask(self, **command: Any) -> dict[str, Any]:
         """Send a command and return the answer.
@@ -87,7 +108,7 @@ class Child:
             stdin.flush()
         except OSError as error:
             raise ContestantFailed(f"{self.name}: ended\n{self._last_words()}") from error
-        return self._receive(TIMEOUT_S)
+        return self._receive()
 
     def count_calls(self) -> dict[str, Any] | None:
         """Run one epoch under strace and return the trainer's system calls for each batch.
@@ -99,7 +120,7 @@ class Child:
         if strace is None:
             return None
         with tempfile.NamedTemporaryFile("r") as report:
-            command = [strace, "-f", "-c", "-o", report.name, "-p", str(self._process.pid)]
+            command = [strace, "-f", "-c", "-o", report.name, "-p", str(self.pid)]
             tracer = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
             try:
                 words = tracer.stderr
@@ -117,19 +138,23 @@ class Child:
                     tracer.communicate()
             return calls_per_batch(report.read(), int(turn["batches"]))
 
-    def close(self) -> None:
-        """End the process and all it started. May be called again."""
+    def leave(self) -> None:
+        """Tell it to end, without waiting; `close` comes after. May be called again."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+
+    def close(self) -> None:
+        """End the process and all it started, at once if it hangs. May be called again."""
+        self.leave()
         try:
-            self._process.wait(timeout=15)
+            self._process.wait(timeout=0 if self._is_stuck else 15)
         except subprocess.TimeoutExpired:
             pass
         finally:
             # Its workers too, if it left any.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()

@@ -12,8 +12,9 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -47,6 +48,18 @@ def making_cost(dataset: MapDataset, batch_size: int) -> float:
     return statistics.median(times[1:])
 
 
+class Run(Protocol):
+    """Something opened that is measured turn after turn."""
+
+    facts: Mapping[str, Any]
+
+    def turn(self, is_touching: bool) -> dict[str, float]:
+        """Measure once and return the figures."""
+
+    def close(self) -> None:
+        """End what was opened."""
+
+
 class LoaderRun:
     """A loader on a work: what opening it cost, then one epoch for each turn."""
 
@@ -75,7 +88,7 @@ class LoaderRun:
         touch_us, touch_cpu_us = touching_cost(batch, view, contestant.clone, seconds / 4)
         for batch in iterator:  # noqa: B007 - a loader is left at the end of an epoch
             pass
-        self.facts = {
+        self.facts: Mapping[str, Any] = {
             "first_fresh_us": statistics.median(first),
             "base_mb": base_mb,
             "touch_us": touch_us,
@@ -104,7 +117,7 @@ class DecodeRun:
         us = min(self.decode.run(work.calibration) for _ in range(2))
         # An even number, so that both processes have the same to do.
         self.batches = epoch_length(work, us, seconds) // WORKERS * WORKERS
-        self.facts = {"batches": self.batches}
+        self.facts: Mapping[str, Any] = {"batches": self.batches}
 
     def turn(self, is_touching: bool) -> dict[str, float]:
         """Decode one epoch; there is nothing to touch."""
@@ -116,27 +129,32 @@ class DecodeRun:
         self.decode.close()
 
 
-def serve(name: str, work: Work, replies: int) -> None:
-    """Answer commands until the input ends."""
+def take_replies() -> int:
+    """Keep the replies' channel to ourselves, and let all else that prints go to stderr."""
+    replies = os.dup(1)
+    os.dup2(2, 1)
+    return replies
+
+
+def serve(open_run: Callable[[float, int], Run], replies: int) -> None:
+    """Answer commands until the input ends.
+
+    Args:
+        open_run: Opens what is measured, given the length of a turn in seconds and the number of
+            fresh loaders to time.
+        replies: Descriptor the answers go to.
+    """
 
     def answer(**reply: Any) -> None:
         os.write(replies, (json.dumps(reply) + "\n").encode())
 
-    if name != DECODE:
-        # So that the memory before opening holds what an import brings.
-        for module in CONTESTANTS[name].needs:
-            import_module(module)
     answer(pid=os.getpid())
-    run: LoaderRun | DecodeRun | None = None
+    run: Run | None = None
     try:
         for line in sys.stdin:
             command = json.loads(line)
             if command["do"] == "open":
-                seconds = command["seconds"]
-                if name == DECODE:
-                    run = DecodeRun(work, seconds)
-                else:
-                    run = LoaderRun(CONTESTANTS[name], work, seconds, command["fresh"])
+                run = open_run(command["seconds"], command["fresh"])
                 answer(**run.facts)
             elif command["do"] == "turn" and run is not None:
                 answer(**run.turn(command["touch"]))
@@ -148,11 +166,17 @@ def serve(name: str, work: Work, replies: int) -> None:
 
 
 def main() -> None:
-    """Keep the replies' channel to ourselves, and let all else that prints go to stderr."""
-    name, work = sys.argv[1:]
-    replies = os.dup(1)
-    os.dup2(2, 1)
-    serve(name, WORKS[work], replies)
+    """Serve the contestant and the work that the command line names."""
+    name, work = sys.argv[1], WORKS[sys.argv[2]]
+    replies = take_replies()
+    if name == DECODE:
+        serve(lambda seconds, _: DecodeRun(work, seconds), replies)
+        return
+    contestant = CONTESTANTS[name]
+    # So that the memory before opening holds what an import brings.
+    for module in contestant.needs:
+        import_module(module)
+    serve(lambda seconds, fresh: LoaderRun(contestant, work, seconds, fresh), replies)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Contestant:
         return [module for module in self.needs if find_spec(module.partition(".")[0]) is None]
 
 
-def _dropping(loaders: list[Any]) -> Callable[[], None]:
+def dropping(loaders: list[Any]) -> Callable[[], None]:
     """Close a loader that has no ``close``: forget the only reference to it."""
 
     def close() -> None:
@@ -77,7 +77,7 @@ def _dropping(loaders: list[Any]) -> Callable[[], None]:
     return close
 
 
-class _Through:
+class Through:
     """Iterates what a list holds, so that the list alone keeps the loader."""
 
     def __init__(self, loaders: list[Any]) -> None:
@@ -114,7 +114,7 @@ def _torch(dataset: MapDataset, work: Work) -> Opened:
             multiprocessing_context="fork",
         )
     ]
-    return Opened(_Through(loaders), _dropping(loaders))
+    return Opened(Through(loaders), dropping(loaders))
 
 
 def _paddle(dataset: MapDataset, work: Work) -> Opened:
@@ -131,7 +131,7 @@ def _paddle(dataset: MapDataset, work: Work) -> Opened:
             places=paddle.CPUPlace(),
         )
     ]
-    return Opened(_Through(loaders), _dropping(loaders))
+    return Opened(Through(loaders), dropping(loaders))
 
 
 def _floor(dataset: MapDataset, work: Work) -> Opened:
@@ -185,7 +185,7 @@ def _spdl(dataset: MapDataset, work: Work) -> Opened:
         )
         for worker in range(WORKERS)
     ]
-    return Opened(_InTurn(parts), _dropping(parts))
+    return Opened(_InTurn(parts), dropping(parts))
 
 
 def _grain(dataset: MapDataset, work: Work) -> Opened:
@@ -202,7 +202,7 @@ def _grain(dataset: MapDataset, work: Work) -> Opened:
             grain.MultiprocessingOptions(num_workers=WORKERS, per_worker_buffer_size=PREFETCH)
         )
     ]
-    return Opened(_Through(loaders), _dropping(loaders))
+    return Opened(Through(loaders), dropping(loaders))
 
 
 def _clone_torch(field: Any) -> Any:

@@ -1,12 +1,15 @@
-"""What the figures were measured on: the machine, and the versions of all that took part.
+"""What a report says besides its figures: the machine, the versions, the command that made it.
 
 Reads /proc and the installed distributions; owns nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shlex
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -55,3 +58,25 @@ def describe_versions() -> dict[str, str]:
         except ImportError:
             pass
     return versions
+
+
+def begin_report(module: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """Return a report without figures, for what `module` is about to measure."""
+    return {
+        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "machine": describe_machine(),
+        "versions": describe_versions(),
+        "rounds": rounds,
+        "seconds": seconds,
+    }
+
+
+def end_report(report: dict[str, Any]) -> None:
+    """Note what the machine's load was when all was measured."""
+    report["machine"]["load_after"] = os.getloadavg()[0]
+
+
+def write_report(report: dict[str, Any], path: Path) -> None:
+    """Write `report` as JSON to `path`, making its folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

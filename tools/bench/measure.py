@@ -1,23 +1,17 @@
-"""Runs the rounds: every contestant in turn on a work, one active at a time, again and again.
+"""Runs the rounds of one of the five works: every contestant in turn, again and again.
 
-Interleaving makes noise of the machine fall on all of them alike, and ratios are then taken round
-by round. Imports the contestants' names and their processes; it owns the processes while it runs.
+Imports the contestants' names and their lineup; it owns the lineup while it runs.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
-from tools.bench.child import Child, ContestantFailed
+from tools.bench.child import Child
+from tools.bench.lineup import Lineup
 from tools.bench.loaders import CONTESTANTS, DECODE
-
-
-def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def measure_work(
@@ -35,78 +29,28 @@ def measure_work(
     Returns:
         For each contestant its facts: lists over rounds, single figures, or ``error`` alone.
     """
-    results: dict[str, dict[str, Any]] = {}
-    children: dict[str, Child] = {}
-
-    def drop(name: str, error: ContestantFailed) -> None:
-        say(f"  {name} fails: {error}")
-        results[name] = {"error": str(error)}
-        children.pop(name).close()
-
-    try:
+    with closing(Lineup()) as lineup:
         for name in names:
             if name != DECODE and (missing := CONTESTANTS[name].missing()):
-                results[name] = {"error": f"not installed: {', '.join(missing)}"}
-                say(f"  {name}: {results[name]['error']}")
+                lineup.refuse(name, f"not installed: {', '.join(missing)}")
             else:
-                children[name] = Child(name, work)
-        for name in list(children):
-            try:
-                children[name].wait_ready()
-            except ContestantFailed as error:
-                drop(name, error)
-        for name in list(children):
-            try:
-                facts = children[name].ask(do="open", seconds=seconds, fresh=fresh)
-                results[name] = {**facts, "rounds": [], "untouched": [], "calls": None}
-            except ContestantFailed as error:
-                drop(name, error)
+                lineup.enter(name, Child(name, work))
+        lineup.open(seconds, fresh)
         # The last third as many again touch nothing, for the trainer's CPU beside page touching.
         for number in range(rounds + (rounds + 2) // 3):
             is_touching = number < rounds
-            order = list(children)
-            shift = number % max(len(order), 1)
-            for name in order[shift:] + order[:shift]:
+            for name in lineup.order(number):
                 if name == DECODE and not is_touching:
                     continue
-                try:
-                    epoch = children[name].ask(do="turn", touch=is_touching)
-                    results[name]["rounds" if is_touching else "untouched"].append(epoch)
-                except ContestantFailed as error:
-                    drop(name, error)
+                epoch = lineup.ask(name, do="turn", touch=is_touching)
+                if epoch is not None:
+                    lineup.results[name]["rounds" if is_touching else "untouched"].append(epoch)
             if is_touching:
-                say(f"  round {number + 1}: {_round_line(results, number)}")
-        for name in list(children):
+                lineup.say_round(number)
+        for name, child in list(lineup.children.items()):
             if name != DECODE:
-                try:
-                    results[name]["calls"] = children[name].count_calls()
-                except ContestantFailed as error:
-                    drop(name, error)
-    finally:
-        for child in children.values():
-            child.close()
-    return {name: _fold(results[name]) for name in names if name in results}
-
-
-def _round_line(results: dict[str, dict[str, Any]], number: int) -> str:
-    return ", ".join(
-        f"{name} {result['rounds'][number]['us']:.0f} us"
-        for name, result in results.items()
-        if "error" not in result
-    )
-
-
-def _fold(result: dict[str, Any]) -> dict[str, Any]:
-    """Turn epochs into one list for each figure, and medians where only those are wanted."""
-    if "error" in result:
-        return result
-    folded = {key: result[key] for key in result if key not in ("rounds", "untouched")}
-    for key in result["rounds"][0]:
-        folded[key] = [epoch[key] for epoch in result["rounds"]]
-    folded["batches"] = result["batches"]
-    if result["untouched"]:
-        for key in ("us", "cpu_us"):
-            folded[f"untouched_{key}"] = statistics.median(
-                epoch[key] for epoch in result["untouched"]
-            )
-    return folded
+                calls = lineup.attempt(name, child.count_calls)
+                if calls is not None:
+                    lineup.results[name]["calls"] = calls
+        results = lineup.folded()
+    return {name: results[name] for name in names if name in results}

@@ -51,7 +51,8 @@ def grid(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _spread(spread: Spread | None, write: Callable[[float], str]) -> str:
+def with_spread(spread: Spread | None, write: Callable[[float], str]) -> str:
+    """Write a median and between what most rounds lie."""
     if spread is None:
         return "-"
     return f"{write(spread.middle)} ({write(spread.low)} to {write(spread.high)})"
@@ -66,7 +67,7 @@ def ratio_lines(results: Results) -> list[str]:
     rows = [["how many times as long it takes", *(title_of(name) for name in others)]]
     for name in [*ours, *(n for n in ("floor",) if n in others)]:
         cells = [
-            "-" if other == name else _spread(times(results, other, name), times_as_long)
+            "-" if other == name else with_spread(times(results, other, name), times_as_long)
             for other in others
         ]
         rows.append([f"as {title_of(name)}", *cells])
@@ -169,10 +170,10 @@ def notes_of(goal: Goal) -> tuple[str, str]:
     return f"{spread.low:.2f} to {spread.high:.2f}", goal.note
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """Return the whole report as text."""
+def head_lines(report: Mapping[str, Any]) -> list[str]:
+    """Tell what was measured on, and how often."""
     machine = report["machine"]
-    lines = [
+    return [
         (
             f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, "
             f"Python {machine['python']}, load {machine['load_before']:.1f} before and "
@@ -184,6 +185,18 @@ def render(report: Mapping[str, Any]) -> str:
             "rounds; CPU, faults, switches and calls are the trainer's process's"
         ),
     ]
+
+
+def goal_lines(found: Sequence[Goal]) -> list[str]:
+    """Align goals, each with its notes."""
+    notes = ["; ".join(note for note in notes_of(goal) if note) for goal in found]
+    cells = grid([goal_line(goal) for goal in found])
+    return [f"{line}  {note}".rstrip() for line, note in zip(cells, notes)]
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """Return the whole report as text."""
+    lines = head_lines(report)
     works: Mapping[str, Results] = report["works"]
     for name, results in works.items():
         lines += ["", f"{name}: {WORKS[name].title}"]
@@ -195,8 +208,5 @@ def render(report: Mapping[str, Any]) -> str:
             if "error" in facts
         ]
     if any(OURS in results for results in works.values()):
-        lines += ["", "goals"]
-        cells = [goal_line(goal) for goal in goals(works)]
-        notes = ["; ".join(note for note in notes_of(goal) if note) for goal in goals(works)]
-        lines += [f"{line}  {note}".rstrip() for line, note in zip(grid(cells), notes)]
+        lines += ["", "goals", *goal_lines(list(goals(works)))]
     return "\n".join(lines)

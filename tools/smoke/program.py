@@ -4,6 +4,7 @@ Copied by the smoke test into a folder of its own and run there by a fresh envir
 its one argument is that environment. Imports numpy and the installed package.
 """
 
+import importlib.util
 import multiprocessing
 import sys
 from pathlib import Path
@@ -51,6 +52,8 @@ def main() -> None:
     for module in (reader, reader._core):
         if environment not in Path(str(module.__file__)).resolve().parents:
             raise SystemExit(f"{module.__name__} is {module.__file__}, not in {environment}")
+    if importlib.util.find_spec("reader.compat.paddle") is None:
+        raise SystemExit("the package lacks reader.compat.paddle")
     load(num_workers=0, start_method=None)
     for start_method in multiprocessing.get_all_start_methods():
         load(num_workers=2, start_method=start_method)

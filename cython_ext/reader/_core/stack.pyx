@@ -30,6 +30,16 @@ cdef enum:
 cdef object END = object()   # what next() gives for the end of a source
 
 
+cdef inline uint64_t aligned(uint64_t at) noexcept:
+    """Where the next field begins."""
+    return (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN
+
+
+cdef inline uint64_t room(Py_ssize_t nbytes) noexcept:
+    """What a field takes. An empty one too: paddle tells tensors apart by their addresses."""
+    return <uint64_t>max(nbytes, 1)
+
+
 @cython.final
 cdef class SideTable:
     """Objects that a worker thread of the trainer hands over by reference instead of pickled."""
@@ -89,7 +99,7 @@ cdef class BatchWriter:
         for leaf in plan.fields:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
-            at = (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN + <uint64_t>(count * leaf.nbytes)
+            at = aligned(at) + room(count * leaf.nbytes)
         slot = self.heap.alloc(at + plan.objects_room)
         start = <char*>self.heap.arena.c.base + slot.start
         entry = <int64_t*>start
@@ -97,7 +107,7 @@ cdef class BatchWriter:
         for leaf in plan.fields:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
-            at = (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN
+            at = aligned(at)
             leaf.rows = start + at
             entry[0] = <int64_t>at
             entry[1] = count * leaf.nbytes
@@ -106,7 +116,7 @@ cdef class BatchWriter:
             for i in range(leaf.ndim):
                 entry[4 + i] = leaf.extents[i]
             entry += 4 + leaf.ndim
-            at += <uint64_t>(count * leaf.nbytes)
+            at += room(count * leaf.nbytes)
         slot.nfields = <uint32_t>len(plan.fields)
         slot.objects = at  # where objects would begin
         return slot
@@ -369,7 +379,7 @@ cdef class BatchWriter:
             at += (3 + made.ndim) * 8
         table = at
         for array in arrays:
-            at = (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN + cnp.PyArray_NBYTES(array)
+            at = aligned(at) + room(cnp.PyArray_NBYTES(array))
         record.schema = 0
         if self.side is None:
             record.schema = self.publish_schema(flat.structure, types)
@@ -381,14 +391,14 @@ cdef class BatchWriter:
                 entry = <int64_t*>start
                 at = table
                 for array, type in zip(arrays, types):
-                    at = (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN
+                    at = aligned(at)
                     entry[0] = <int64_t>at
                     entry[1] = cnp.PyArray_NBYTES(array)
                     entry[2] = cnp.PyArray_NDIM(array)
                     for i in range(cnp.PyArray_NDIM(array)):
                         entry[3 + i] = cnp.PyArray_DIM(array, i)
                     copy_array(array, type, start + at)
-                    at += cnp.PyArray_NBYTES(array)
+                    at += room(cnp.PyArray_NBYTES(array))
                     entry += 3 + cnp.PyArray_NDIM(array)
                 slot.nfields = <uint32_t>len(arrays)
             slot = self.add_objects(slot, None, flat.objects, types, flat.structure, record)

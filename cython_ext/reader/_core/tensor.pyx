@@ -10,7 +10,7 @@ from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport (PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid,
                                 PyCapsule_New, PyCapsule_SetName)
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -28,8 +28,9 @@ from reader._core.dtype import field_type
 
 cnp.import_array()
 
-cdef extern from "Python.h":
-    int Py_IsInitialized() nogil
+cdef extern from "reader/_core/later.h":
+    void rd_drop_object(PyObject*) noexcept nogil
+    int rd_late_run(void*) noexcept
 
 cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
@@ -66,15 +67,11 @@ cdef struct dl_hold:
     int64_t steps[64]
 
 
-cdef void drop_owner(PyObject* owner) noexcept with gil:
-    Py_XDECREF(owner)
-
-
 cdef void drop_hold(dl_hold* hold) noexcept nogil:
     if hold.lease is not NULL:
         rd_lease_unref(hold.lease)
-    elif hold.owner is not NULL and Py_IsInitialized():
-        drop_owner(hold.owner)
+    else:
+        rd_drop_object(hold.owner)
     free(hold)
 
 
@@ -259,6 +256,35 @@ cdef class LoDTensor:
         """Row offsets by level, outermost first: a list of lists; empty without any."""
         return [list(level) for level in self.offsets]
 
+    def reshape(self, shape):
+        """The same bytes with another shape of as many elements, as a LoDTensor without LoD.
+
+        ``shape``: integers, one of which may be -1. ConfigError when the sizes differ.
+        """
+        cdef LoDTensor made = LoDTensor.__new__(LoDTensor)
+        cdef int64_t extents[64]
+        cdef int i
+        count = 1
+        for size in self.shape:
+            count *= size
+        sizes = [size.__index__() for size in shape]
+        known = 1
+        for size in sizes:
+            known *= size if size != -1 else 1
+        if sizes.count(-1) == 1 and known:
+            sizes[sizes.index(-1)] = count // known
+            known *= count // known
+        if known != count or len(sizes) > 64 or min(sizes, default=0) < 0:
+            raise ConfigError(f"cannot give a tensor of shape {self.shape} the shape {tuple(shape)}: "
+                              f"it has {count} elements")
+        for i in range(len(sizes)):
+            extents[i] = sizes[i]
+        made.lay_out(self.type, len(sizes), extents)
+        made.take(self.lease, self.owner, self.data, self.readonly)
+        made.place = self.place
+        made.offsets = ()
+        return made
+
     def set_lod(self, lod):
         """Set the row offsets. Each level begins with 0 and never falls; the last entry of a level
         counts the sequences of the next one, and of the last level the rows. Else ConfigError."""
@@ -392,6 +418,7 @@ cdef class LoDTensor:
         cdef dl_hold* hold = <dl_hold*>malloc(sizeof(dl_hold))
         if hold is NULL:
             raise MemoryError()
+        rd_late_run(NULL)
         if is_versioned:
             versioned = <rd_dl_versioned*>malloc(sizeof(rd_dl_versioned))
         else:

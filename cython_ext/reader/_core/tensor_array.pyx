@@ -116,11 +116,19 @@ cdef class LoDTensorArray:
         """NumPy views of the fields; extended types as unsigned integers of the same width."""
         return self.make_arrays()
 
-    def capsules(self, names):
-        """A DLPack capsule (version 0) of each field whose type is in ``names``, else None."""
+    def capsules(self, names, shapes=None):
+        """A DLPack capsule (version 0) of each field whose type is in ``names``, else None.
+
+        ``shapes``: {field: shape} for those that are given with another shape than their own.
+        """
         cdef LoDTensor tensor
+        tensors = self.list_tensors()
+        if shapes:
+            tensors = list(tensors)
+            for place in shapes:
+                tensors[place] = tensors[place].reshape(shapes[place])
         return [tensor.make_capsule(False) if tensor.type.name in names else None
-                for tensor in self.list_tensors()]
+                for tensor in tensors]
 
     def restore(self, convert=None):
         """The batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""

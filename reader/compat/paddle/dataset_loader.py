@@ -49,9 +49,12 @@ class DatasetLoader:
 
     It is its own iterator, as Paddle's, and iterating again begins anew. Paddle's threads cannot be
     stopped: where a loop is left before its end, they are let to read the rest of the files, which
-    is thrown away, as soon as the loader is iterated again, closed or collected. Paddle itself
-    hangs there. With several places Paddle leaves out a last group of batches that is short, and
-    may wait for ever when one file is far longer than the others: give files of one length.
+    is thrown away, as soon as the loader is iterated again, closed or collected. Paddle's own
+    loader hangs or crashes there.
+
+    With several places Paddle's pipeline leaves out a last group of batches that is short, whatever
+    `drop_last` says, and may wait for ever when one file is far longer than the others: give files
+    of one length, in a number that fills the places.
 
     Args:
         dataset, places, drop_last: see `from_dataset`.

@@ -190,7 +190,16 @@ def _copied(engine: EngineLoader) -> Iterator[list[Any]]:
     """
     with contextlib.closing(iter(engine)) as batches:  # type: ignore[type-var]
         for fields in batches:
-            yield [field._copy(core.CPUPlace()) for field in fields]
+            yield [_own(field) for field in fields]
+
+
+def _own(field: Any) -> Any:
+    """A copy of a DenseTensor, with its LoD; one without elements has no memory to copy."""
+    if not isinstance(field, core.DenseTensor) or 0 in field.shape():
+        return field
+    copied = field._copy(core.CPUPlace())
+    copied.set_lod(field.lod())
+    return copied
 
 
 def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:

@@ -20,7 +20,7 @@ from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.one_epoch import OneEpoch
 from reader.compat.paddle.ragged import RaggedCollate
-from reader.compat.paddle.samplers import BatchSampler
+from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.data.iterable import is_iterable_dataset
@@ -107,11 +107,6 @@ class DataLoader(EngineLoader):
                 "batch_size/shuffle/drop_last should not be set when batch_sampler is given, got"
                 f" batch_size={batch_size!r}, shuffle={shuffle!r}, drop_last={drop_last!r}"
             )
-        if batch_size is None and shuffle:
-            raise ConfigError(
-                "shuffle=True has no effect with batch_size=None in Paddle, and is refused here."
-                " Pass sampler indices through a batch_sampler, or shuffle in the dataset"
-            )
         if batch_size is not None and not given:
             _check_batch_size(batch_size)
             if not is_iterable:
@@ -145,6 +140,8 @@ class DataLoader(EngineLoader):
             worker_init_fn,
             persistent_workers,
             framework="paddle",
+            # Paddle takes no notice of shuffle without batching
+            sampler=RandomSampler(dataset) if shuffle and batch_size is None else None,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
         )
