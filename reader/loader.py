@@ -167,6 +167,11 @@ class DataLoader:
         if self.batch_sampler is None and not config.is_iterable:
             self._make_samplers()
         self._epoch = 0
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Make what belongs to this process alone."""
+        config = self.config
         self._ahead: Ahead | None = None
         self._stats = WaitStats()
         self._keeper = PoolKeeper(
@@ -183,6 +188,16 @@ class DataLoader:
         self._opener = EpochOpener(config, self._promises, self._keeper, self._stats)
         self._finalizer = weakref.finalize(self, self._keeper.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy of the loader has: its options and epoch, and neither workers nor batches."""
+        own = ("_ahead", "_stats", "_keeper", "_opener", "_finalizer")
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return {**state, "_epoch": self.epoch}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_up()
 
     def _make_samplers(self) -> None:
         config = self.config

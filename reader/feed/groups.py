@@ -1,10 +1,11 @@
 """Groups of batches, one for each place: what a step of training on several places takes.
 
-Imports the epoch's iterator. A group belongs to one iterator and is used by one thread at a time.
+Imports the epoch's iterator. A group belongs to one iterator; threads that share it take turns.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,6 +38,7 @@ class PlaceGroups(Iterator[list[Any]]):
         self._batches = batches
         self._converts = converts
         self._drop_last = drop_last
+        self._lock = threading.RLock()  # threads that share the iterator take turns
         self._group: list[Any] = []
         self._groups = 0
 
@@ -58,13 +60,14 @@ class PlaceGroups(Iterator[list[Any]]):
         self._batches.close()
 
     def __next__(self) -> list[Any]:
-        while len(self._group) < len(self._converts):
-            try:
-                batch = next(self._batches)
-            except StopIteration:
-                return self._last()
-            self._group.append(self._converts[len(self._group)](batch))
-        return self._take()
+        with self._lock:
+            while len(self._group) < len(self._converts):
+                try:
+                    batch = next(self._batches)
+                except StopIteration:
+                    return self._last()
+                self._group.append(self._converts[len(self._group)](batch))
+            return self._take()
 
     def _last(self) -> list[Any]:
         if self._group and self._drop_last is False:

@@ -1,7 +1,7 @@
 """The iterator over one epoch: takes batches in order, and reports trouble at its place.
 
-Imports the window, the pool and failures. An iterator is used by one thread at a time, in the
-process that made it; dropping it gives its pool back.
+Imports the window, the pool and failures. Threads that share an iterator take turns, and each batch
+goes to one of them; it belongs to the process that made it, and dropping it gives its pool back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -68,6 +69,7 @@ class EpochIterator(Iterator[Any]):
         self._options = options
         self._stats = stats
         self._state = IteratorState.RUNNING
+        self._lock = threading.RLock()  # threads that share the iterator take turns
         self._batches = 0  # that the user got
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self._idle_deaths = 0
@@ -109,20 +111,21 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
     def __next__(self) -> Any:
-        if self._last:
-            return self._last.pop()
-        if self._state is IteratorState.DONE:
-            raise StopIteration
-        self._check_pool()
-        while True:
-            if self._window.is_empty or not self._options.is_eager:
-                self._window.fill()
-                if self._is_over:
-                    self._finish()
-            item = self._take()
-            if type(item) is LoDTensorArray:
-                return self._deliver(item)
-            self._refuse(item)
+        with self._lock:
+            if self._last:
+                return self._last.pop()
+            if self._state is IteratorState.DONE:
+                raise StopIteration
+            self._check_pool()
+            while True:
+                if self._window.is_empty or not self._options.is_eager:
+                    self._window.fill()
+                    if self._is_over:
+                        self._finish()
+                item = self._take()
+                if type(item) is LoDTensorArray:
+                    return self._deliver(item)
+                self._refuse(item)
 
     @property
     def _is_over(self) -> bool:
@@ -157,6 +160,10 @@ class EpochIterator(Iterator[Any]):
             self._end()  # the next epoch begins before the user has done with the last batch
             self._last.clear()
         return batch
+
+    def _send(self) -> None:
+        """Workers may have room again, while a batch is waited for."""
+        self._window.fill()
 
     def _refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
@@ -245,7 +252,7 @@ class EpochIterator(Iterator[Any]):
             while True:
                 if item is None:
                     self._attend()
-                    self._window.fill()
+                    self._send()
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
                 # a worker thread that has the random state in its hands is waited for: it is told
                 # that the batch is late when it comes, and the batch is kept for the next call

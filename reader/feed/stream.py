@@ -56,12 +56,19 @@ class StreamIterator(EpochIterator):
     def _place(self) -> int:
         return self._batches
 
+    def _send(self) -> None:
+        if self._asked is None:
+            super()._send()
+        else:
+            self._window.flush()
+
     def _refill(self) -> None:
         if not self._early:
             super()._refill()
 
     def _take(self) -> Any:
         while self._asked is not None:
+            self._send()  # what is accepted below makes room in the window, and nobody tells
             found = super()._take()
             if found.seq == self._asked:
                 return found

@@ -124,11 +124,8 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
     last = deaths[-1]
     error = died(dataclasses.replace(last, busy=number), epoch, indices or None)
     if not indices:
-        add_note(
-            error,
-            f"reader: the rest of what worker {last.worker_id} would have yielded in this epoch is"
-            " lost; the other workers go on",
-        )
+        rest = f"The rest of what worker {last.worker_id} would have yielded in this epoch is lost"
+        error.args = (f"{error} {rest} with it; the other workers go on.",)
     if len(deaths) > 1:
         pids = ", ".join(str(death.pid) for death in deaths)
         add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")

@@ -132,6 +132,14 @@ class Window:
             self._held.appendleft((seq, task))
         return seq
 
+    def flush(self) -> None:
+        """Send what is held, however full the window, until nobody can take more."""
+        while self._held:
+            seq, task = self._held[0]
+            if not self._feeder.dispatch(seq, *task):
+                return
+            self._held.popleft()
+
     def _call(self) -> bool:
         """Send what datasets are told. Whether tasks may follow: not before a worker's call."""
         waiting: deque[tuple[int, bytes]] = deque()

@@ -111,7 +111,7 @@ SPIN = Story(
     tell([found, time.process_time() - begun])
     os._exit(0)
     """,
-    hang_s=40,
+    limit_s=40,
 )
 
 
@@ -174,7 +174,7 @@ PIPE = Story(
     ])
     os._exit(0)
     """,
-    hang_s=40,
+    limit_s=40,
 )
 
 

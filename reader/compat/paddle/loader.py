@@ -152,7 +152,6 @@ class DataLoader(EngineLoader):
         self.dataset_kind = _DatasetKind.ITER if is_iterable else _DatasetKind.MAP
         self.return_list = return_list
         self.feed_list = feed_list
-        self.places = [_paddle_place(place) for place in parsed]
         self.collate_fn = collate_fn
         self.use_buffer_reader = use_buffer_reader
         self.reader_buffer_size = reader_buffer_size
@@ -162,6 +161,11 @@ class DataLoader(EngineLoader):
         self.worker_init_fn = worker_init_fn
         self._persistent_workers = persistent_workers
         self.pin_memory = not is_static and use_pinned_memory() is not False
+
+    @property
+    def places(self) -> list[Any]:
+        """Where batches land, as `core.Place`s."""
+        return [_paddle_place(place) for place in self.config.places]
 
     def __len__(self) -> int:
         """The number of batches in an epoch, not divided by the number of places: see `steps`."""
