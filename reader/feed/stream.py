@@ -99,18 +99,22 @@ class StreamIterator(EpochIterator):
         At first as soon as the worker can; the second time when no other batch takes memory. Then
         it is ArenaFull, and iterating on asks once more.
         """
-        kind, payload, worker = self._accept(item)
+        task = self._accept(item)
+        kind, payload, worker = task
         is_new = kind != TaskKind.TASK_AGAIN
         self._tries = 1 if is_new else self._tries + 1
+        self._early.appendleft((item, task))  # until it is asked for: waiting may be given up
         if self._tries > 2:
             self._tries = 0
-            self._early.appendleft((item, (kind, payload, worker)))
             raise failure(self._pool, item, [], [], self._options, self._batches)
         self._halve()
         while self._tries == 2 and not self._window.is_empty:
             self._set_aside(super()._take())
         self._feeder.trim()
+        if self._tries == 2:
+            self._settle()  # the other workers give back what they keep for later
         number = item.seq.to_bytes(8, "little") if is_new else payload
+        self._early.popleft()
         self._asked = self._window.send((int(TaskKind.TASK_AGAIN), number, worker))
 
     def _set_aside(self, item: Any) -> None:

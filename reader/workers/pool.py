@@ -30,6 +30,7 @@ from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
 from reader.errors import ReaderError, WorkerDied
 from reader.workers import loop
+from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
 from reader.workers.process import InheritedFd, WorkerSetup, pack_config, start_process
 
@@ -136,6 +137,10 @@ class Pool:
             self._start_process(worker_id)
 
     def _start_process(self, worker_id: int) -> None:
+        with interrupt_after():
+            self._start_and_note(worker_id)
+
+    def _start_and_note(self, worker_id: int) -> None:
         setup = WorkerSetup(
             worker_id=worker_id,
             arena=self.arena if self._packed is None else InheritedFd(self.arena.fd),

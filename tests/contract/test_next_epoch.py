@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import threading
 import time
 import weakref
@@ -644,3 +646,19 @@ def test_01_sampler_that_fails_when_begun_ahead_loses_no_batch_of_this_epoch(
                     raise
         else:
             pytest.fail("the loader does not go on")
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_copy_of_a_loader_has_its_options_and_epoch_and_nothing_else(copied: Any) -> None:
+    options: dict[str, Any] = {"batch_size": 2, "shuffle": True, "seed": 1, "num_workers": 1}
+    with DataLoader(
+        range(8), persistent_workers=True, prefetch_next_epoch=True, **options
+    ) as loader:
+        first = [batch.tolist() for batch in loader]
+        with copied(loader) as other:
+            assert other.epoch == loader.epoch == 1
+            again = [batch.tolist() for batch in other]
+        assert again != first
+        assert [batch.tolist() for batch in loader] == again

@@ -7,7 +7,7 @@ workers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from reader.compat.paddle.collate import default_collate_fn
@@ -27,9 +27,12 @@ class RaggedCollate:
     slots: tuple[FeedSlot, ...]
 
     @classmethod
-    def of(cls, feed_list: Sequence[Any] | None) -> RaggedCollate | None:
+    def of(cls, feed_list: Any) -> RaggedCollate | None:
         """Return the function for a feed_list, or None where no input has a LoD."""
-        if feed_list is None or not any(getattr(item, "lod_level", 0) for item in feed_list):
+        # a single variable is no list: iterating over it would add ops to its program for ever
+        if not isinstance(feed_list, (list, tuple)) or not any(
+            getattr(item, "lod_level", 0) for item in feed_list
+        ):
             return None
         return cls(tuple(FeedSlot.of_variable(item) for item in feed_list))
 
