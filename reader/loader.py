@@ -77,7 +77,8 @@ class DataLoader:
         drop_last_group: what becomes of a last group of batches that is smaller than the number of
             places: False: it is delivered; True: it is left out; None: left out with a warning.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
-            one is delivered, so that its first batches are made meanwhile.
+            one is delivered, so that its first batches are made meanwhile. Other changes to dataset
+            or sampler than by `set_epoch` then come an epoch late.
         worker_retries: how often a batch is tried again when its worker process died.
         max_bytes: most shared memory that batches may take; None: what the machine has.
 

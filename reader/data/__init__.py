@@ -9,7 +9,7 @@ from reader.data.dataset import Dataset
 from reader.data.datasets import ChainDataset, ComposeDataset, ConcatDataset, TensorDataset
 from reader.data.distributed_sampler import DistributedBatchSampler
 from reader.data.iterable import IterableDataset
-from reader.data.ragged import concat_ragged
+from reader.data.ragged import RaggedFields, concat_ragged
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
 from reader.data.subset import Subset, random_split
 from reader.data.weighted_sampler import WeightedRandomSampler
@@ -23,6 +23,7 @@ __all__ = [
     "DistributedBatchSampler",
     "IterableDataset",
     "NoBatching",
+    "RaggedFields",
     "RandomSampler",
     "Sampler",
     "SequenceSampler",

@@ -1,19 +1,19 @@
-"""Ragged fields: samples of different lengths as one tensor with its level of detail.
+"""Ragged fields: samples of different lengths as one tensor with its level of detail (LoD).
 
 Imports LoDTensor. To be called in a `collate_fn`, in whatever process that runs; keeps no state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from reader._core.tensor import LoDTensor
-from reader.errors import CollateError, shown
+from reader.errors import CollateError, ConfigError, got, shown
 
-__all__ = ["concat_ragged"]
+__all__ = ["RaggedFields", "concat_ragged"]
 
 
 def concat_ragged(samples: Sequence[Any]) -> LoDTensor:
@@ -57,3 +57,69 @@ def concat_ragged(samples: Sequence[Any]) -> LoDTensor:
     if first.type.extended:
         rows = rows.view(first.type.numpy_dtype())
     return LoDTensor(rows, [offsets])
+
+
+class RaggedFields:
+    """Collate samples of several fields: those that are named with LoD, the others by stacking.
+
+    An instance goes into `collate_fn=`. Samples are dicts, of which `fields` are keys, or tuples
+    and lists, of which they are places. The batch is a dict or a list.
+
+    Args:
+        fields: keys or places of the fields to be concatenated, one at least.
+
+    Raises, when called:
+        CollateError: a sample lacks a field, or samples do not fit together.
+
+    >>> import numpy as np
+    >>> words, labels = RaggedFields(0)([(np.zeros(2), 1), (np.ones(3), 0)])
+    >>> words.lod, labels
+    ([[0, 2, 5]], array([1, 0]))
+    """
+
+    def __init__(self, *fields: str | int) -> None:
+        if not fields:
+            raise ConfigError("RaggedFields needs the keys or places of ragged fields, got none")
+        self.fields = fields
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Return the batch of one or more samples."""
+        if not samples:
+            raise CollateError("cannot make a batch of no samples; leave empty batches out")
+        first = samples[0]
+        if isinstance(first, Mapping):
+            keys: list[Any] = list(first)
+        elif isinstance(first, (tuple, list)):
+            keys = list(range(len(first)))
+        else:
+            raise CollateError(
+                f"RaggedFields takes samples that are dicts, tuples or lists, got {got(first)}; for"
+                " samples of one field pass collate_fn=reader.concat_ragged"
+            )
+        for row, sample in enumerate(samples):
+            if len(sample) != len(keys):
+                raise CollateError(
+                    f"sample {row} has {len(sample)} fields and sample 0 has {len(keys)}; give all"
+                    " samples the same fields"
+                )
+        missing = [field for field in self.fields if field not in keys]
+        if missing:
+            raise CollateError(
+                f"RaggedFields names {missing}, and the samples have the fields {keys}"
+            )
+        made = {key: self._field(key, [sample[key] for sample in samples]) for key in keys}
+        return made if isinstance(first, Mapping) else list(made.values())
+
+    def _field(self, key: Any, values: list[Any]) -> Any:
+        if key in self.fields:
+            return concat_ragged(values)
+        if isinstance(values[0], (str, bytes)) or values[0] is None:
+            return values
+        try:
+            return np.stack([np.asarray(value) for value in values])
+        except ValueError as error:
+            shapes = sorted({np.shape(value) for value in values})
+            raise CollateError(
+                f"field {key!r} cannot be stacked: {error}; its samples have the shapes {shapes}."
+                f" Pad them, or name it too: RaggedFields({key!r}, ...)"
+            ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -159,6 +160,60 @@ def test_stats_tell_how_long_the_trainer_waited(says: Wire, gate: Wire, tmp_path
         for _ in batches:
             pass
         assert loader.stats()["batches"] == 16
+
+
+def test_04_ctrl_c_while_a_worker_is_forked_comes_after_and_leaves_nothing(program: Any) -> None:
+    # a handler that raises in a callback of a fork would be dropped by Python with a message
+    trainer = program(
+        """
+        import gc, multiprocessing, os, signal
+        from reader import DataLoader
+
+        kept = []
+        handler = lambda *args: (kept.append(args), signal.default_int_handler(*args))
+        signal.signal(signal.SIGINT, handler)
+        armed = [True]
+        os.register_at_fork(
+            before=lambda: armed and armed.pop() and os.kill(os.getpid(), signal.SIGINT)
+        )
+        loader = DataLoader(range(8), num_workers=2, start_method="fork")
+        try:
+            list(loader)
+        except KeyboardInterrupt:
+            print("caught", len(kept), signal.getsignal(signal.SIGINT) is handler)
+        print([batch.tolist() for batch in loader] == [[n] for n in range(8)])
+        loader.close()
+        print(len(multiprocessing.active_children()))
+        """
+    )
+    assert trainer.finish() == (0, "caught 1 True\nTrue\n0\n", "")
+
+
+def test_07_interrupts_are_held_back_in_the_main_thread_alone() -> None:
+    from reader.workers.interrupt import interrupt_after
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), interrupt_after():
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is before
+    seen: list[Any] = []
+
+    def elsewhere() -> None:
+        with interrupt_after():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupt_after():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # ---- the queue by itself ---------------------------------------------------------------------

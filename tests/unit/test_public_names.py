@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue ChainDataset CollateError ComposeDataset
 ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler InternalError IterableDataset LoDTensor LoDTensorArray
-LoadTimeout QueueClosed QueueKilled RandomSampler ReaderError SampleIndexError Sampler
-SamplerError SequenceSampler Subset SubsetRandomSampler TensorDataset
-WeightedRandomSampler WorkerDied WorkerInfo concat_ragged get_worker_info random_split
-register_container sample_rng shard""".split()
+LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError
+SampleIndexError Sampler SamplerError SequenceSampler Subset SubsetRandomSampler
+TensorDataset WeightedRandomSampler WorkerDied WorkerInfo concat_ragged get_worker_info
+random_split register_container sample_rng shard""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

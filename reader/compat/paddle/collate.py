@@ -112,8 +112,9 @@ def _stack(batch: Sequence[Any]) -> Any:
     except ValueError as error:
         shapes = sorted({np.shape(sample) for sample in batch})
         raise CollateError(
-            f"{error}: the samples of the batch have shapes {shapes}. Pad them to one shape, or"
-            " pass a collate_fn that returns reader.concat_ragged(samples), a tensor with LoD"
+            f"{error}: the samples of the batch have shapes {shapes}. Pad them to one shape; or"
+            " pass collate_fn=reader.RaggedFields(...) with the keys or places of ragged fields, or"
+            " reader.concat_ragged for samples of one field: they make tensors with LoD"
         ) from error
 
 
