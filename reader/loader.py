@@ -20,7 +20,7 @@ from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigTypeError
+from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.groups import PlaceGroups
 from reader.feed.iterator import EpochIterator, WaitStats
@@ -190,6 +190,14 @@ class DataLoader:
         self._finalizer = weakref.finalize(self, self._keeper.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_finalizer" in self.__dict__:
+            raise AttributeError(
+                f"{name} of a DataLoader is fixed when it is made, and workers may have it already;"
+                f" make another loader with {name}={shown(value)}"
+            )
+        object.__setattr__(self, name, value)
+
     def __getstate__(self) -> dict[str, Any]:
         """What a copy of the loader has: its options and epoch, and neither workers nor batches."""
         own = ("_ahead", "_stats", "_keeper", "_opener", "_finalizer")
@@ -337,6 +345,11 @@ class DataLoader:
             f"DataLoader({type(self.dataset).__name__}, batch_size={self.batch_size},"
             f" num_workers={self.num_workers}, framework={self.config.framework!r})"
         )
+
+
+# Samplers are asked anew for each epoch; all else has gone to the workers.
+_FIXED = {field.name for field in dataclasses.fields(LoaderConfig)} | {"config"}
+_FIXED -= {"sampler", "batch_sampler"}
 
 
 def _make_ahead_of(loader: weakref.ref[DataLoader]) -> None:

@@ -48,3 +48,6 @@ class Heap:
 
 @final
 class Lease: ...
+
+@final
+class Hold: ...

@@ -44,6 +44,8 @@ class Dispatcher:
         circle: whose turn it is to take each task; None: the least busy worker takes it.
     """
 
+    is_resumable = False  # the sampler's generator is broken by an exception
+
     def __init__(
         self,
         batches: Iterable[Any],

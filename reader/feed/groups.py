@@ -13,7 +13,39 @@ from typing import Any
 from reader._core.tensor_array import LoDTensorArray
 from reader.feed.iterator import EpochIterator
 
-__all__ = ["PlaceGroups"]
+__all__ = ["Group", "PlaceGroups"]
+
+
+class Group:
+    """The batches of a step, as they come in.
+
+    Args:
+        converts: makes the batch of each place.
+    """
+
+    def __init__(self, converts: list[Callable[[LoDTensorArray], Any]]) -> None:
+        self._converts = converts
+        self._made: list[tuple[int | None, Any]] = []  # (number of the batch, batch)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @property
+    def places(self) -> int:
+        """How many batches make it full."""
+        return len(self._converts)
+
+    def add(self, batch: LoDTensorArray) -> None:
+        """Take the next batch. The same one may come again, when Ctrl-C came before it counted."""
+        if self._made and self._made[-1][0] == batch.seq:
+            return
+        made = self._converts[len(self._made)](batch)
+        self._made = [*self._made, (batch.seq, made)]
+
+    def take(self) -> list[Any]:
+        """Hand the batches over, and begin anew."""
+        made, self._made = self._made, []
+        return [batch for _, batch in made]
 
 
 class PlaceGroups(Iterator[list[Any]]):
@@ -23,8 +55,8 @@ class PlaceGroups(Iterator[list[Any]]):
     before it are kept, and the group goes on with the next call.
 
     Args:
-        batches: yields LoDTensorArrays.
-        converts: makes the batch of each place.
+        batches: puts each batch into the group, and yields nothing of worth.
+        group: where they are.
         drop_last: what becomes of a last group that is short: False, it is delivered; True, it is
             left out; None, it is left out with a UserWarning that says so.
     """
@@ -32,14 +64,13 @@ class PlaceGroups(Iterator[list[Any]]):
     def __init__(
         self,
         batches: EpochIterator,
-        converts: list[Callable[[LoDTensorArray], Any]],
+        group: Group,
         drop_last: bool | None,
     ) -> None:
         self._batches = batches
-        self._converts = converts
+        self._group = group
         self._drop_last = drop_last
         self._lock = threading.RLock()  # threads that share the iterator take turns
-        self._group: list[Any] = []
         self._groups = 0
 
     def __iter__(self) -> PlaceGroups:
@@ -56,25 +87,24 @@ class PlaceGroups(Iterator[list[Any]]):
 
     def close(self) -> None:
         """End the epoch here. Idempotent."""
-        self._group = []
+        self._group.take()
         self._batches.close()
 
     def __next__(self) -> list[Any]:
         with self._lock:
-            while len(self._group) < len(self._converts):
+            while len(self._group) < self._group.places:
                 try:
-                    batch = next(self._batches)
+                    next(self._batches)
                 except StopIteration:
                     return self._last()
-                self._group.append(self._converts[len(self._group)](batch))
             return self._take()
 
     def _last(self) -> list[Any]:
-        if self._group and self._drop_last is False:
+        if len(self._group) and self._drop_last is False:
             return self._take()
         left = len(self._take())
         if left and self._drop_last is None:
-            count = len(self._converts)
+            count = self._group.places
             warnings.warn(
                 f"the last {left} of {self._groups * count + left} batches were left out: they do"
                 f" not fill a group of {count} places. Pass drop_last_group=False to get the short"
@@ -84,6 +114,5 @@ class PlaceGroups(Iterator[list[Any]]):
         raise StopIteration
 
     def _take(self) -> list[Any]:
-        group, self._group = self._group, []
-        self._groups += len(group) == len(self._converts)
-        return group
+        self._groups += len(self._group) == self._group.places
+        return self._group.take()

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reader._core.channel import decode_task
 from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigTypeError, ReaderError
 from reader.feed.dispatcher import Task
@@ -107,6 +106,10 @@ class EpochIterator(Iterator[Any]):
 
     def close(self) -> None:
         """End the epoch here: the workers are free for another one. Idempotent."""
+        self._window.forget_trouble()
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._state = IteratorState.DONE
         self._finalizer()
 
@@ -115,6 +118,7 @@ class EpochIterator(Iterator[Any]):
             if self._last:
                 return self._last.pop()
             if self._state is IteratorState.DONE:
+                self._window.raise_trouble()
                 raise StopIteration
             self._check_pool()
             while True:
@@ -178,11 +182,12 @@ class EpochIterator(Iterator[Any]):
         self._fail(item)
 
     def _fail(self, item: Any) -> None:
-        place = self._place
-        kind, payload, _ = self._accept(item)
-        deaths = self._deaths.pop(item.seq, [])
-        keys = decode_task(kind, payload)
-        raise failure(self._pool, item, keys, deaths, self._options, place)
+        deaths = self._deaths.get(item.seq, [])
+        keys = self._window.task_keys(item.seq)
+        error = failure(self._pool, item, keys, deaths, self._options, self._place)
+        self._accept(item)  # not before: opening the exception may be interrupted
+        self._deaths.pop(item.seq, None)
+        raise error
 
     def _check_pool(self) -> None:
         if self._pool.state is PoolState.OPEN:
@@ -199,14 +204,12 @@ class EpochIterator(Iterator[Any]):
         )
 
     def _finish(self) -> None:
-        trouble = self._window.take_trouble()
         self._end()
-        if trouble is not None:
-            raise trouble
+        self._window.raise_trouble()
         raise StopIteration
 
     def _end(self) -> None:
-        self.close()
+        self._let_go()
         if self._options.on_end is not None:
             self._options.on_end()
 

@@ -17,7 +17,7 @@ from reader.data.batch_sampler import count_of
 from reader.data.epochs import epoch_marks
 from reader.data.sampler import SeededSampler
 from reader.feed.dispatcher import Circle, Dispatcher
-from reader.feed.groups import PlaceGroups
+from reader.feed.groups import Group, PlaceGroups
 from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
 from reader.feed.keeper import PoolKeeper
 from reader.feed.stream import StreamIterator
@@ -82,7 +82,8 @@ class EpochOpener:
             error_text=self._promises.error_text if config.num_workers else "",
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
-        convert = converts[0] if len(converts) == 1 else _as_it_is
+        group = Group(converts)
+        convert = converts[0] if len(converts) == 1 else group.add
         if config.is_iterable:
             made: EpochIterator = StreamIterator(
                 self._keeper, self._workers, convert, options, self._stats
@@ -95,7 +96,7 @@ class EpochOpener:
             made = EpochIterator(self._keeper, make_source, convert, options, self._stats)
         if len(converts) == 1:
             return made
-        return PlaceGroups(made, converts, config.drop_last_group)
+        return PlaceGroups(made, group, config.drop_last_group)
 
     def _make_source(self, batches: Any, dataset: Any) -> Dispatcher:
         is_batched = self._config.batch_size is not None
@@ -121,7 +122,3 @@ class EpochOpener:
         if is_private:
             return lambda batch: convert(batch.private_copy())
         return convert
-
-
-def _as_it_is(batch: LoDTensorArray) -> LoDTensorArray:
-    return batch

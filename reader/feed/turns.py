@@ -20,6 +20,8 @@ class Turns:
     timing.
     """
 
+    is_resumable = True
+
     def __init__(self, workers: int) -> None:
         self._live = list(range(workers))
         self._at = 0  # place in `_live` of the worker whose turn it is

@@ -23,6 +23,8 @@ __all__ = ["Source", "Window"]
 class Source(Protocol):
     """What tasks come from: a Dispatcher, or Turns."""
 
+    is_resumable: bool  # whether it can go on after an exception within `draw`
+
     def draw(self) -> Task | None:
         """Return the next task, or None at the end."""
 
@@ -40,7 +42,6 @@ class Window:
     def __init__(self, feeder: Feeder, source: Source, size: int, epoch: int) -> None:
         self.size = size
         self.dispatched = 0
-        self.delivered = 0
         self._feeder = feeder
         self._source = source
         self._epoch = epoch
@@ -49,6 +50,11 @@ class Window:
         self._calls: deque[tuple[int, bytes]] = deque()  # (worker, what its dataset is told)
         self._drained = False  # the source has no more
         self._trouble: BaseException | None = None  # of the source, raised after the last batch
+
+    @property
+    def delivered(self) -> int:
+        """How many tasks were answered and their answers taken; the feeder counts."""
+        return self._feeder.accepted
 
     @property
     def is_empty(self) -> bool:
@@ -82,15 +88,21 @@ class Window:
 
     def accept(self) -> Task:
         """Count what was taken as delivered; until then the feeder gives it again."""
-        task = self._tasks.pop(self.delivered)
-        self.delivered += 1
+        seq = self.delivered
+        task = self._tasks[seq]
         self._feeder.accept()
+        self._tasks.pop(seq, None)
         return task
 
-    def take_trouble(self) -> BaseException | None:
-        """What the source raised, once."""
+    def raise_trouble(self) -> None:
+        """Raise what the source raised, once."""
         trouble, self._trouble = self._trouble, None
-        return trouble
+        if trouble is not None:
+            raise trouble
+
+    def forget_trouble(self) -> None:
+        """Nobody is to be told of what the source raised."""
+        self._trouble = None
 
     def tell(self, worker: int, marks: Any) -> None:
         """Have the dataset of a worker told of the epoch before anything else is sent."""
@@ -107,7 +119,8 @@ class Window:
 
     def hold_all(self) -> None:
         """Have all that was not delivered sent again."""
-        self._held = deque(sorted(self._tasks.items(), key=_number))
+        tasks = (item for item in self._tasks.items() if item[0] >= self.delivered)
+        self._held = deque(sorted(tasks, key=_number))
 
     def drop_held(self, seqs: Iterable[int]) -> None:
         """Send some of the held tasks never: they get an answer in another way."""
@@ -169,28 +182,41 @@ class Window:
                 return
             self._held.popleft()
         while not self._drained and self.dispatched - self.delivered < size:
+            seq = self.dispatched
+            drawn: Task | None = None
             try:
                 drawn = self._source.draw()
                 if drawn is None:
                     self._drained = True
                     return
-                sent = self._feeder.dispatch(self.dispatched, *drawn)
+                if not self._feeder.dispatch(seq, *drawn):
+                    self._held.append((seq, drawn))
+                    self.add(drawn)
+                    return
+                self.add(drawn)
             except KeyboardInterrupt as error:
-                self._drained = True
-                self._trouble = SamplerError(
-                    f"the sampler was interrupted while it made batch {self.dispatched} of epoch"
-                    f" {self._epoch} and cannot go on; iterate over the loader again"
-                )
-                self._trouble.__cause__ = error
+                self._recover(seq, drawn, error)
                 raise
             except BaseException as error:  # the sampler's: told after the batches before it
                 self._drained = True
                 self._trouble = as_user_error(error)
                 return
-            seq = self.add(drawn)
-            if not sent:
+
+    def _recover(self, seq: int, drawn: Task | None, error: KeyboardInterrupt) -> None:
+        """Ctrl-C came while task `seq` was drawn and sent: nothing of it is forgotten."""
+        if self.dispatched > seq:
+            return  # it was all done
+        if drawn is not None:
+            if self._feeder.sent <= seq and (not self._held or self._held[-1][0] != seq):
                 self._held.append((seq, drawn))
-                return
+            self.add(drawn)
+        elif not self._source.is_resumable:
+            self._drained = True
+            self._trouble = SamplerError(
+                f"the sampler was interrupted while it made batch {seq} of epoch {self._epoch} and"
+                " cannot go on; iterate over the loader again"
+            )
+            self._trouble.__cause__ = error
 
 
 def _number(item: tuple[int, Task]) -> int:

@@ -211,3 +211,14 @@ def test_every_refusal_belongs_to_the_family_of_the_package() -> None:
     for options in ({"batch_size": 0}, {"batch_size": "x"}, {"sampler": 5}):
         with pytest.raises(ReaderError):
             DataLoader(Rows(8), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["num_workers", "dataset", "batch_size", "drop_last", "config"])
+def test_attribute_that_is_fixed_is_not_set_in_vain(name: str) -> None:
+    with DataLoader(Rows(8), batch_size=4) as loader:
+        before = getattr(loader, name)
+        with pytest.raises(AttributeError, match=f"{name} of a DataLoader is fixed"):
+            setattr(loader, name, 3)
+        assert getattr(loader, name) is before
+        loader.batch_sampler = [[1], [2]]
+        assert len(list(loader)) == len(loader) == 2

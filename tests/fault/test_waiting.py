@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reader import BlockingQueue, DataLoader, LoadTimeout
+from reader import BlockingQueue, DataLoader, IterableDataset, LoadTimeout
 from tests.datasets import Rows, Stuck, check_rows, tell
 from tests.fault.conftest import BOUND_S, Wire, wait_until
 
@@ -278,3 +279,54 @@ def test_queue_pop_timeout_does_not_starve_another_thread() -> None:
     queue.push([[1.0]])
     thread.join(BOUND_S)
     assert got[0][0].shape == (1,)
+
+
+class Opened:
+    """An object that is interrupted, once, when the trainer opens it."""
+
+    trainer = 0
+    left = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        return rebuilt, (self.number,)
+
+
+def rebuilt(number: int) -> int:
+    if os.getpid() == Opened.trainer and number == 3 and Opened.left:
+        Opened.left -= 1
+        raise KeyboardInterrupt
+    return number
+
+
+@pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_04_ctrl_c_while_a_batch_is_opened_loses_nothing(places: int, is_stream: bool) -> None:
+    Opened.trainer, Opened.left = os.getpid(), 2
+    objects = [Opened(number) for number in range(8)]
+    data: Any = Objects(objects) if is_stream else objects
+    with DataLoader(
+        data, batch_size=None, num_workers=1, places=["cpu"] * places, start_method="fork"
+    ) as loader:
+        batches = iter(loader)
+        found: list[int] = []
+        interrupts = 0
+        while True:
+            try:
+                step = next(batches)
+                found += step if places > 1 else [step]
+            except KeyboardInterrupt:
+                interrupts += 1
+            except StopIteration:
+                break
+    assert (found, interrupts) == (list(range(8)), 2)
+
+
+class Objects(IterableDataset[Any]):
+    def __init__(self, objects: list[Any]) -> None:
+        self.objects = objects
+
+    def __iter__(self) -> Any:
+        return iter(self.objects)

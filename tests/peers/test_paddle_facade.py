@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.peers.program import Story, Verdict, compares
+from tests.peers.program import Story, Verdict, compares, proved_by
 
 pytestmark = pytest.mark.peer
 
@@ -189,3 +189,75 @@ CHANGED_AND_KEPT = Story(
 def test_batches_may_be_changed_in_place_and_kept(both: tuple[Verdict, Verdict]) -> None:
     theirs, ours = both
     assert ours.result == theirs.result
+
+
+ATTRIBUTES = Story(
+    """
+    import numpy as np
+    import paddle
+    from paddle.io import DataLoader
+    from tests.peers.inside import tell
+
+    def taken(loader):
+        return [np.array(batch).tolist() for batch in loader]
+
+    def tenfold(samples):
+        return np.array(samples) * 10
+
+    found = []
+    for workers in (0, 2):
+        loader = DataLoader(list(range(6)), batch_size=2, num_workers=workers)
+        found.append([isinstance(loader, getattr(paddle, "io").DataLoader), taken(loader)])
+        loader.collate_fn = tenfold
+        found.append(taken(loader))
+        loader.num_workers = 2 - workers
+        found.append(taken(loader))
+        loader.batch_sampler = [[5], [4, 3]]
+        found.append(taken(loader))
+        loader.places = [paddle.CPUPlace()]
+        found.append(taken(loader))
+    tell(found)
+    """,
+    attempts=3,
+)
+
+
+@compares(ATTRIBUTES)
+def test_attributes_that_are_set_take_effect_in_the_next_epoch(
+    both: tuple[Verdict, Verdict],
+) -> None:
+    theirs, ours = both
+    assert ours.result == theirs.result
+    assert ours.result[0] == [True, [[0, 1], [2, 3], [4, 5]]]
+    assert ours.result[1:4] == [
+        [[0, 10], [20, 30], [40, 50]],
+        [[0, 10], [20, 30], [40, 50]],
+        [[50], [40, 30]],
+    ]
+
+
+REFUSED_ATTRIBUTE = Story(
+    """
+    from paddle.io import DataLoader
+    from tests.peers.inside import tell
+
+    loader = DataLoader(list(range(6)), batch_size=2, num_workers=1, persistent_workers=True)
+    batches = iter(loader)
+    first = next(batches).tolist()
+    try:
+        loader.num_workers = -1
+    except AssertionError as error:
+        told = str(error)
+    loader.collate_fn = list
+    rest = [batch.tolist() for batch in batches]
+    tell([told, loader.num_workers, first, rest, list(loader)])
+    """
+)
+
+
+@proved_by(REFUSED_ATTRIBUTE)
+def test_attribute_that_cannot_work_is_refused_and_a_live_epoch_goes_on(verdict: Verdict) -> None:
+    told, workers, first, rest, after = verdict.result
+    assert told.startswith("num_workers should be a non-negative value")
+    assert (workers, first, rest) == (1, [0, 1], [[2, 3], [4, 5]])
+    assert after == [[0, 1], [2, 3], [4, 5]]

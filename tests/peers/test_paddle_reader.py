@@ -137,7 +137,11 @@ def test_what_paddle_refuses_is_refused_as_paddle_does(
         (lambda: ours.xmap_readers(str, of(), 1, 1, 1), reader.ConfigTypeError, r"order must be a"),
         (lambda: ours.compose(of(), 1), reader.ConfigTypeError, r"readers\[1\] must be a reader"),
         (lambda: ours.multiprocess_reader([1]), reader.ConfigTypeError, r"readers\[0\] must be a"),
-        (lambda: ours.multiprocess_reader([of()], False, 0), reader.ConfigError, r"queue_size mus"),
+        (
+            lambda: ours.multiprocess_reader([of()], False, -1),
+            reader.ConfigError,
+            r"queue_size mus",
+        ),
         (lambda: ours.multiprocess_reader(of()), ArgumentError, r"pass one reader or more"),
     ],
 )

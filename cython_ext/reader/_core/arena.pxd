@@ -162,3 +162,10 @@ cdef class Lease:
 
     @staticmethod
     cdef Lease take(rd_arena* arena, uint64_t slot)
+
+
+cdef class Hold:
+    cdef rd_arena* c           # mapped while this object lives
+
+    @staticmethod
+    cdef Hold on(rd_arena* arena)

@@ -505,3 +505,19 @@ cdef class Lease:
         if self.c is not NULL:
             rd_lease_unref(self.c)
             self.c = NULL
+
+
+@cython.final
+cdef class Hold:
+    """Keeps an arena mapped while this object lives."""
+
+    @staticmethod
+    cdef Hold on(rd_arena* arena):
+        cdef Hold self = Hold.__new__(Hold)
+        rd_arena_ref(arena)
+        self.c = arena
+        return self
+
+    def __dealloc__(self):
+        if self.c is not NULL:
+            rd_arena_unref(self.c)

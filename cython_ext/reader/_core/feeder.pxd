@@ -55,6 +55,9 @@ cdef class Feeder:
     cdef readonly Arena arena
     cdef Heap heap                 # the trainer's own, for long tasks
     cdef object side               # SideTable when workers are threads
+    cdef readonly uint64_t accepted    # items of this run that reached their place
+    cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
+    cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
     cdef object current            # what take() gave out and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
@@ -62,6 +65,7 @@ cdef class Feeder:
     cdef void flush(self) noexcept
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
     cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
+    cdef object open_taken(self)
     cdef object payload(self, rd_record* record)
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)

@@ -12,8 +12,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
-                                 rd_wake_consumer, exchange_u32, Lease, load_u32, process_ledger, rd_arena_ref,
-                                 rd_arena_trim, rd_arena_unref, RD_BATCH, RD_END, rd_bell_clear,
+                                 rd_wake_consumer, exchange_u32, Hold, Lease, load_u32, process_ledger,
+                                 rd_arena_trim, RD_BATCH, RD_END, rd_bell_clear,
                                  rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
                                  rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
                                  rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
@@ -257,23 +257,6 @@ class Failure:
 
 
 @cython.final
-cdef class Hold:
-    """Keeps an arena mapped while this object lives."""
-    cdef rd_arena* c
-
-    @staticmethod
-    cdef Hold on(rd_arena* arena):
-        cdef Hold self = Hold.__new__(Hold)
-        rd_arena_ref(arena)
-        self.c = arena
-        return self
-
-    def __dealloc__(self):
-        if self.c is not NULL:
-            rd_arena_unref(self.c)
-
-
-@cython.final
 cdef class Feeder:
     """Moves batches from workers to one consumer.
 
@@ -378,6 +361,8 @@ cdef class Feeder:
         """Drop everything that is queued or waits for its turn. With the lock, or alone."""
         cdef rd_record record
         cdef uint64_t i
+        if self.opening.kind:
+            drop(&self.s, &self.opening)
         while queue_take_back(&self.s.queue, &record):
             drop(&self.s, &record)
         for i in range(self.s.mask + 1):
@@ -471,6 +456,7 @@ cdef class Feeder:
         """
         self.check_process()
         self.current = None
+        self.accepted = self.sent = next_seq
         pthread_mutex_lock(&self.s.lock)
         self.s.run += 1
         self.s.epoch = epoch
@@ -563,6 +549,8 @@ cdef class Feeder:
         pthread_mutex_unlock(&self.s.lock)
         if rc:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
+        if task.kind != TASK_EPOCH:
+            self.sent = max(self.sent, task.seq + 1)
         return True
 
     def give_up(self, uint64_t seq, uint32_t worker, bint is_end=False):
@@ -594,6 +582,8 @@ cdef class Feeder:
         self.check_process()
         if self.current is not None:
             return self.current
+        if self.opening.kind:  # Ctrl-C came while it was opened
+            return self.open_taken()
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
             hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
@@ -608,10 +598,19 @@ cdef class Feeder:
                     rc = feed_get(&self.s, &record, look)
         if rc != DONE:
             return None
+        self.opening = record
+        return self.open_taken()
+
+    cdef object open_taken(self):
+        """Open the record that left the queue. Ctrl-C leaves it for the next time."""
+        cdef rd_record* record = &self.opening
         try:
-            self.current = self.open_record(&record)
+            self.current = self.open_record(record)
         except Exception as error:  # the user's objects may refuse to be unpickled
             self.current = Failure("open", record.seq, self.s.epoch, record.worker, error)
+            if record.slot:
+                rd_slot_release(self.s.arena, record.slot)
+        record.kind = 0
         return self.current
 
     def is_busy(self):
@@ -634,8 +633,9 @@ cdef class Feeder:
         notify(&self.s)
 
     def accept(self):
-        """Confirm that the item of the last `take` reached its place."""
+        """Confirm that the item of the last `take` reached its place. No signal comes between."""
         self.current = None
+        self.accepted += 1
 
     @property
     def queued(self):
@@ -676,7 +676,6 @@ cdef class Feeder:
             slot = rd_slot_at(self.s.arena, record.slot)
             if slot.generation != record.generation:
                 raise InternalError(f"slot of batch {record.seq} was reused before it was read")
-            lease = Lease.take(self.s.arena, record.slot)
         if self.side is not None:
             schema, objects = self.side.take(record.a)
         elif record.schema:
@@ -690,6 +689,8 @@ cdef class Feeder:
             first, second = pickle.loads(self.slot_objects(record.slot))
             schema = pickle.loads(first)
             objects = pickle.loads(second)
+        if slot is not NULL:  # last: what raised before may be tried again
+            lease = Lease.take(self.s.arena, record.slot)
         return LoDTensorArray.from_slot(lease, schema, objects, record, self.s.epoch)
 
     def stats(self):

@@ -33,7 +33,11 @@ from reader.promises import Promises
 __all__ = ["DataLoader"]
 
 
-class DataLoader(EngineLoader):
+# Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
+_PaddleLoader: Any = paddle.io.DataLoader
+
+
+class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
     """Feed a paddle program from a dataset: `paddle.io.DataLoader` 3.3 with another engine.
 
     Arguments, defaults, orders, lengths and what is yielded are Paddle's; see docs/paddle.md, line
@@ -84,6 +88,7 @@ class DataLoader(EngineLoader):
         drop_last_group: bool | None = None,
         prefetch_next_epoch: bool = False,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name in _ARGUMENTS}
         if not return_list and not paddle.in_dynamic_mode() and feed_list is None:
             raise ArgumentError(
                 "feed_list should be set when return_list=False. Pass the variables of the program,"
@@ -114,7 +119,7 @@ class DataLoader(EngineLoader):
                     dataset=dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
                 )
         if given and isinstance(batch_sampler, Iterator):
-            batch_sampler = OneEpoch(batch_sampler)
+            arguments["batch_sampler"] = batch_sampler = OneEpoch(batch_sampler)
         is_static = not paddle.in_dynamic_mode()
         make_batch = collate_fn
         if collate_fn is None and batch_size is None:
@@ -161,6 +166,28 @@ class DataLoader(EngineLoader):
         self.worker_init_fn = worker_init_fn
         self._persistent_workers = persistent_workers
         self.pin_memory = not is_static and use_pinned_memory() is not False
+        self._arguments = arguments  # from now on an attribute that is set changes the loader
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        argument = "persistent_workers" if name == "_persistent_workers" else name
+        if argument in _ARGUMENTS and "_arguments" in self.__dict__:
+            self._change(argument, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    def _change(self, argument: str, value: Any) -> None:
+        """Have the next epoch begin with another value of an argument; a live one goes on."""
+        changed = {**self._arguments, argument: value}
+        if argument == "batch_sampler":
+            changed.update(batch_size=1, shuffle=False, drop_last=False)
+        made = object.__new__(type(self))
+        DataLoader.__init__(made, **changed)
+        state = {**made.__getstate__(), "_epoch": self.epoch}
+        if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
+            state["batch_sampler"] = self.batch_sampler
+        self._drop_ahead()
+        self._keeper.drop()
+        self.__setstate__(state)
 
     @property
     def places(self) -> list[Any]:
@@ -205,6 +232,14 @@ class DataLoader(EngineLoader):
         from reader.compat.paddle.dataset_loader import from_dataset
 
         return from_dataset(dataset, places, drop_last)
+
+
+# what may be given, and set later on
+_ARGUMENTS = frozenset(
+    "dataset feed_list places return_list batch_sampler batch_size shuffle drop_last collate_fn"
+    " num_workers use_buffer_reader reader_buffer_size prefetch_factor use_shared_memory timeout"
+    " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch".split()
+)
 
 
 def _check_number(name: str, value: Any, low: int, text: str) -> None:

@@ -40,7 +40,8 @@ def multiprocess_reader(
     Args:
         readers: a list or tuple of readers, which the processes inherit by fork.
         use_pipe: accepted, without effect: items travel through shared memory.
-        queue_size: with use_pipe=False, how many items may be on their way, over all readers.
+        queue_size: with use_pipe=False, how many items may be on their way, over all readers; 0:
+            as many as with use_pipe=True.
 
     Raises:
         ArgumentError: (an AssertionError) readers is no list or tuple, or is empty.
@@ -53,8 +54,8 @@ def multiprocess_reader(
         )
     for position, reader in enumerate(readers):
         as_reader(f"readers[{position}]", reader)
-    queue_size = as_int("queue_size", queue_size, low=1, remedy="It is a number of items.")
-    ahead = _AHEAD if use_pipe else -(-queue_size // len(readers))
+    queue_size = as_int("queue_size", queue_size, low=0, remedy="It is a number of items.")
+    ahead = _AHEAD if use_pipe or not queue_size else -(-queue_size // len(readers))
 
     def merged() -> Iterator[Any]:
         loader = DataLoader(

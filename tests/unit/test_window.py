@@ -1,0 +1,96 @@
+"""The window by itself: what Ctrl-C leaves behind at each of its places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reader.errors import SamplerError
+from reader.feed.window import Window
+
+
+class Feeder:
+    """Counts as the engine does; raises Ctrl-C where a test wants it, before or after it acts."""
+
+    def __init__(self, interrupt_at: int, is_after: bool) -> None:
+        self.sent = self.accepted = 0
+        self.got: list[tuple[int, Any]] = []
+        self.calls = 0
+        self.interrupt_at = interrupt_at
+        self.is_after = is_after
+
+    def dispatch(self, seq: int, kind: int, payload: bytes, worker: int) -> bool:
+        self.calls += 1
+        is_now = self.calls == self.interrupt_at
+        if is_now and not self.is_after:
+            raise KeyboardInterrupt
+        self.got.append((seq, payload))
+        self.sent = max(self.sent, seq + 1)
+        if is_now:
+            raise KeyboardInterrupt
+        return True
+
+    def accept(self) -> None:
+        self.accepted += 1
+
+
+class Source:
+    def __init__(self, is_resumable: bool, interrupt_at: int = 0) -> None:
+        self.is_resumable = is_resumable
+        self.interrupt_at = interrupt_at
+        self.drawn = 0
+
+    def draw(self) -> Any:
+        if self.drawn + 1 == self.interrupt_at:
+            self.interrupt_at = 0
+            raise KeyboardInterrupt
+        if self.drawn == 6:
+            return None
+        self.drawn += 1
+        return 0, b"%d" % (self.drawn - 1), -1
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("at", range(1, 7))
+@pytest.mark.parametrize("is_resumable", [False, True])
+def test_01_each_task_is_sent_once_though_sending_was_interrupted(
+    is_resumable: bool, at: int, is_after: bool
+) -> None:
+    feeder: Any = Feeder(at, is_after)
+    window = Window(feeder, Source(is_resumable), 3, 0)
+    interrupts = 0
+    for _ in range(20):
+        try:
+            window.fill()
+        except KeyboardInterrupt:
+            interrupts += 1
+            continue
+        if window.is_over:
+            break
+        window.accept()
+    assert interrupts == 1
+    assert feeder.got == [(n, b"%d" % n) for n in range(6)]
+    assert (window.dispatched, window.delivered) == (6, 6)
+
+
+def test_interrupted_sampler_is_told_after_the_batches_before_it() -> None:
+    feeder: Any = Feeder(0, False)
+    window = Window(feeder, Source(False, interrupt_at=3), 4, 0)
+    with pytest.raises(KeyboardInterrupt):
+        window.fill()
+    window.accept()
+    window.accept()
+    assert window.is_over
+    with pytest.raises(SamplerError, match="batch 2 of epoch 0"):
+        window.raise_trouble()
+    window.raise_trouble()  # once
+
+
+def test_interrupted_turns_go_on() -> None:
+    feeder: Any = Feeder(0, False)
+    window = Window(feeder, Source(True, interrupt_at=3), 10, 0)
+    with pytest.raises(KeyboardInterrupt):
+        window.fill()
+    window.fill()
+    assert feeder.got == [(n, b"%d" % n) for n in range(6)]
