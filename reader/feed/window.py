@@ -59,12 +59,12 @@ class Window:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is in flight."""
-        return self._in_flight == 0
+        return self.dispatched - len(self._held) == self._feeder.accepted
 
     @property
     def is_over(self) -> bool:
         """Whether the source has no more and all it had is delivered."""
-        return self._drained and self.dispatched == self.delivered
+        return self._drained and self.dispatched == self._feeder.accepted
 
     @property
     def has_trouble(self) -> bool:
@@ -73,7 +73,7 @@ class Window:
 
     @property
     def _in_flight(self) -> int:
-        return self.dispatched - len(self._held) - self.delivered
+        return self.dispatched - len(self._held) - self._feeder.accepted
 
     def task(self, seq: int) -> Task:
         """The task of a batch that is not delivered."""
@@ -88,7 +88,7 @@ class Window:
 
     def accept(self) -> Task:
         """Count what was taken as delivered; until then the feeder gives it again."""
-        seq = self.delivered
+        seq = self._feeder.accepted
         task = self._tasks[seq]
         self._feeder.accept()
         self._tasks.pop(seq, None)
@@ -181,7 +181,7 @@ class Window:
             if not self._feeder.dispatch(seq, *task):
                 return
             self._held.popleft()
-        while not self._drained and self.dispatched - self.delivered < size:
+        while not self._drained and self.dispatched - self._feeder.accepted < size:
             seq = self.dispatched
             drawn: Task | None = None
             try:
