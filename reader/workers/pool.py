@@ -32,7 +32,13 @@ from reader.errors import ReaderError, WorkerDied
 from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
-from reader.workers.process import InheritedFd, WorkerSetup, pack_config, start_process
+from reader.workers.process import (
+    InheritedFd,
+    WorkerSetup,
+    forget_process,
+    pack_config,
+    start_process,
+)
 
 __all__ = ["Death", "Pool", "PoolState"]
 
@@ -318,7 +324,7 @@ def _reap(process: BaseProcess) -> int | None:
         # the user's own os.wait took the code: tell multiprocessing that it has ended
         popen.returncode = 255
     process.join()
-    process.close()
+    forget_process(process)
     return exitcode
 
 

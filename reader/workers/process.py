@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from multiprocessing import reduction, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -30,7 +31,26 @@ from reader.errors import ConfigError, InternalError, ReaderError, shown
 from reader.workers import loop
 from reader.workers.memory import available_bytes
 
-__all__ = ["InheritedFd", "WorkerSetup", "pack_config", "start_process"]
+__all__ = ["InheritedFd", "WorkerSetup", "forget_process", "pack_config", "start_process"]
+
+# Starting a process looks through multiprocessing's list of all; on Python 3.10 it must not meet
+# one that is being closed. Taken for nothing else, and before no other lock.
+_table_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """A child of a fork is alone, whoever held the lock."""
+    global _table_lock
+    _table_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def forget_process(process: BaseProcess) -> None:
+    """Free what Python keeps of a process that has ended and was joined."""
+    with _table_lock:
+        process.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +116,8 @@ def start_process(context: BaseContext, setup: WorkerSetup) -> BaseProcess:
     # the mask is inherited, across exec too; the worker opens it when it ignores SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        with _table_lock:
+            process.start()
     except AssertionError as error:
         raise ReaderError(
             f"worker processes cannot be started here: {error}. Start this process with"
