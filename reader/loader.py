@@ -20,7 +20,7 @@ from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigTypeError, shown
+from reader.errors import ConfigError, ConfigTypeError, ReaderError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.groups import PlaceGroups
 from reader.feed.iterator import EpochIterator, WaitStats
@@ -29,7 +29,7 @@ from reader.feed.opener import EpochOpener
 from reader.frameworks import check_places
 from reader.promises import Promises
 from reader.workers.loop import WorkerConfig
-from reader.workers.pool import Pool
+from reader.workers.pool import Pool, await_closing
 from reader.workers.stream import Stream
 
 __all__ = ["DataLoader"]
@@ -368,4 +368,12 @@ def _make_pool(
     """Start the workers of one epoch, or of all if they stay."""
     if make_prepare is not None and workers.num_workers > 0:
         workers = dataclasses.replace(workers, prepare=make_prepare())
+    try:
+        return Pool(workers, *options)
+    except ConfigError:
+        raise
+    except ReaderError:
+        # the system refuses something that pools which are just ending may still have
+        if not await_closing():
+            raise
     return Pool(workers, *options)

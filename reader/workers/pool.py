@@ -40,7 +40,7 @@ from reader.workers.process import (
     start_process,
 )
 
-__all__ = ["Death", "Pool", "PoolState"]
+__all__ = ["Death", "Pool", "PoolState", "await_closing"]
 
 _log = logging.getLogger("reader")
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
@@ -364,6 +364,14 @@ def _register_exit() -> None:
     if _registered_in != os.getpid():
         _registered_in = os.getpid()
         util.Finalize(None, _close_all, exitpriority=100)
+
+
+def await_closing() -> bool:
+    """Wait until pools that are ending have given back what they had; whether there were any."""
+    closing = [pool for pool in list(_open_pools) if pool.state is PoolState.CLOSING]
+    for pool in closing:
+        pool.close()
+    return bool(closing)
 
 
 def _close_all() -> None:
