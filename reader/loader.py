@@ -20,7 +20,7 @@ from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigError, ConfigTypeError, ReaderError, shown
+from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.groups import PlaceGroups
 from reader.feed.iterator import EpochIterator, WaitStats
@@ -29,7 +29,7 @@ from reader.feed.opener import EpochOpener
 from reader.frameworks import check_places
 from reader.promises import Promises
 from reader.workers.loop import WorkerConfig
-from reader.workers.pool import Pool, await_closing
+from reader.workers.starting import start_pool
 from reader.workers.stream import Stream
 
 __all__ = ["DataLoader"]
@@ -179,7 +179,7 @@ class DataLoader:
             # of the config only what a pool needs: the finalizer below keeps it all alive, and a
             # sampler in it could keep this loader
             functools.partial(
-                _make_pool,
+                start_pool,
                 self._worker_config(),
                 self._promises.make_prepare,
                 (config.window, config.start_method, config.max_bytes),
@@ -358,22 +358,3 @@ def _make_ahead_of(loader: weakref.ref[DataLoader]) -> None:
     if found is not None:
         with contextlib.suppress(Exception, SystemExit, GeneratorExit):
             found._make_ahead()
-
-
-def _make_pool(
-    workers: WorkerConfig,
-    make_prepare: Callable[[], Any] | None,
-    options: tuple[int, str | None, int | None],
-) -> Pool:
-    """Start the workers of one epoch, or of all if they stay."""
-    if make_prepare is not None and workers.num_workers > 0:
-        workers = dataclasses.replace(workers, prepare=make_prepare())
-    try:
-        return Pool(workers, *options)
-    except ConfigError:
-        raise
-    except ReaderError:
-        # the system refuses something that pools which are just ending may still have
-        if not await_closing():
-            raise
-    return Pool(workers, *options)

@@ -59,7 +59,7 @@ class Window:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is in flight."""
-        return self.dispatched - len(self._held) == self._feeder.accepted
+        return self._in_flight == 0
 
     @property
     def is_over(self) -> bool:
@@ -145,13 +145,17 @@ class Window:
             self._held.appendleft((seq, task))
         return seq
 
-    def flush(self) -> None:
-        """Send what is held, however full the window, until nobody can take more."""
-        while self._held:
+    def flush(self, size: int | None = None) -> bool:
+        """Send what is held until `size` are in flight (None: however many).
+
+        Returns whether more could be sent: False when nobody can take the next.
+        """
+        while self._held and (size is None or self._in_flight < size):
             seq, task = self._held[0]
             if not self._feeder.dispatch(seq, *task):
-                return
+                return False
             self._held.popleft()
+        return True
 
     def _call(self) -> bool:
         """Send what datasets are told. Whether tasks may follow: not before a worker's call."""
@@ -176,11 +180,8 @@ class Window:
         size = self.size + taken
         if self._calls and not self._call():
             return
-        while self._held and self._in_flight < size:
-            seq, task = self._held[0]
-            if not self._feeder.dispatch(seq, *task):
-                return
-            self._held.popleft()
+        if self._held and not self.flush(size):
+            return
         while not self._drained and self.dispatched - self._feeder.accepted < size:
             seq = self.dispatched
             drawn: Task | None = None
