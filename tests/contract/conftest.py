@@ -1,10 +1,11 @@
 """The cells of the contract: each way to run a loader that every promise holds for.
 
-Imports pytest alone. A cell is a dict of options for DataLoader.
+Imports pytest, and paddle where a fixture needs it. A cell is a dict of options for DataLoader.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,3 +32,25 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 def each_cell(request: pytest.FixtureRequest) -> Cell:
     """Each number of workers and each start method: for the few tests that are worth the time."""
     return dict(_CELLS[request.param])
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def process(request: pytest.FixtureRequest) -> bool:
+    """Whether a generator runs in a process of its own."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def old_ir() -> Iterator[None]:
+    """Static mode in the old IR, where variables have a LoD, with programs of the test's own."""
+    import paddle
+
+    paddle.enable_static()
+    try:
+        with (
+            paddle.pir_utils.OldIrGuard(),
+            paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()),
+        ):
+            yield
+    finally:
+        paddle.disable_static()

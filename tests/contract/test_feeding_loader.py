@@ -21,38 +21,11 @@ from reader.compat.paddle import ArgumentError, feeding_epoch
 from reader.compat.paddle.feeding import FeedingLoader
 from reader.compat.paddle.generator import from_generator
 from reader.errors import DatasetError
+from tests.contract.feeding import CPU, inputs
+from tests.fault.conftest import BOUND_S, wait_until
 from tests.ledger import Ledger, settle
 
-CPU = paddle.CPUPlace()
-BOUND_S = 20.0
 Generator = Callable[[], Iterator[Any]]
-
-
-@pytest.fixture(params=[False, True], ids=["thread", "process"])
-def process(request: pytest.FixtureRequest) -> bool:
-    """Whether the generator runs in a process of its own."""
-    return bool(request.param)
-
-
-@pytest.fixture
-def old_ir() -> Iterator[None]:
-    """Static mode in the old IR, with programs of the test's own."""
-    paddle.enable_static()
-    try:
-        with (
-            paddle.pir_utils.OldIrGuard(),
-            paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()),
-        ):
-            yield
-    finally:
-        paddle.disable_static()
-
-
-def inputs() -> list[Any]:
-    return [
-        paddle.static.data("x", [None, 3], "float32"),
-        paddle.static.data("y", [None, 1], "int64"),
-    ]
 
 
 def batches(count: int) -> Generator:
@@ -96,14 +69,6 @@ class Program:
 
 def feeding_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == "reader-feeding"]
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    never = threading.Event()
-    deadline = time.monotonic() + BOUND_S
-    while not is_true():
-        assert time.monotonic() < deadline, "it never is so"
-        never.wait(0.005)
 
 
 # ---- epochs ------------------------------------------------------------------------------------

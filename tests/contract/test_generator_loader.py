@@ -22,15 +22,8 @@ from reader import CollateError, ConfigError, LoDTensor, WorkerDied
 from reader.compat.paddle import ArgumentError
 from reader.compat.paddle.generator import GeneratorLoader, from_generator
 from reader.errors import DatasetError
-
-CPU = paddle.CPUPlace()
-BOUND_S = 20.0
-
-
-@pytest.fixture(params=[False, True], ids=["thread", "process"])
-def process(request: pytest.FixtureRequest) -> bool:
-    """Whether the generator runs in a process of its own."""
-    return bool(request.param)
+from tests.contract.feeding import CPU, inputs
+from tests.fault.conftest import wait_until
 
 
 @pytest.fixture
@@ -42,27 +35,6 @@ def static() -> Iterator[None]:
             yield
     finally:
         paddle.disable_static()
-
-
-@pytest.fixture
-def old_ir() -> Iterator[None]:
-    """Static mode in the old IR, where variables have a LoD."""
-    paddle.enable_static()
-    try:
-        with (
-            paddle.pir_utils.OldIrGuard(),
-            paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()),
-        ):
-            yield
-    finally:
-        paddle.disable_static()
-
-
-def inputs() -> list[Any]:
-    return [
-        paddle.static.data("x", [None, 3], "float32"),
-        paddle.static.data("y", [None, 1], "int64"),
-    ]
 
 
 def samples(count: int) -> Callable[[], Iterator[Any]]:
@@ -94,14 +66,6 @@ def value_of(tensor: Any) -> Any:
 def first_numbers(loader: Any) -> list[float]:
     """The first number of each batch of a loader with one place."""
     return [float(np.array(batch[0]["x"]).flat[0]) for batch in loader]
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    never = threading.Event()
-    deadline = time.monotonic() + BOUND_S
-    while not is_true():
-        assert time.monotonic() < deadline, "it never is so"
-        never.wait(0.005)
 
 
 # ---- what is yielded -------------------------------------------------------------------------

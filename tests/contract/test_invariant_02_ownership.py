@@ -6,7 +6,6 @@ import copy
 import gc
 import pickle
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from reader import DataLoader
 from tests.datasets import Box, Calls, Rows, check_rows
+from tests.fault.conftest import wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
@@ -22,14 +22,6 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 def held(loader: DataLoader) -> int:
     """How many slots the trainer holds, the loader's own statistics say."""
     return int(loader.stats()["arena"]["held_slots"])
-
-
-def wait_until(is_true: Callable[[], bool], bound_s: float = 10.0) -> None:
-    never = threading.Event()
-    deadline = time.monotonic() + bound_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        never.wait(0.01)
 
 
 @WORKERS
@@ -51,7 +43,7 @@ def test_02_1000_kept_batches_stay_right_and_their_memory_comes_back(workers: in
             del batch
         assert held(loader) == 0
         # the reader thread gives it back, in its own time
-        wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < full // 10)
+        wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < full // 10, timeout_s=10.0)
 
 
 @WORKERS

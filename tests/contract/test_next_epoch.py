@@ -7,7 +7,6 @@ import gc
 import os
 import pickle
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,19 +24,11 @@ from reader import (
     Subset,
 )
 from tests.datasets import Rows, check_rows
-from tests.fault.conftest import kill_and_wait
+from tests.fault.conftest import kill_and_wait, wait_until
 from tests.streams import Parts, mark, marks, order_of, values_of
 
 AHEAD: dict[str, Any] = {"persistent_workers": True, "prefetch_next_epoch": True}
 EITHER = pytest.mark.parametrize("ahead", [False, True])
-
-
-def wait_until(is_true: Callable[[], bool], bound_s: float = 20.0) -> None:
-    never = threading.Event()
-    deadline = time.monotonic() + bound_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        never.wait(0.005)
 
 
 class Marking(Rows):
