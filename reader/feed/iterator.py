@@ -275,7 +275,7 @@ class EpochIterator(Iterator[Any]):
         self._check_pool()
         failed = self._feeder.failed_worker()
         if failed is not None:
-            error = failed_start(self._pool, failed, self._options.epoch)
+            error = failed_start(self._pool, failed, self._options)
             self._abort()
             raise error
         for death in self._pool.replace_ended():
