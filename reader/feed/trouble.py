@@ -33,7 +33,7 @@ class EpochOptions:
     on_end: Callable[[], None] | None = None  # called when the last batch was delivered
     length: Callable[[], int] | None = None  # how many batches there will be
     error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
-    # changes the text of a worker's exception: (exception, worker, traceback there) -> what is raised
+    # changes the text of a worker's exception: (exception, worker, traceback there) -> the new one
     reword: Callable[[BaseException, int, str], BaseException] | None = None
 
 

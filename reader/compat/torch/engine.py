@@ -10,10 +10,10 @@ import dataclasses
 from typing import Any
 
 import torch.utils.data
-from torch.utils.data._utils import collate
 
 from reader.compat.torch.collate import TorchRules
 from reader.compat.torch.errors import reworded
+from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises

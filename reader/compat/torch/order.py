@@ -75,7 +75,7 @@ class PermutedOrder:
 
     def _begin(self) -> torch.Generator:
         given, self._given = self._given, None
-        own = self._sampler.generator
+        own: torch.Generator | None = self._sampler.generator
         if own is not None:
             if given is not None and "generator" in given:
                 state = np.frombuffer(base64.b64decode(given["generator"]), np.uint8).copy()
@@ -88,11 +88,12 @@ class PermutedOrder:
         else:
             seed = int(torch.empty((), dtype=torch.int64).random_().item())
         self._drawn = {"seed": seed}
-        return torch.Generator().manual_seed(seed)
+        made = torch.Generator()
+        made.manual_seed(seed)
+        return made
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the iteration begun last was drawn with: O(1), but for the generator's own
-        state where one was given."""
+        """Return what the iteration begun last was drawn with: a seed, or the generator's state."""
         return dict(self._drawn)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

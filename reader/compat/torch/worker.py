@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data._utils import worker as torch_worker
+
+from reader.compat.torch import inner
 
 __all__ = ["TorchWorker"]
 
@@ -35,12 +36,12 @@ class TorchWorker:
         seed = self.base_seed + worker_id
         random.seed(seed)
         torch.manual_seed(seed)
-        np.random.seed(torch_worker._generate_state(self.base_seed, worker_id))
+        np.random.seed(inner.numpy_seed(self.base_seed, worker_id))
         if self.shared_seed is not None:
             from torch.utils.data.graph_settings import apply_random_seed
 
             apply_random_seed(dataset, torch.Generator().manual_seed(self.shared_seed))
-        torch_worker._worker_info = torch_worker.WorkerInfo(
+        inner.worker._worker_info = inner.WorkerInfo(
             id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset
         )
         return seed
