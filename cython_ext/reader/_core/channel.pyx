@@ -95,6 +95,16 @@ cdef class WorkerChannel:
         """Give the batch writer its rules, or None: see BatchWriter."""
         self.writer.rules = rules
 
+    def set_attachment(self, make):
+        """Let ``make()`` give what travels beside each batch from now on; None: nothing does.
+
+        It is called in the worker's main thread when all samples of a batch were fetched or drawn,
+        before the batch is sent, and not for ends and errors. The trainer finds it as
+        `LoDTensorArray.attached`. What it raises, and that it cannot be pickled (DatasetError), is
+        raised by `stack`, `stream` and `write`.
+        """
+        self.writer.attach = make
+
     def next_task(self):
         """Wait for a task: returns (kind, keys), or None when the pool stops.
 

@@ -663,26 +663,27 @@ cdef class Feeder:
         cdef Schema schema
         cdef rd_slot* slot = NULL
         cdef list objects = []
+        attached = None
         if record.slot:
             slot = rd_slot_at(self.s.arena, record.slot)
             if slot.generation != record.generation:
                 raise InternalError(f"slot of batch {record.seq} was reused before it was read")
         if self.side is not None:
-            schema, objects = self.side.take(record.a)
+            schema, objects, attached = self.side.take(record.a)
         elif record.schema:
             schema = self.schemas.get(record.schema)
             if schema is None:
                 schema = pickle.loads(self.slot_objects(record.schema))
                 self.schemas[record.schema] = schema
-            if slot.objects_nbytes:
+            if <int64_t>slot.objects_nbytes > record.b:
                 objects = pickle.loads(self.slot_objects(record.slot))
         else:
-            first, second = pickle.loads(self.slot_objects(record.slot))
-            schema = pickle.loads(first)
-            objects = pickle.loads(second)
+            schema, objects = map(pickle.loads, pickle.loads(self.slot_objects(record.slot)))
+        if record.b:  # what the worker attached lies behind the objects
+            attached = pickle.loads(self.slot_objects(record.slot)[slot.objects_nbytes - record.b:])
         if slot is not NULL:  # last: what raised before may be tried again
             lease = Lease.take(self.s.arena, record.slot)
-        return LoDTensorArray.from_slot(lease, schema, objects, record, self.s.epoch)
+        return LoDTensorArray.from_slot(lease, schema, objects, attached, record, self.s.epoch)
 
     def stats(self):
         """Counts of the reader thread: received, reordered, trimmed; and batches queued."""

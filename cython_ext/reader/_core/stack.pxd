@@ -16,6 +16,7 @@ cdef class BatchWriter:
     cdef Plan plan               # of the last batch; most batches are alike
     cdef dict schemas            # (structure, types) -> offset of the KEPT slot
     cdef object rules            # how to collate samples that are not alike; None: refuse them
+    cdef object attach           # makes what travels beside each batch; None: nothing does
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the sample in hand, for messages
 

@@ -71,7 +71,8 @@ cdef class BatchWriter:
     Used by one worker in its main thread. `write` moves a ready-made batch with one copy; `stack`
     fetches samples by key, and `stream` draws them, and both stack them in place. `rules`, None
     at first: ``can_stack(sample)`` tells of a first sample whether it may be (or raises), and
-    ``collate(samples)`` makes the batch where it may not or samples are not alike.
+    ``collate(samples)`` makes the batch where it may not or samples are not alike. ``attach()``,
+    unless it is None, makes what travels beside a batch, when all its samples were fetched.
     """
 
     def __init__(self, Heap heap not None, SideTable side=None):
@@ -80,6 +81,7 @@ cdef class BatchWriter:
         self.schemas = {}
         self.plan = None
         self.rules = None
+        self.attach = None
         self.drawn = []
         self.position = 0
 
@@ -326,22 +328,27 @@ cdef class BatchWriter:
     cdef rd_slot* add_objects(self, rd_slot* slot, Plan plan, list objects, list types,
                               Structure structure, rd_record* record) except? NULL:
         """Put what is no array behind the arrays of the slot, or into the side table."""
-        cdef bytes pickled
+        cdef bytes attached, pickled = b""
         cdef uint64_t at, size
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data
+        beside = None if self.attach is None else self.attach()
         if self.side is not None:
-            record.a = self.side.put(record.run, (Schema(structure, types), objects))
+            record.a = self.side.put(record.run, (Schema(structure, types), objects, beside))
             return slot
-        if not objects and record.schema:
+        if not objects and record.schema and self.attach is None:
             slot.objects = 0
             return slot
-        if record.schema:
-            pickled = pickle_objects(objects, structure)
-        else:
+        if not record.schema:
             pickled = pickle.dumps((pickle_schema(structure, types),
                                     pickle_objects(objects, structure)), 5)
+        elif objects:
+            pickled = pickle_objects(objects, structure)
+        if self.attach is not None:
+            attached = pickle_attached(beside)
+            record.b = len(attached)
+            pickled += attached
         at = slot.objects
         size = len(pickled)
         if at + size > slot.backed:
@@ -439,6 +446,15 @@ cdef bytes pickle_schema(Structure structure, list types):
         raise DatasetError(
             f"cannot send the structure of the batch ({structure!r}) to the trainer: {error}; use "
             f"containers whose types and keys can be pickled") from error
+
+
+cdef bytes pickle_attached(object value):
+    try:
+        return pickle.dumps(value, 5)
+    except Exception as error:
+        raise DatasetError(
+            f"cannot send what belongs to the batch, a {type(value).__name__}, to the trainer: "
+            f"{error}; it must consist of what pickle accepts") from error
 
 
 cdef bytes pickle_objects(list objects, Structure structure):
