@@ -24,6 +24,7 @@ _PROMISES = Promises(
     is_round_robin=True,
     restarts_circle=True,
     takes_any_key=True,
+    tells_deaths=True,
     is_iterable=lambda dataset: isinstance(dataset, torch.utils.data.IterableDataset),
     rules=TorchRules(),
     reword=reworded,
