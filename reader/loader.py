@@ -131,7 +131,7 @@ class DataLoader:
     ) -> None:
         config = LoaderConfig.build(
             dataset,
-            is_iterable=is_iterable_dataset(dataset),
+            is_iterable=(self._promises.is_iterable or is_iterable_dataset)(dataset),
             feed_list=feed_list,
             places=places,
             return_list=return_list,

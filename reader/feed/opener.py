@@ -80,6 +80,8 @@ class EpochOpener:
             on_end=on_end,
             length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
             error_text=self._promises.error_text if config.num_workers else "",
+            reword=self._promises.reword,
+            tells_deaths=self._promises.tells_deaths and config.worker_retries == 0,
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
         group = Group(converts)
@@ -100,13 +102,14 @@ class EpochOpener:
 
     def _make_source(self, batches: Any, dataset: Any) -> Dispatcher:
         is_batched = self._config.batch_size is not None
+        any_key = self._promises.takes_any_key
         if not self._promises.is_round_robin:
-            return Dispatcher(batches, dataset, is_batched)
-        if not self._config.persistent_workers:
+            return Dispatcher(batches, dataset, is_batched, takes_any_key=any_key)
+        # a circle that goes on deals to where the last epoch left off, as in Paddle: the random
+        # numbers of workers that stay go on as well
+        if self._promises.restarts_circle or not self._config.persistent_workers:
             self._circle = Circle(self._workers)
-        # workers that stay are dealt to where the last epoch left off, as in Paddle: their random
-        # numbers go on as well
-        return Dispatcher(batches, dataset, is_batched, self._circle)
+        return Dispatcher(batches, dataset, is_batched, self._circle, any_key)
 
     def _adapters(self) -> list[Convert]:
         config = self._config

@@ -14,7 +14,7 @@ from typing import Any
 from reader._core.feeder import Failure
 from reader.data.epochs import Mark
 from reader.data.exception_codec import add_note
-from reader.data.failure import as_user_error, decode, with_context
+from reader.data.failure import as_user_error, decode, traceback_text, with_context
 from reader.errors import ArenaFull, DatasetError, LoadTimeout, WorkerDied, shown
 from reader.workers.pool import Death, Pool, died
 
@@ -33,6 +33,9 @@ class EpochOptions:
     on_end: Callable[[], None] | None = None  # called when the last batch was delivered
     length: Callable[[], int] | None = None  # how many batches there will be
     error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
+    # changes the text of a worker's exception: (exception, worker, traceback there) -> the new one
+    reword: Callable[[BaseException, int, str], BaseException] | None = None
+    tells_deaths: bool = False  # a worker's death is raised even where it costs no batch
 
 
 def late(
@@ -61,11 +64,23 @@ def late(
     )
 
 
-def failed_start(pool: Pool, item: Failure, epoch: int) -> BaseException:
+def failed_start(pool: Pool, item: Failure, options: EpochOptions) -> BaseException:
     """A worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _ = _carried(pool, item.payload)
-    where = f"the start of worker {item.worker}, before epoch {epoch}"
-    return as_user_error(with_context(exc, where=where, traceback_text=text))
+    where = f"the start of worker {item.worker}, before epoch {options.epoch}"
+    return _told(exc, item.worker, where, text, options)
+
+
+def _told(
+    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions
+) -> BaseException:
+    """An exception of a worker as the user gets it."""
+    error = as_user_error(exc)
+    if options.reword is None:
+        with_context(exc, where=where, traceback_text=text)
+        return error
+    error = options.reword(error, worker, text or traceback_text(exc))  # has the traceback
+    return with_context(error, where=where, traceback_text="")
 
 
 def failure(
@@ -117,7 +132,7 @@ def failure(
         where += f"worker {item.worker} (pid {pid})"
     if options.error_text:
         add_note(exc, options.error_text.format(worker=item.worker, type=type(exc).__name__))
-    return as_user_error(with_context(exc, where=where, traceback_text=text))
+    return _told(exc, item.worker, where, text, options)
 
 
 def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:

@@ -30,6 +30,7 @@ from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
 from reader.errors import ReaderError, WorkerDied
 from reader.workers import loop
+from reader.workers.handle import WorkerHandle
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
 from reader.workers.process import (
@@ -98,6 +99,7 @@ class Pool:
         self._generation = fork_generation()
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
+        self._handles: dict[int, WorkerHandle] = {}
         self._packed: int | None = None
         self._trainer = -1
         self._thread: threading.Thread | None = None
@@ -158,6 +160,7 @@ class Pool:
         )
         process = start_process(self._context, setup)
         self._processes[worker_id] = process
+        self._handles[worker_id] = WorkerHandle(process)
         try:
             self._pidfds[worker_id] = os.pidfd_open(process.pid or 0)
         except ProcessLookupError:  # it is gone and reaped already: any ended process will do
@@ -201,6 +204,7 @@ class Pool:
             process = self._processes.pop(worker_id)
             pid = process.pid or 0
             exitcode = _reap(process)
+            self._handles[worker_id].note_end(exitcode)
             lost, busy, started, is_used_up = self.feeder.detach(worker_id)
             os.close(self._pidfds.pop(worker_id))
             death = Death(worker_id, pid, exitcode, lost, busy, started, is_used_up)
@@ -212,6 +216,11 @@ class Pool:
         """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
         self.feeder.begin_run(0)
         self.feeder.notify()
+
+    @property
+    def handles(self) -> list[WorkerHandle]:
+        """The worker processes, in the order of their numbers."""
+        return [handle for _, handle in sorted(self._handles.items())]
 
     def worker_pids(self) -> list[int]:
         """Process ids of the workers that run, in the order of their numbers."""
@@ -271,7 +280,8 @@ class Pool:
                 self._signal(signal.SIGKILL)
                 self._wait_ended(None)
         while self._processes:
-            _reap(self._processes.popitem()[1])
+            worker_id, process = self._processes.popitem()
+            self._handles[worker_id].note_end(_reap(process))
 
     def _let_go(self) -> None:
         """Give back thread, descriptors and memory; what the user holds stays."""
