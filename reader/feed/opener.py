@@ -81,6 +81,7 @@ class EpochOpener:
             length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
             error_text=self._promises.error_text if config.num_workers else "",
             reword=self._promises.reword,
+            tells_deaths=self._promises.tells_deaths and config.worker_retries == 0,
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
         group = Group(converts)

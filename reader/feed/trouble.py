@@ -35,6 +35,7 @@ class EpochOptions:
     error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
     # changes the text of a worker's exception: (exception, worker, traceback there) -> the new one
     reword: Callable[[BaseException, int, str], BaseException] | None = None
+    tells_deaths: bool = False  # a worker's death is raised even where it costs no batch
 
 
 def late(

@@ -30,7 +30,7 @@ from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
 from reader.errors import ReaderError, WorkerDied
 from reader.workers import loop
-from reader.workers.handle import WorkerHandle
+from reader.workers.handle import ThreadHandle, WorkerHandle
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
 from reader.workers.process import (
@@ -215,8 +215,10 @@ class Pool:
         self.feeder.notify()
 
     @property
-    def handles(self) -> list[WorkerHandle]:
-        """The worker processes, in the order of their numbers."""
+    def handles(self) -> list[Any]:
+        """A WorkerHandle or ThreadHandle of each worker, in the order of their numbers."""
+        if self._threads is not None:
+            return [ThreadHandle(thread) for thread in self._threads.all]
         return [handle for _, handle in sorted(self._handles.items())]
 
     def worker_pids(self) -> list[int]:

@@ -57,6 +57,7 @@ class WorkersIterator(BaseIterator):  # type: ignore[misc]
     @property
     def _workers(self) -> list[Any]:
         """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
+        self._handles = self._engine.worker_handles or self._handles
         return self._handles
 
     def __next__(self) -> Any:
