@@ -11,18 +11,21 @@ from typing import Any
 
 from reader.data.order_log import OrderLog, Position
 from reader.data.order_ways import (
+    LOAD,
     Cut,
     Entry,
     Replay,
     Stateful,
     can_enter,
+    check_generators,
     cut_of,
     has_state,
+    put_generators,
     random_generators,
     state_of,
 )
 from reader.data.order_world import World, is_world_sampler
-from reader.data.random_state import from_json, generator_state, set_generator, to_json
+from reader.data.random_state import generator_state, to_json
 from reader.errors import StateError, got
 
 __all__ = ["Note", "Order", "boundary_state", "check_order_state"]
@@ -141,12 +144,6 @@ def boundary_state(batches: Any, log: OrderLog | None) -> dict[str, Any]:
     return found
 
 
-def put_generators(batches: Any, states: list[Any]) -> None:
-    """Set the generators of samplers as `boundary_state` found them."""
-    for generator, state in zip(random_generators(batches), states, strict=True):
-        set_generator(generator, from_json(state))
-
-
 def check_order_state(batches: Any, state: Any, every: int) -> None:
     """Check that an order of `batches` can be entered by `state`; looks and changes nothing.
 
@@ -188,20 +185,3 @@ def check_order_state(batches: Any, state: Any, every: int) -> None:
 
 def _check_boundary(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:  # noqa: ARG001
     check_generators(batches, state)
-
-
-def check_generators(batches: Any, state: dict[str, Any]) -> None:
-    """Refuse what is no list of as many generators' states as the samplers have."""
-    states = state.get("generators", [])
-    count = len(random_generators(batches))
-    if not isinstance(states, list) or len(states) != count:
-        raise StateError(
-            f"generators in the state must be the states of {count} generators, got"
-            f" {got(states)}. Give the samplers the generators they had. {LOAD}"
-        )
-    for each in states:
-        if not isinstance(from_json(each), bytes):
-            raise StateError(f"generators in the state must be bytes, got {got(each)}. {LOAD}")
-
-
-LOAD = "Load a state that was saved with the same dataset, sampler and options"

@@ -38,8 +38,10 @@ __all__ = [
     "Replay",
     "Stateful",
     "can_enter",
+    "check_generators",
     "cut_of",
     "has_state",
+    "put_generators",
     "random_generators",
     "state_of",
 ]
