@@ -142,7 +142,9 @@ class Entry:
         """Refuse a state that does not fit."""
         drawer = _drawer(batches, cut)
         if "drawn" in state and (drawer is None or not isinstance(state["drawn"], dict)):
-            raise StateError(f"drawn in the state must be a dict, got {got(state['drawn'])}. {LOAD}")
+            raise StateError(
+                f"drawn in the state must be a dict, got {got(state['drawn'])}. {LOAD}"
+            )
 
 
 def _drawer(batches: Any, cut: Cut | None) -> Any:

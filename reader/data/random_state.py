@@ -35,7 +35,10 @@ def capture() -> dict[str, Any]:
 
     It can be pickled and, by `to_json`, written as JSON. Torch's is there when torch is imported.
     """
-    found: dict[str, Any] = {"python": random.getstate(), "numpy": np.random.get_state(legacy=False)}
+    found: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),
+    }
     generator = getattr(sys.modules.get("torch"), "default_generator", None)
     if generator is not None:
         found["torch"] = generator_state(generator)

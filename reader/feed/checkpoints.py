@@ -295,7 +295,9 @@ _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     (
         "epochs",
         "a dict of epochs",
-        lambda each: isinstance(each, dict)
-        and all(type(key) is str and _is_count(value) for key, value in each.items()),
+        lambda each: (
+            isinstance(each, dict)
+            and all(type(key) is str and _is_count(value) for key, value in each.items())
+        ),
     ),
 )

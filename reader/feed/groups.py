@@ -25,9 +25,7 @@ class Group:
         progress: told which batches the user does not have yet.
     """
 
-    def __init__(
-        self, converts: list[Callable[[LoDTensorArray], Any]], progress: Progress
-    ) -> None:
+    def __init__(self, converts: list[Callable[[LoDTensorArray], Any]], progress: Progress) -> None:
         self._converts = converts
         self._progress = progress
         self._made: list[tuple[int | None, Any]] = []  # (number of the batch, batch)

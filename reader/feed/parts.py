@@ -48,7 +48,8 @@ class Part:
     def take(self, snapshot: Snapshot, batch_size: int) -> None:
         """The worker sent its state with what was just counted."""
         self.settle(batch_size)
-        _, is_position, self._packed = snapshot
+        _, is_used_up, is_position, self._packed = snapshot
+        self.is_ended |= is_used_up
         self.before = [] if is_position else [*self.before, *self.draws]
         self.draws = []
 
@@ -85,7 +86,9 @@ class Part:
     def from_json(cls, saved: Any) -> Part:
         """Read what `to_json` wrote. StateError when it is something else."""
         if not isinstance(saved, dict) or not isinstance(saved.get("state"), dict):
-            raise StateError(f"each of workers in the state must be a dict, got {got(saved)}. {_BAD}")
+            raise StateError(
+                f"each of workers in the state must be a dict, got {got(saved)}. {_BAD}"
+            )
         unknown = saved["state"].keys() - set(_STATES)
         if unknown:
             raise StateError(f"a worker in the state has no {sorted(unknown)}. {_BAD}")
