@@ -92,7 +92,7 @@ class EpochOpener:
             )
         else:
             for each in (sampler, getattr(batch_sampler, "sampler", None)):
-                if isinstance(each, SeededSampler):
+                if isinstance(each, SeededSampler) and not each.counts_epochs:
                     each.set_epoch(epoch)
             make_source = functools.partial(self._make_source, batches, dataset)
             made = EpochIterator(self._keeper, make_source, convert, options, self._stats)
