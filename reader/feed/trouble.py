@@ -63,7 +63,7 @@ def late(
 def failed_start(pool: Pool, item: Failure, epoch: int) -> BaseException:
     """A worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _ = _carried(pool, item.payload)
-    where = f"the start of worker {item.worker}, before epoch {epoch}"
+    where = f"the start of {_name(pool, item.worker)}, before epoch {epoch}"
     return as_user_error(with_context(exc, where=where, traceback_text=text))
 
 
