@@ -51,8 +51,7 @@ def late(
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             at.append(
-                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for"
-                f" {seconds:.1f} s"
+                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for {seconds:.1f} s"
             )
     return LoadTimeout(
         f"batch {delivered} of epoch {options.epoch} did not come within"
@@ -67,7 +66,7 @@ def late(
 def failed_start(pool: Pool, item: Failure, options: EpochOptions) -> BaseException:
     """A worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _ = _carried(pool, item.payload)
-    where = f"the start of worker {item.worker}, before epoch {options.epoch}"
+    where = f"the start of {_name(pool, item.worker)}, before epoch {options.epoch}"
     return _told(exc, item.worker, where, text, options)
 
 

@@ -1,7 +1,7 @@
 """The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
 
-Imports this room's context, fetch and turns, the channel, seeds and failures. It runs in the worker's
-main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
+Imports this room's context, fetchers and turns, the channel, seeds and failures. It runs in the
+worker's main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def run(
         try:
             if kind == TaskKind.TASK_BROKEN:
                 raise DatasetError(
-                    f"the sampler's keys for this batch cannot be unpickled in the worker: {keys!r};"
-                    " yield integers, strings or other keys that survive pickling"
+                    "the sampler's keys for this batch cannot be unpickled in the worker:"
+                    f" {keys!r}; yield integers, strings or other keys that survive pickling"
                 ) from keys
             if trouble is not None:
                 fetcher.row = -1

@@ -275,7 +275,7 @@ cdef class WorkerChannel:
         cdef rd_slot* slot
         cdef const char* data
         if self.side is not None:
-            record.a = self.side.put(self.run, payload)
+            record.a = self.side.put(None if kind == RD_FAILED else self.run, payload)
         else:
             try:
                 slot = self.heap.alloc(max(1, len(payload)))

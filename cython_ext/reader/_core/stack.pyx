@@ -53,7 +53,7 @@ cdef class SideTable:
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; returns the token that take() wants."""
+        """Keep a value; returns the token that take() wants. Run None: whatever run begins."""
         cdef Py_ssize_t token
         entry = (run, value)  # before the count: making it may collect garbage, and so run others
         with cython.critical_section(self):
@@ -70,7 +70,7 @@ cdef class SideTable:
         """Forget what runs before this one left behind."""
         for token in list(self.entries):  # others put and take meanwhile
             entry = self.entries.get(token)
-            if entry is not None and entry[0] != run:
+            if entry is not None and entry[0] is not None and entry[0] != run:
                 self.entries.pop(token, None)
 
 
