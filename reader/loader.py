@@ -227,7 +227,7 @@ class DataLoader:
             seed=config.seed,
             base_seed=seeds.fresh_seed() if config.seed is None else config.seed,
             stream=stream,
-            rules=self._promises.rules if config.collate_fn is None else None,
+            rules=self._promises.rules,
         )
 
     @property

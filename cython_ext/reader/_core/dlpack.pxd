@@ -25,4 +25,4 @@ cdef extern from "reader/_core/dlpack.h":
 
     ctypedef struct rd_dl_exchange:
         uint32_t major, minor
-        int (*view)(void* value, rd_dl_tensor* out)  # fills out, borrowed; else an exception is set
+        int (*view)(void* value, rd_dl_tensor* out) noexcept  # fills out, borrowed; else an exception is set

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType
 
-ctypedef int (*rd_view)(void* value, rd_dl_tensor* out)
+ctypedef int (*rd_view)(void* value, rd_dl_tensor* out) noexcept
 
 cdef rd_view tensor_view(object cls) except? NULL
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1
