@@ -121,6 +121,8 @@ class EpochIterator(Iterator[Any]):
                 self._window.raise_trouble()
                 raise StopIteration
             self._check_pool()
+            if not self._options.is_eager:
+                self._pool.ask()
             while True:
                 if self._window.is_empty or not self._options.is_eager:
                     self._window.fill()

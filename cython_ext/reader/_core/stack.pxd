@@ -6,8 +6,8 @@ from reader._core.tensor cimport Schema
 
 
 cdef class SideTable:
-    cdef dict entries            # token -> (run, value)
-    cdef Py_ssize_t last         # token
+    cdef dict entries            # token -> (run, value); one operation of a dict at a time
+    cdef Py_ssize_t last         # token; written with the GIL, or the object's lock without one
 
 
 cdef class BatchWriter:

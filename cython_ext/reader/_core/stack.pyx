@@ -44,17 +44,25 @@ cdef inline uint64_t room(Py_ssize_t nbytes) noexcept:
 
 @cython.final
 cdef class SideTable:
-    """Objects that a worker thread of the trainer hands over by reference instead of pickled."""
+    """Objects that worker threads of the trainer hand over by reference instead of pickled.
+
+    Any thread. No Python code runs between the lines that belong together: with the GIL it is held
+    between them, and without it the object's own lock is.
+    """
 
     def __init__(self):
         self.entries = {}
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; returns the token that take() wants. Any thread (the GIL serializes)."""
-        self.last += 1
-        self.entries[self.last] = (run, value)
-        return self.last
+        """Keep a value; returns the token that take() wants."""
+        cdef Py_ssize_t token
+        entry = (run, value)  # before the count: making it may collect garbage, and so run others
+        with cython.critical_section(self):
+            token = self.last + 1
+            self.last = token
+        self.entries[token] = entry
+        return token
 
     def take(self, token):
         """Hand a value over, once."""
@@ -62,8 +70,10 @@ cdef class SideTable:
 
     def purge(self, run):
         """Forget what runs before this one left behind."""
-        for token in [t for t, (its, _) in list(self.entries.items()) if its != run]:
-            self.entries.pop(token, None)
+        for token in list(self.entries):  # others put and take meanwhile
+            entry = self.entries.get(token)
+            if entry is not None and entry[0] != run:
+                self.entries.pop(token, None)
 
 
 @cython.final

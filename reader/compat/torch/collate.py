@@ -49,7 +49,8 @@ class TorchRules:
 
     def collate(self, samples: list[Any]) -> Any:
         """The batch by PyTorch's function, with its errors."""
-        return inner.collate.default_collate(samples)
+        default_collate: Any = inner.collate.default_collate
+        return default_collate(samples)
 
 
 def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
@@ -79,12 +80,9 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
 
 def _can_stack_array(array: Any) -> bool:
     """Whether torch.as_tensor takes the array."""
-    return (
-        array.dtype in _ARRAYS
-        and array.dtype.isnative
-        and array.ndim < _MAX_NDIM
-        and all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
-    )
+    if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
+        return False
+    return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
 
 
 def _foreign_keys() -> tuple[Any, ...] | None:

@@ -77,6 +77,7 @@ def make_engine(loader: Any, dataset: Any, worker_init_fn: Any, worker: TorchWor
         framework="torch",
         sampler=loader._order if not is_batched and not is_iterable else None,
         seed=loader.seed,
+        worker_type=loader.worker_type,
         start_method=_start_method(loader.multiprocessing_context),
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,

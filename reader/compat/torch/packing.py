@@ -22,6 +22,8 @@ from reader.compat.torch.inner import rebuild_tensor, reduce_tensor
 __all__ = ["pack"]
 
 _MIN_NBYTES = 1024  # smaller arrays are cheaper to pickle than to describe
+_reduce_ex: Any = torch.Tensor.__reduce_ex__
+_storage_of: Any = torch.Tensor._typed_storage
 _MAX_WASTE = 4  # a view takes its whole storage along while that is no larger than this many views
 
 
@@ -64,7 +66,7 @@ class _Packer(ForkingPickler):
         if is_plain_tensor(value):
             return field_of_batch, (self._add(value),)
         if value.is_quantized:  # PyTorch's reduction loses scale and zero point
-            return value.__reduce_ex__(5)
+            return _reduce_ex(value, 5)
         if value.layout is not torch.strided or value.is_nested or not value.is_cpu:
             return reduce_tensor(value)
         if value.requires_grad:
@@ -76,7 +78,7 @@ class _Packer(ForkingPickler):
         if found.untyped_storage().nbytes() > _MAX_WASTE * max(found.nbytes, _MIN_NBYTES):
             found = found.clone()  # keeps the strides where elements lie without gaps
         form = (found.storage_offset(), found.size(), found.stride(), value.requires_grad)
-        return rebuild_tensor, (type(value), found._typed_storage(), form)
+        return rebuild_tensor, (type(value), _storage_of(found), form)
 
 
 def _storage_of_batch(index: int) -> torch.UntypedStorage:

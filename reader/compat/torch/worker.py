@@ -1,6 +1,7 @@
-"""What PyTorch promises of a worker process: its seeds, its threads and what it is told of itself.
+"""What PyTorch promises of a worker: its seeds, its threads and what it is told of itself.
 
-Imports torch. Runs in the worker before any code of the user; nothing of it runs in the trainer.
+Imports torch. Runs in the worker before any code of the user. In a process of its own it seeds the
+global random state; in a thread of the trainer it leaves that alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 
 from reader.compat.torch import inner
+from reader.compat.torch.thread_info import enter_thread
+from reader.workers.context import get_worker_info
 
 __all__ = ["TorchWorker"]
 
@@ -31,9 +34,15 @@ class TorchWorker:
     shared_seed: int | None = None
 
     def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
-        """Prepare this process; returns the seed that `get_worker_info` tells."""
-        torch.set_num_threads(1)
+        """Prepare this process or thread; returns the seed that `get_worker_info` tells."""
         seed = self.base_seed + worker_id
+        own = get_worker_info()
+        if own is not None and own.worker_type == "thread":
+            enter_thread(
+                inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread")
+            )
+            return seed
+        torch.set_num_threads(1)
         random.seed(seed)
         torch.manual_seed(seed)
         np.random.seed(inner.numpy_seed(self.base_seed, worker_id))
