@@ -62,7 +62,7 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     if kind is np.ndarray or kind is np.memmap:
         return _can_stack_array(sample)
     if kind is int:
-        return -(1 << 63) <= sample < 1 << 63
+        return bool(-(1 << 63) <= sample < 1 << 63)
     if kind in (float, bool, str, bytes) or kind in _SCALARS:
         return True
     if depth == _MAX_DEPTH:
