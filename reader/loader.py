@@ -238,7 +238,7 @@ class DataLoader:
             seed=config.seed,
             base_seed=seeds.fresh_seed() if config.seed is None else config.seed,
             stream=stream,
-            rules=self._promises.rules if config.collate_fn is None else None,
+            rules=self._promises.rules,
             worker_type=config.worker_type,
             seed_globals=config.seed_globals,
         )

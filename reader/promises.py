@@ -29,7 +29,8 @@ class Promises:
     of each epoch, also where workers stay. `takes_any_key`: a sampler may yield anything that the
     dataset takes for an index, and the dataset alone says which there are. `tells_deaths`: without
     retries, the death of a worker is raised even where it costs no batch. `is_iterable`: tells an
-    iterable dataset from one with indices; None: as `reader.data.iterable` does.
+    iterable dataset from one with indices; None: as `reader.data.iterable` does. `adapter`: makes
+    the user's batch of a LoDTensorArray; None: the framework's does.
     """
 
     is_round_robin: bool = False
@@ -42,3 +43,4 @@ class Promises:
     takes_any_key: bool = False
     tells_deaths: bool = False
     is_iterable: Callable[[Any], bool] | None = None
+    adapter: Callable[[Any], Any] | None = None

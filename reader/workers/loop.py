@@ -28,7 +28,14 @@ __all__ = ["CollateRules", "WorkerConfig", "run"]
 
 
 class CollateRules(Protocol):
-    """How a facade collates by default where it differs from stacking alike samples."""
+    """How a facade collates by default where it differs from stacking alike samples.
+
+    Rules may have more: `is_strict`, true where samples are alike only with exactly the types of
+    the first, tuples become lists, and a form is asked about once. `pack(objects, fields)`
+    pickles what batches hold beside arrays, so that whole batches arrive as they were; it may add
+    arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
+    places. `revive(array, type name)` makes the tensor again that was stacked as an array.
+    """
 
     def can_stack(self, sample: Any) -> bool:
         """Whether a first sample of a batch may be stacked in place. Raises for one of no batch."""

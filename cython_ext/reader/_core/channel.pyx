@@ -99,7 +99,7 @@ cdef class WorkerChannel:
 
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
-        self.writer.rules = rules
+        self.writer.set_rules(rules)
 
     def set_attachment(self, make):
         """Let ``make()`` give what travels beside each batch from now on; None: nothing does.

@@ -667,6 +667,7 @@ cdef class Feeder:
         cdef Schema schema
         cdef rd_slot* slot = NULL
         cdef list objects = []
+        cdef bytes packed = None
         attached = None
         if record.slot:
             slot = rd_slot_at(self.s.arena, record.slot)
@@ -680,14 +681,18 @@ cdef class Feeder:
                 schema = pickle.loads(self.slot_objects(record.schema))
                 self.schemas[record.schema] = schema
             if <int64_t>slot.objects_nbytes > record.b:
-                objects = pickle.loads(self.slot_objects(record.slot))
+                packed = self.slot_objects(record.slot)
         else:
-            schema, objects = map(pickle.loads, pickle.loads(self.slot_objects(record.slot)))
+            first, packed = pickle.loads(self.slot_objects(record.slot))
+            schema = pickle.loads(first)
+        if packed is not None and not record.c:  # else they are unpacked with the batch's fields
+            objects, packed = pickle.loads(packed), None
         if record.b:  # what the worker attached lies behind the objects
             attached = pickle.loads(self.slot_objects(record.slot)[slot.objects_nbytes - record.b:])
         if slot is not NULL:  # last: what raised before may be tried again
             lease = Lease.take(self.s.arena, record.slot)
-        return LoDTensorArray.from_slot(lease, schema, objects, attached, record, self.s.epoch)
+        return LoDTensorArray.from_slot(lease, schema, objects, packed, attached, record,
+                                        self.s.epoch)
 
     def stats(self):
         """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
