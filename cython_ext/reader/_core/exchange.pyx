@@ -37,10 +37,11 @@ cdef rd_view tensor_view(object cls) except? NULL:
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "Tensor"):
             return NULL
-        tensor_class = torch.Tensor
-        capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
+        found = torch.Tensor
+        capsule = getattr(found, "__dlpack_c_exchange_api__", None)
         if capsule is not None and PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
             its_view = (<rd_dl_exchange*>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")).view
+        tensor_class = found  # last: another thread looks at it first
     return its_view if cls is tensor_class else NULL
 
 
