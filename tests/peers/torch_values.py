@@ -5,6 +5,7 @@ Imports torch. Holds no state but what `as_worker` sets for the length of a bloc
 
 from __future__ import annotations
 
+import enum
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,21 +94,33 @@ def check_same(ours: Any, theirs: Any, where: str = "batch") -> None:
         assert len(ours) == len(theirs), where
         for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             check_same(one, other, f"{where}[{place}]")
-    else:
+    elif isinstance(theirs, (type, enum.Enum)) or callable(theirs):
+        assert ours is theirs, where
+    elif isinstance(theirs, torch.UntypedStorage):
+        assert bytes(list(ours)) == bytes(list(theirs)), where
+    elif not _parts(theirs):
         assert ours == theirs or (ours != ours and theirs != theirs), where
-    if hasattr(theirs, "__dict__") and not isinstance(theirs, torch.nn.Parameter):
-        assert vars(ours).keys() == vars(theirs).keys(), where
-        for name in vars(theirs):
-            check_same(getattr(ours, name), getattr(theirs, name), f"{where}.{name}")
+    assert _parts(ours).keys() == _parts(theirs).keys(), where
+    for name, part in _parts(theirs).items():
+        check_same(_parts(ours)[name], part, f"{where}.{name}")
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """The attributes of an instance of a user's class."""
+    if isinstance(value, (type, enum.Enum, torch.nn.Parameter)) or callable(value):
+        return {}
+    slots = {name: getattr(value, name) for name in getattr(type(value), "__slots__", ())}
+    return {**slots, **getattr(value, "__dict__", {})}
 
 
 def _check_same_tensor(ours: torch.Tensor, theirs: torch.Tensor, where: str) -> None:
-    for name in ("dtype", "shape", "device", "layout", "requires_grad", "is_nested", "is_leaf"):
+    for name in ("dtype", "device", "layout", "requires_grad", "is_nested", "is_leaf"):
         assert getattr(ours, name) == getattr(theirs, name), f"{where}: {name}"
     if theirs.is_nested:
         for place, (one, other) in enumerate(zip(ours.unbind(), theirs.unbind(), strict=True)):
             check_same(one, other, f"{where} part {place}")
         return
+    assert ours.shape == theirs.shape, where
     if theirs.layout is not torch.strided:
         assert torch.equal(ours.to_dense(), theirs.to_dense()), where
         return
