@@ -16,6 +16,7 @@ from reader.data import (
     ConcatDataset,
     Dataset,
     DistributedBatchSampler,
+    DistributedSampler,
     IterableDataset,
     RaggedFields,
     RandomSampler,
@@ -42,6 +43,7 @@ from reader.errors import (
     ReaderError,
     SampleIndexError,
     SamplerError,
+    StateError,
     WorkerDied,
 )
 from reader.loader import DataLoader
@@ -62,6 +64,7 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "DistributedBatchSampler",
+    "DistributedSampler",
     "InternalError",
     "IterableDataset",
     "LoDTensor",
@@ -76,6 +79,7 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SequenceSampler",
+    "StateError",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",

@@ -27,7 +27,8 @@ class Promises:
     worker, the worker's number and its traceback there; may change the exception's text, and
     returns what to raise. `restarts_circle`: with `is_round_robin`, worker 0 makes the first batch
     of each epoch, also where workers stay. `takes_any_key`: a sampler may yield anything that the
-    dataset takes for an index, and the dataset alone says which there are. `is_iterable`: tells an
+    dataset takes for an index, and the dataset alone says which there are. `tells_deaths`: without
+    retries, the death of a worker is raised even where it costs no batch. `is_iterable`: tells an
     iterable dataset from one with indices; None: as `reader.data.iterable` does.
     """
 
@@ -39,4 +40,5 @@ class Promises:
     reword: Callable[[BaseException, int, str], BaseException] | None = None
     restarts_circle: bool = False
     takes_any_key: bool = False
+    tells_deaths: bool = False
     is_iterable: Callable[[Any], bool] | None = None

@@ -1,33 +1,35 @@
 """Seeds and random generators that depend on (seed, epoch, position) and on nothing else.
 
-The keyed functions are pure. `seed_known_libraries` and `preserved_random_state` touch the global
+The keyed functions are pure. `seed_known_libraries` and what puts its changes back touch the global
 random state of `random`, `numpy.random` and, where somebody else already imported them, the CPU
 generators of torch and paddle; that state belongs to the user. Imports numpy and `reader.errors`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 __all__ = [
     "batch_seed",
+    "captured_random_state",
+    "draws_rng",
     "fresh_seed",
+    "order_key",
     "order_rng",
-    "preserved_random_state",
     "sample_rng",
     "seed_known_libraries",
 ]
 
 # What a stream is for. It is part of the key, so that no two purposes share a stream.
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
+_PERMUTATION, _DRAWS = 4, 5
 _WORD = 0xFFFF_FFFF
 
 
@@ -80,6 +82,22 @@ def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key))
 
 
+def order_key(seed: int, epoch: int) -> int:
+    """Return the key, in [0, 2**128), of the permutation that shuffles `epoch`.
+
+    Args:
+        seed: in [0, 2**64).
+        epoch: from 0.
+    """
+    low, high = _key(_PERMUTATION, seed, epoch, 0).generate_state(2, np.uint64).tolist()
+    return int(low) | int(high) << 64
+
+
+def draws_rng(seed: int, epoch: int, part: int) -> np.random.Generator:
+    """Return the generator of the `part`-th part, from 0, of an epoch of independent draws."""
+    return np.random.Generator(np.random.Philox(_key(_DRAWS, seed, epoch, part)))
+
+
 def seed_known_libraries(value: int) -> None:
     """Seed the global generators that dataset code draws from.
 
@@ -120,21 +138,19 @@ def _framework_generators() -> list[Any]:
     return found
 
 
-@contextlib.contextmanager
-def preserved_random_state() -> Iterator[None]:
-    """Put back, on leaving, the global random state that `seed_known_libraries` changes.
+def captured_random_state() -> Callable[[], None]:
+    """Return what puts back the global random state that `seed_known_libraries` changes.
 
-    For dataset code that runs in the trainer's process (`num_workers=0`). It cannot shield other
-    threads: one that draws from a global generator inside the block draws from the seeded state.
-    A framework imported inside the block keeps the state it ends with.
+    A framework imported between the two keeps the state it then has.
     """
     restore: list[tuple[Callable[[Any], None], Any]] = [
         (random.setstate, random.getstate()),
         (np.random.set_state, np.random.get_state(legacy=False)),
     ]
     restore += [(g.set_state, g.get_state()) for g in _framework_generators()]
-    try:
-        yield
-    finally:
-        for put_back, state in restore:
-            put_back(state)
+
+    def put_back() -> None:
+        for put, state in restore:
+            put(state)
+
+    return put_back

@@ -69,18 +69,19 @@ class EpochOpener:
         config = self._config
         batches = NoBatching(sampler) if batch_sampler is None and sampler is not None else None
         batches = batch_sampler if batches is None else batches
-        is_told = config.persistent_workers and config.num_workers > 0
+        is_told = config.persistent_workers and not config.uses_threads  # who has a copy
         options = EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
             worker_retries=config.worker_retries,
             # the global random state is swapped in while the consumer waits, and only then
-            is_eager=config.num_workers > 0 or config.seed is None,
+            is_eager=not config.swaps_random_state,
             marks=epoch_marks(dataset, epoch) if is_told else None,
             on_end=on_end,
             length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
             error_text=self._promises.error_text if config.num_workers else "",
             reword=self._promises.reword,
+            tells_deaths=self._promises.tells_deaths and config.worker_retries == 0,
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
         group = Group(converts)
@@ -91,7 +92,7 @@ class EpochOpener:
             )
         else:
             for each in (sampler, getattr(batch_sampler, "sampler", None)):
-                if isinstance(each, SeededSampler):
+                if isinstance(each, SeededSampler) and not each.counts_epochs:
                     each.set_epoch(epoch)
             make_source = functools.partial(self._make_source, batches, dataset)
             made = EpochIterator(self._keeper, make_source, convert, options, self._stats)

@@ -1,6 +1,6 @@
 """A worker as its user may look at it: what `multiprocessing.Process` tells, for as long as asked.
 
-Imports multiprocessing's process. A handle outlives the process and the pool; the pool notes the
+Imports the standard library alone. A handle outlives the process and the pool; the pool notes the
 exit code when it reaps the process, and any thread of the trainer may ask.
 """
 
@@ -13,7 +13,7 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
-__all__ = ["WorkerHandle"]
+__all__ = ["ThreadHandle", "WorkerHandle"]
 
 
 class WorkerHandle:
@@ -89,3 +89,33 @@ class WorkerHandle:
     def __repr__(self) -> str:
         state = f"exit code {self._exitcode}" if self._process is None else "running"
         return f"<reader worker {self.name} (pid {self.pid}), {state}>"
+
+
+class ThreadHandle:
+    """A worker thread of this process, with the same questions. Nothing can end it from outside.
+
+    Args:
+        thread: started.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self.pid = os.getpid()
+        self.name = thread.name
+        self.daemon = True
+        self._thread = thread
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it lives, 0 after."""
+        return None if self._thread.is_alive() else 0
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, `timeout` seconds at most."""
+        self._thread.join(timeout)
+
+    def __repr__(self) -> str:
+        return f"<reader worker {self.name}, {'running' if self.is_alive() else 'ended'}>"

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from reader.data.seeds import (
     batch_seed,
+    draws_rng,
     fresh_seed,
+    order_key,
     order_rng,
     preserved_random_state,
     sample_rng,
@@ -45,6 +47,13 @@ def test_batch_seed_depends_on_each_part_of_its_key(key: Any, other: Any) -> Non
 
 
 @given(key=KEYS, other=KEYS)
+def test_order_key_and_draws_depend_on_each_part_of_their_key(key: Any, other: Any) -> None:
+    assert 0 <= order_key(*key[:2]) < 2**128
+    assert (order_key(*key[:2]) == order_key(*other[:2])) == (key[:2] == other[:2])
+    assert (first_draw(draws_rng(*key)) == first_draw(draws_rng(*other))) == (key == other)
+
+
+@given(key=KEYS, other=KEYS)
 def test_sample_rng_depends_on_each_part_of_its_key(key: Any, other: Any) -> None:
     assert first_draw(sample_rng(*key)) == first_draw(sample_rng(*key))
     same = first_draw(sample_rng(*key)) == first_draw(sample_rng(*other))
@@ -62,8 +71,11 @@ def test_purposes_do_not_share_a_stream() -> None:
         first_draw(sample_rng(3, 4, 0)),
         first_draw(order_rng(3, 4)),
         first_draw(np.random.default_rng(batch_seed(3, 4, 0))),
+        first_draw(draws_rng(3, 4, 0)),
+        order_key(3, 4) & 2**64 - 1,
+        order_key(3, 4) >> 64,
     }
-    assert len(draws) == 3
+    assert len(draws) == 6
 
 
 def test_streams_stay_what_they_were_in_earlier_versions() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils.data._utils import collate
+from reader.compat.torch.inner import collate
 
 __all__ = ["TorchRules"]
 

@@ -10,10 +10,10 @@ import dataclasses
 from typing import Any
 
 import torch.utils.data
-from torch.utils.data._utils import collate
 
 from reader.compat.torch.collate import TorchRules
 from reader.compat.torch.errors import reworded
+from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
@@ -24,6 +24,7 @@ _PROMISES = Promises(
     is_round_robin=True,
     restarts_circle=True,
     takes_any_key=True,
+    tells_deaths=True,
     is_iterable=lambda dataset: isinstance(dataset, torch.utils.data.IterableDataset),
     rules=TorchRules(),
     reword=reworded,
@@ -74,6 +75,7 @@ def make_engine(loader: Any, dataset: Any, worker_init_fn: Any, worker: TorchWor
         framework="torch",
         sampler=loader._order if not is_batched and not is_iterable else None,
         seed=loader.seed,
+        worker_type=loader.worker_type,
         start_method=_start_method(loader.multiprocessing_context),
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,

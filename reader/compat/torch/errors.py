@@ -9,16 +9,17 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from reader.data.exception_codec import add_note
 from reader.errors import ConfigError, LoadTimeout, WorkerDied
 
-__all__ = ["ArgumentError", "TimedOut", "WorkerExit", "reworded"]
+__all__ = ["ArgumentError", "TimedOut", "WorkerExit", "reworded", "timed_out", "worker_exit"]
 
 
 class ArgumentError(ConfigError, AssertionError):
     """An argument that PyTorch takes at first and refuses, with `assert`, when iterating."""
 
 
-class TimedOut(LoadTimeout):
+class TimedOut(LoadTimeout, RuntimeError):
     """A batch did not arrive within `timeout`; also a RuntimeError, as PyTorch raises it."""
 
 
@@ -69,8 +70,7 @@ def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseExcept
     """
     kind = type(exc)
     text = (
-        f"Caught {kind.__name__} in DataLoader worker process {worker}.\n"
-        f"Original {traceback_text}"
+        f"Caught {kind.__name__} in DataLoader worker process {worker}.\nOriginal {traceback_text}"
     )
     if isinstance(exc, OSError) and exc.errno is not None:
         exc.strerror = text
@@ -81,7 +81,7 @@ def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseExcept
     elif kind.__str__ in (BaseException.__str__, OSError.__str__) and _is_plain(exc.args):
         exc.args = (text,)
     else:
-        exc.add_note(text) if hasattr(exc, "add_note") else None
+        add_note(exc, text)
     return exc
 
 

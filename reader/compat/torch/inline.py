@@ -11,16 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import IterableDataset
-from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from reader.compat.torch.inner import InlineBase, pin_memory
 from reader.data.failure import as_user_error
 from reader.errors import DatasetError
 
 __all__ = ["InlineIterator"]
 
 
-class InlineIterator(_SingleProcessDataLoaderIter):
+class InlineIterator(InlineBase):  # type: ignore[misc]
     """Makes batches in the trainer's own thread, with its random state, as PyTorch does.
 
     StopIteration out of a dataset or a collate_fn is an error here and not the end of the epoch,

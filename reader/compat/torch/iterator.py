@@ -11,21 +11,18 @@ import warnings
 from typing import Any
 
 import torch
-from torch.utils.data import IterDataPipe, IterableDataset, MapDataPipe
-from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _sharding_worker_init_fn
+from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
+from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, shard_pipes
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["WorkersIterator"]
 
-_is_profiled = torch.autograd._profiler_enabled
 
-
-class WorkersIterator(_BaseDataLoaderIter):
+class WorkersIterator(BaseIterator):  # type: ignore[misc]
     """Yields the batches of one epoch that worker processes or threads make.
 
     Args:
@@ -52,7 +49,7 @@ class WorkersIterator(_BaseDataLoaderIter):
         worker_init_fn = loader.worker_init_fn
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             worker_init_fn = functools.partial(
-                _sharding_worker_init_fn, worker_init_fn, self._world_size, self._rank
+                shard_pipes, worker_init_fn, self._world_size, self._rank
             )
         worker = TorchWorker(self._base_seed, self._shared_seed)
         return make_engine(loader, self._dataset, worker_init_fn, worker)
@@ -60,10 +57,11 @@ class WorkersIterator(_BaseDataLoaderIter):
     @property
     def _workers(self) -> list[Any]:
         """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
+        self._handles = self._engine.worker_handles or self._handles
         return self._handles
 
     def __next__(self) -> Any:
-        if _is_profiled():
+        if is_profiled():
             with torch.autograd.profiler.record_function(self._profile_name):
                 data = self._next_data()
         else:

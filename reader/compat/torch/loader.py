@@ -6,7 +6,7 @@ makes the samplers; the face says how iterators are made, and holds no machinery
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch.utils.data
@@ -129,7 +129,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; dataset and samplers with `set_epoch` are told."""
         self._epoch = epoch
-        for each in (self.dataset, self.sampler, self.batch_sampler):
+        carriers: tuple[Any, ...] = (self.dataset, self.sampler, self.batch_sampler)
+        for each in carriers:
             if callable(getattr(each, "set_epoch", None)):
                 each.set_epoch(epoch)
 
@@ -140,11 +141,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.check_worker_number_rationality()
         return WorkersIterator(self)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Any:
         if not (self.persistent_workers and self.num_workers > 0):
             made = self._get_iterator()
         else:
-            last = self._iterator
+            last: Any = self._iterator
             made = self._get_iterator() if last is None else WorkersIterator(self, last)
             # not the one object that PyTorch resets: the loop that still runs on the last one goes
             # on with its own epoch
@@ -154,9 +155,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def close(self) -> None:
         """End persistent workers and wait for it. Batches you hold stay valid. Idempotent."""
-        if self._iterator is not None:
-            self._iterator._shutdown_workers()
-            object.__setattr__(self, "_iterator", None)
+        last: Any = self._iterator
+        if last is not None:
+            last._shutdown_workers()
+            self._iterator = None
 
     def __enter__(self) -> DataLoader[T_co]:
         return self

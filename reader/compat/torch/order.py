@@ -20,7 +20,7 @@ from reader.data.batch_sampler import BatchSampler
 from reader.data.one_epoch import OneEpoch
 from reader.data.sampler import SequenceSampler, in_chunks
 
-__all__ = ["PermutedOrder", "faster"]
+__all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
 
 def faster(sampler: Any) -> Any:
@@ -36,12 +36,19 @@ def faster(sampler: Any) -> Any:
             return sampler
         return BatchSampler(inner, sampler.batch_size, sampler.drop_last)
     if kind is TorchSequentialSampler:
-        return SequenceSampler(sampler.data_source)
+        return CountedOrder(sampler.data_source)
     if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:
         return PermutedOrder(sampler)
     if isinstance(sampler, Iterator):
         return OneEpoch("sampler", sampler)
     return sampler
+
+
+class CountedOrder(SequenceSampler):
+    """Yields what `torch.utils.data.SequentialSampler` yields: the length counts at the first."""
+
+    def _enter(self, position: int) -> Iterator[int]:
+        yield from super()._enter(position)
 
 
 class PermutedOrder:
@@ -75,7 +82,7 @@ class PermutedOrder:
 
     def _begin(self) -> torch.Generator:
         given, self._given = self._given, None
-        own = self._sampler.generator
+        own: torch.Generator | None = self._sampler.generator
         if own is not None:
             if given is not None and "generator" in given:
                 state = np.frombuffer(base64.b64decode(given["generator"]), np.uint8).copy()
@@ -88,11 +95,12 @@ class PermutedOrder:
         else:
             seed = int(torch.empty((), dtype=torch.int64).random_().item())
         self._drawn = {"seed": seed}
-        return torch.Generator().manual_seed(seed)
+        made = torch.Generator()
+        made.manual_seed(seed)
+        return made
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the iteration begun last was drawn with: O(1), but for the generator's own
-        state where one was given."""
+        """Return what the iteration begun last was drawn with: a seed, or the generator's state."""
         return dict(self._drawn)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
-"""What PyTorch promises of a worker process: its seeds, its threads and what it is told of itself.
+"""What PyTorch promises of a worker: its seeds, its threads and what it is told of itself.
 
-Imports torch. Runs in the worker before any code of the user; nothing of it runs in the trainer.
+Imports torch. Runs in the worker before any code of the user. In a process of its own it seeds the
+global random state; in a thread of the trainer it leaves that alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data._utils import worker as torch_worker
+
+from reader.compat.torch import inner
+from reader.compat.torch.thread_info import enter_thread
+from reader.workers.context import get_worker_info
 
 __all__ = ["TorchWorker"]
 
@@ -30,17 +34,23 @@ class TorchWorker:
     shared_seed: int | None = None
 
     def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
-        """Prepare this process; returns the seed that `get_worker_info` tells."""
-        torch.set_num_threads(1)
+        """Prepare this process or thread; returns the seed that `get_worker_info` tells."""
         seed = self.base_seed + worker_id
+        own = get_worker_info()
+        if own is not None and own.worker_type == "thread":
+            enter_thread(
+                inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread")
+            )
+            return seed
+        torch.set_num_threads(1)
         random.seed(seed)
         torch.manual_seed(seed)
-        np.random.seed(torch_worker._generate_state(self.base_seed, worker_id))
+        np.random.seed(inner.numpy_seed(self.base_seed, worker_id))
         if self.shared_seed is not None:
             from torch.utils.data.graph_settings import apply_random_seed
 
             apply_random_seed(dataset, torch.Generator().manual_seed(self.shared_seed))
-        torch_worker._worker_info = torch_worker.WorkerInfo(
+        inner.worker._worker_info = inner.WorkerInfo(
             id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset
         )
         return seed
