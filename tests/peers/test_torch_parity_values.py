@@ -152,6 +152,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "empty tuple": lambda i: (),
     "empty dict": lambda i: {},
     "deep": lambda i: {"a": [(i, {"b": Point(torch.ones(2), "s")})]},
+    "mixed dtypes": lambda i: torch.ones(2, dtype=torch.int64 if i else torch.complex64),
     "extra keys later": lambda i: {"a": i} if i == 0 else {"a": i, "b": i},
 }
 NOT_COLLATED: dict[str, Callable[[int], Any]] = {
@@ -163,7 +164,6 @@ NOT_COLLATED: dict[str, Callable[[int], Any]] = {
     "ragged tensors": lambda i: torch.ones(i + 1),
     "ragged lists": lambda i: [i] * (i + 1),
     "missing key": lambda i: {"a": i} if i != 1 else {"b": i},
-    "mixed dtypes": lambda i: torch.ones(2, dtype=torch.int64 if i else torch.complex64),
     "sparse": lambda i: torch.eye(2).to_sparse(),
     "csr": lambda i: torch.eye(2).to_sparse_csr(),
     "nested": lambda i: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
