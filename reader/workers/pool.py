@@ -32,12 +32,20 @@ from reader.errors import ReaderError, WorkerDied
 from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
+from reader.workers.libraries import libraries_of
 from reader.workers.process import (
     InheritedFd,
     WorkerSetup,
     forget_process,
     pack_config,
     start_process,
+)
+from reader.workers.template import (
+    Template,
+    TemplateEnded,
+    memory_file,
+    open_template,
+    pidfd_of,
 )
 
 __all__ = ["Death", "Pool", "PoolState", "await_closing"]
@@ -99,6 +107,7 @@ class Pool:
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
         self._packed: int | None = None
+        self._template: Template | None = None
         self._trainer = -1
         self._thread: threading.Thread | None = None
         self._closer: threading.Thread | None = None
@@ -134,11 +143,11 @@ class Pool:
         self._context: BaseContext = multiprocessing.get_context(start_method)
         if start_method != "fork":
             data = pack_config(self.config)
-            self._packed = os.memfd_create("reader-config", os.MFD_CLOEXEC)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._packed, view[: 1 << 30]) :]
+            self._packed = memory_file("reader-config", data)
         self._trainer = os.pidfd_open(os.getpid())
+        if start_method != "fork" and self.workers > 1:
+            libraries = libraries_of(self.config, data)
+            self._template = open_template(start_method, self._trainer, libraries)
         for worker_id in range(self.workers):
             self._start_process(worker_id)
 
@@ -156,10 +165,14 @@ class Pool:
             config=self.config if self._packed is None else None,
             packed=None if self._packed is None else InheritedFd(self._packed),
         )
-        process = start_process(self._context, setup)
+        try:
+            process = start_process(self._template or self._context, setup)
+        except TemplateEnded:
+            self._close_template()
+            process = start_process(self._context, setup)
         self._processes[worker_id] = process
         try:
-            self._pidfds[worker_id] = os.pidfd_open(process.pid or 0)
+            self._pidfds[worker_id] = pidfd_of(process)
         except ProcessLookupError:  # it is gone and reaped already: any ended process will do
             self._pidfds[worker_id] = _ended_pidfd()
         self.feeder.attach(worker_id, self._pidfds[worker_id])
@@ -276,6 +289,7 @@ class Pool:
     def _let_go(self) -> None:
         """Give back thread, descriptors and memory; what the user holds stays."""
         self.feeder.close()
+        self._close_template()
         for fd in [*self._pidfds.values(), self._packed, self._trainer]:
             if fd is not None and fd >= 0:
                 os.close(fd)
@@ -286,6 +300,11 @@ class Pool:
         self.arena.close()
         if self._thread is None or not self._thread.is_alive():
             self.arena.release()
+
+    def _close_template(self) -> None:
+        template, self._template = self._template, None
+        if template is not None:
+            template.close()
 
     def _wait_ended(self, deadline: float | None) -> bool:
         """Wait until every worker process ended, or the deadline."""

@@ -30,6 +30,7 @@ from reader.data.failure import traceback_text
 from reader.errors import ConfigError, InternalError, ReaderError, shown
 from reader.workers import loop
 from reader.workers.memory import available_bytes
+from reader.workers.template import Template
 
 __all__ = ["InheritedFd", "WorkerSetup", "forget_process", "pack_config", "start_process"]
 
@@ -104,13 +105,14 @@ def pack_config(config: loop.WorkerConfig) -> bytes:
         raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
 
 
-def start_process(context: BaseContext, setup: WorkerSetup) -> BaseProcess:
+def start_process(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     """Start a worker process. It gets no Ctrl-C from its first instruction on.
 
     Raises:
         ReaderError: the system or Python refuses another process.
+        TemplateEnded: the template has ended.
     """
-    process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+    process: BaseProcess = context.Process(  # type: ignore[union-attr]
         target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
     )
     # the mask is inherited, across exec too; the worker opens it when it ignores SIGINT

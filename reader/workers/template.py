@@ -1,0 +1,302 @@
+"""A template of the trainer's: one fresh process that forks workers as spawn would make them.
+
+Imports multiprocessing's contexts and the names of the messages that `template_process` speaks.
+The pool that opened a template owns it; one thread at a time asks it for workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import multiprocessing
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver, popen_fork, resource_tracker, spawn, util
+from multiprocessing.context import SpawnProcess, reduction, set_spawning_popen
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from reader.workers.template_process import MAX_FDS, READY, REPLY, STATUS, inherited_fd
+
+__all__ = ["Template", "TemplateEnded", "memory_file", "open_template", "pidfd_of"]
+
+_log = logging.getLogger("reader")
+
+_COMMAND = (
+    "import os, pickle, sys; sys.path[:], modules = pickle.load(os.fdopen({head}, 'rb'));"
+    " from reader.workers.template_process import serve;"
+    " serve({control}, {trainer}, {tracker}, modules)"
+)
+
+
+class TemplateEnded(Exception):
+    """The template has ended: it was killed, or something it imported ended it."""
+
+
+class Template:
+    """Starts a process that imports `modules` and then forks workers.
+
+    A worker begins as it would under spawn, or forkserver: none of the user's own modules was
+    imported before it, and nothing of the trainer is in it. Only what the libraries need to be
+    imported is done once instead of once for each.
+
+    Args:
+        method: "spawn" or "forkserver", which workers see as their start method.
+        trainer: pidfd of this process.
+        modules: names of libraries; forkserver's own list of the user is added to them.
+
+    Raises:
+        OSError: the system refuses another process, or descriptors.
+    """
+
+    def __init__(self, method: str, trainer: int, modules: Sequence[str]) -> None:
+        self.method = method
+        self._is_ready = False
+        names = [*modules, *(_preloads() if method == "forkserver" else [])]
+        tracker = resource_tracker.getfd()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        head = -1
+        try:
+            with theirs:
+                head = memory_file("reader-template", pickle.dumps((_import_path(), names)))
+                fds = {
+                    "head": head,
+                    "control": theirs.fileno(),
+                    "trainer": trainer,
+                    "tracker": tracker,
+                }
+                self._pid = _spawn(_COMMAND.format(**fds), list(fds.values()))
+            self._pidfd = os.pidfd_open(self._pid)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            if head >= 0:
+                os.close(head)
+        self._sock = ours
+
+    def await_ready(self) -> None:
+        """Wait until the libraries are imported. Ctrl-C ends the waiting.
+
+        Raises:
+            TemplateEnded: it ended instead.
+        """
+        if not self._is_ready and self._receive(len(READY))[0] != READY:
+            raise TemplateEnded
+        self._is_ready = True
+
+    def Process(  # noqa: N802  the name contexts of multiprocessing have
+        self, target: Callable[..., Any], args: tuple[Any, ...], name: str
+    ) -> BaseProcess:
+        """Return a process as a context of multiprocessing does; `start` has it forked.
+
+        `start` raises TemplateEnded, or the OSError that the template met.
+        """
+        return _Process(self, target=target, args=args, name=name)
+
+    def fork(self, data: bytes, fds: Sequence[int]) -> tuple[int, int, int]:
+        """Have a worker forked that unpickles `data` and gets duplicates of `fds`.
+
+        Returns:
+            Its pid, a pidfd of it, and the end of a pipe on which its exit status comes.
+
+        Raises:
+            TemplateEnded, OSError.
+        """
+        self.await_ready()
+        ends = os.pipe()
+        try:
+            packed = memory_file("reader-worker", data)
+            try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    socket.send_fds(self._sock, [b"f"], [packed, ends[1], *fds][:MAX_FDS])
+            finally:
+                os.close(packed)
+                os.close(ends[1])
+            reply, received = self._receive(REPLY.size)
+            if len(reply) < REPLY.size:
+                raise TemplateEnded
+            pid, number = REPLY.unpack(reply)
+            if number:
+                raise OSError(number, os.strerror(number))
+            return pid, received[0], ends[0]
+        except BaseException:
+            os.close(ends[0])
+            raise
+
+    def close(self) -> None:
+        """End it and reap it; the workers it forked go on. What it would still tell is lost."""
+        if self._pidfd < 0:
+            return
+        self._sock.close()
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # the user's own os.wait took it
+            os.waitpid(self._pid, 0)
+        os.close(self._pidfd)
+        self._pidfd = -1
+
+    def _receive(self, nbytes: int) -> tuple[bytes, list[int]]:
+        """Wait for a message; an empty one means that the template has ended."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(self._pidfd, select.POLLIN)  # a fork of the user may keep the socket open
+        fd = self._sock.fileno()
+        if fd not in (ready for ready, _ in poll.poll()):
+            return b"", []
+        with contextlib.suppress(ConnectionResetError):
+            return socket.recv_fds(self._sock, nbytes, 1, socket.MSG_CMSG_CLOEXEC)[:2]
+        return b"", []
+
+
+def open_template(method: str, trainer: int, modules: Sequence[str]) -> Template | None:
+    """Start a template and wait for it; None if it ends: each worker is then to be spawned.
+
+    Raises:
+        OSError: as Template.
+    """
+    template = Template(method, trainer, modules)
+    try:
+        template.await_ready()
+    except TemplateEnded:
+        template.close()
+        _log.warning("the process that imports libraries for workers ended; each imports its own")
+        return None
+    except BaseException:
+        template.close()
+        raise
+    return template
+
+
+def pidfd_of(worker: BaseProcess) -> int:
+    """Return a pidfd of a started process; the caller closes it.
+
+    Raises:
+        ProcessLookupError: it is gone and reaped already.
+    """
+    popen = worker._popen  # type: ignore[attr-defined]
+    if isinstance(popen, _Popen):
+        return os.dup(popen.pidfd)
+    return os.pidfd_open(worker.pid or 0)
+
+
+def memory_file(name: str, data: bytes) -> int:
+    """Return a descriptor of a memory file that holds `data`, to be read from its start."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view[: 1 << 30]) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+class _Process(SpawnProcess):
+    """A worker that a template forks."""
+
+    def __init__(self, template: Template, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._template: Template | None = template
+        self._start_method = template.method
+
+    def _Popen(self, process_obj: Any) -> Any:  # type: ignore[override]  # noqa: N802
+        template, self._template = self._template, None
+        return _Popen(process_obj, template)
+
+
+class _DupFd:
+    """A descriptor on its way: the worker has it under another number."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def detach(self) -> int:
+        return inherited_fd(self._index)
+
+
+class _Popen(popen_fork.Popen):
+    """What multiprocessing keeps of a started process; its status comes from the template."""
+
+    DupFd = _DupFd
+
+    def __init__(self, process_obj: Any, template: Template) -> None:
+        self._template = template
+        self._fds: list[int] = []
+        self._lock = threading.Lock()  # the status is read once, whoever asks
+        super().__init__(process_obj)
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self._fds.append(fd)
+        return len(self._fds) - 1
+
+    def _launch(self, process_obj: Any) -> None:
+        stream = io.BytesIO()
+        set_spawning_popen(self)
+        try:
+            reduction.dump(_preparation(process_obj.name), stream)
+            reduction.dump(process_obj, stream)
+        finally:
+            set_spawning_popen(None)
+        self.pid, self.pidfd, self.sentinel = self._template.fork(
+            stream.getvalue(), self._fds
+        )
+        self.finalizer = util.Finalize(self, util.close_fds, (self.pidfd, self.sentinel))
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        with self._lock:
+            if self.returncode is None:
+                waiting = select.poll()
+                waiting.register(self.sentinel, select.POLLIN)
+                if not waiting.poll(0 if flag == os.WNOHANG else None):
+                    return None
+                status = os.read(self.sentinel, STATUS.size)
+                # nothing: the template was killed, and nobody knows
+                self.returncode = STATUS.unpack(status)[0] if status else 255
+            code: int | None = self.returncode
+            return code
+
+
+def _preparation(name: str) -> dict[str, Any]:
+    """What multiprocessing tells a spawned process, without its mark on the default method."""
+    method = multiprocessing.get_start_method(allow_none=True)
+    try:
+        told: dict[str, Any] = spawn.get_preparation_data(name)
+        return told
+    finally:
+        if method is None:
+            multiprocessing.set_start_method(None, force=True)
+
+
+def _import_path() -> list[str]:
+    data = _preparation("template")
+    path: list[str] = data["sys_path"]
+    return path
+
+
+def _preloads() -> list[str]:
+    """What the user told multiprocessing's forkserver to import; its main module it never does."""
+    server = getattr(forkserver, "_forkserver", None)
+    names = getattr(server, "_preload_modules", None) or []
+    return [name for name in names if name != "__main__"]
+
+
+def _spawn(command: str, fds: list[int]) -> int:
+    """Start the interpreter anew. It gets no Ctrl-C from its first instruction on."""
+    executable = spawn.get_executable()
+    flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    arguments = [executable, *flags, "-c", command]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pid: int = util.spawnv_passfds(executable, arguments, fds)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
