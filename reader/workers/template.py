@@ -28,11 +28,13 @@ __all__ = ["Template", "TemplateEnded", "memory_file", "open_template", "pidfd_o
 
 _log = logging.getLogger("reader")
 
-_COMMAND = (
-    "import os, pickle, sys; sys.path[:], modules = pickle.load(os.fdopen({head}, 'rb'));"
-    " from reader.workers.template_process import serve;"
-    " serve({control}, {trainer}, {tracker}, modules)"
-)
+_COMMAND = """
+import os, pickle, sys
+with os.fdopen({head}, "rb") as head:
+    sys.path[:], modules = pickle.load(head)
+from reader.workers.template_process import serve
+serve({control}, {trainer}, {tracker}, modules)
+"""
 
 
 class TemplateEnded(Exception):
