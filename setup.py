@@ -30,6 +30,7 @@ PACKAGES = [
     "reader.frameworks",
     "reader.compat",
     "reader.compat.paddle",
+    "reader.compat.torch",
 ]
 
 TRACE = os.environ.get("READER_TRACE", "0") not in ("", "0")

@@ -42,6 +42,7 @@ from reader.errors import (
     ReaderError,
     SampleIndexError,
     SamplerError,
+    StateError,
     WorkerDied,
 )
 from reader.loader import DataLoader
@@ -76,6 +77,7 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SequenceSampler",
+    "StateError",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",

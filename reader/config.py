@@ -1,30 +1,36 @@
 """The options of a loader, and the one place where they are checked.
 
 `LoaderConfig.build` is called by `reader.loader.DataLoader` and by nobody else. This module imports
-`reader.checks`, `reader.places`, `reader.errors`, numpy and the standard library; a built config is
-frozen and owns no resource.
+`reader.checks`, `reader.option_checks`, `reader.places`, `reader.errors`, numpy and the standard
+library; a built config is frozen and owns no resource.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib.util
-import multiprocessing
 import numbers
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from reader.checks import as_bool, as_int, as_reiterable, has_method
-from reader.errors import ConfigError, ConfigTypeError, got, shown
+from reader.checks import as_bool, as_int
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.option_checks import (
+    FRAMEWORKS,
+    as_feed_list,
+    check_callable,
+    check_dataset,
+    check_framework,
+    check_order,
+    check_stream,
+    check_workers,
+)
 from reader.places import CPU, Place, parse_places
 
 __all__ = ["FRAMEWORKS", "SEED_LIMIT", "LoaderConfig"]
 
-FRAMEWORKS = ("numpy", "paddle", "torch")
 SEED_LIMIT = 2**64
 _MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
 
@@ -58,6 +64,8 @@ class LoaderConfig:
     sampler: Any = dataclasses.field(default=None, repr=False)
     seed: int | None = None
     start_method: str | None = None
+    worker_type: str = "process"
+    seed_globals: bool = True
     drop_last_group: bool | None = False
     prefetch_next_epoch: bool = False
     worker_retries: int = 1
@@ -68,6 +76,16 @@ class LoaderConfig:
     def timeout_s(self) -> float | None:
         """The deadline of one batch in seconds, or None for no deadline."""
         return self.timeout if self.timeout > 0 else None
+
+    @property
+    def uses_threads(self) -> bool:
+        """Whether the dataset runs in this process."""
+        return self.num_workers == 0 or self.worker_type == "thread"
+
+    @property
+    def swaps_random_state(self) -> bool:
+        """Whether batches are made with the trainer's own global random state seeded for them."""
+        return self.uses_threads and self.seed is not None and self.seed_globals
 
     @property
     def window(self) -> int:
@@ -117,13 +135,13 @@ class LoaderConfig:
         if o["drop_last_group"] is not None:
             o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
         for name in ("collate_fn", "worker_init_fn"):
-            _check_callable(name, o[name])
+            check_callable(name, o[name])
         _convert_numbers(o)
-        _check_framework(o["framework"])
+        check_framework(o["framework"])
         o["places"] = parse_places(o["places"])
-        o["feed_list"] = _as_feed_list(o["feed_list"], o["framework"], o["return_list"])
-        _check_start_method(o["start_method"], o["num_workers"])
-        _check_order(o)
+        o["feed_list"] = as_feed_list(o["feed_list"], o["framework"], o["return_list"])
+        check_workers(o["worker_type"], o["start_method"], o["num_workers"])
+        check_order(o)
         if o["prefetch_next_epoch"] and not (o["persistent_workers"] and o["num_workers"]):
             raise ConfigError(
                 "prefetch_next_epoch=True makes the next epoch's first batches in workers that"
@@ -132,19 +150,11 @@ class LoaderConfig:
                 " or more."
             )
         if is_iterable:
-            _check_stream(o)
+            check_stream(o)
         else:
             needs_len = o["sampler"] is None and o["batch_sampler"] is None
-            _check_dataset(dataset, needs_len=needs_len)
+            check_dataset(dataset, needs_len=needs_len)
         return cls(dataset=dataset, is_iterable=is_iterable, **o)
-
-
-def _check_callable(name: str, value: object) -> None:
-    if value is not None and not callable(value):
-        raise ConfigTypeError(
-            f"{name} must be callable or None, got {got(value)}. Pass the function itself, or None"
-            " for the default."
-        )
 
 
 _BOOLS = (
@@ -155,6 +165,7 @@ _BOOLS = (
     "use_shared_memory",
     "persistent_workers",
     "prefetch_next_epoch",
+    "seed_globals",
 )
 # (name, lowest value, remedy); None is let through where it is the default.
 _NUMBERS = (
@@ -190,155 +201,3 @@ def _as_timeout(value: object) -> float:
     if not 0 <= number <= _MAX_TIMEOUT_S:  # refuses nan too
         raise ConfigError(message)
     return float(number)
-
-
-def _check_framework(value: object) -> None:
-    names = ", ".join(map(repr, FRAMEWORKS))
-    if not isinstance(value, str):
-        raise ConfigTypeError(f"framework must be one of {names}, got {got(value)}. Pass its name.")
-    if value not in FRAMEWORKS:
-        raise ConfigError(
-            f"framework must be one of {names}, got {value!r}."
-            ' framework="numpy" works with any framework that reads numpy arrays.'
-        )
-    if not _is_installed(value):
-        raise ConfigError(
-            f"framework={value!r} needs the package {value!r}, which is not installed here."
-            f' Run: pip install "lodreader[{value}]"'
-        )
-
-
-def _is_installed(module: str) -> bool:
-    if module in sys.modules:
-        return sys.modules[module] is not None
-    return importlib.util.find_spec(module) is not None
-
-
-def _as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ...] | None:
-    if value is None:
-        if not return_list:
-            raise ConfigError(
-                "return_list=False delivers {name: tensor} and needs feed_list, got feed_list=None."
-                " Pass the static variables (or their names) as feed_list, or return_list=True."
-            )
-        return None
-    wanted = "feed_list must be a list or tuple of variables with a .name, or of names"
-    if not isinstance(value, (list, tuple)):
-        raise ConfigTypeError(f"{wanted}, got {got(value)}. Pass [variable] for a single one.")
-    if not value:
-        raise ConfigError(f"{wanted}, got an empty {type(value).__name__}. Pass None for none.")
-    names: list[str] = []
-    for position, item in enumerate(value):
-        name = item if isinstance(item, str) else getattr(item, "name", None)
-        if not isinstance(name, str) or not name:
-            raise ConfigTypeError(
-                f"{wanted}, got {got(item)} at position {position}, which has no name. Pass what"
-                " paddle.static.data returned, or its name."
-            )
-        if name in names:
-            raise ConfigError(
-                f"the names in feed_list must be distinct, got {name!r} at positions"
-                f" {names.index(name)} and {position}. Name each variable once."
-            )
-        names.append(name)
-    if framework != "paddle":
-        raise ConfigError(
-            f'feed_list names variables of Paddle and needs framework="paddle", got'
-            f" framework={framework!r}. Change the framework, or pass feed_list=None."
-        )
-    return tuple(value)
-
-
-def _check_start_method(value: object, num_workers: int) -> None:
-    if value is None:
-        return
-    methods = multiprocessing.get_all_start_methods()
-    message = (
-        f"start_method must be None or one of {methods}, got {got(value)}."
-        " None takes the default of Python."
-    )
-    if not isinstance(value, str):
-        raise ConfigTypeError(message)
-    if value not in methods:
-        raise ConfigError(message)
-    if num_workers == 0:
-        raise ConfigError(
-            f"start_method={value!r} contradicts num_workers=0, which starts no process."
-            " Pass num_workers=1 or more, or start_method=None."
-        )
-
-
-def _check_order(o: dict[str, Any]) -> None:
-    """Refuse contradictions among what decides which samples come in which batch."""
-    if o["batch_sampler"] is not None:
-        if o["batch_size"] is None:
-            raise ConfigError(
-                "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
-                " batch_size, or pass the indices as sampler."
-            )
-        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
-        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
-        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
-        if given:
-            raise ConfigError(
-                "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
-                f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."
-            )
-        as_reiterable("batch_sampler", o["batch_sampler"])
-    if o["sampler"] is not None:
-        if o["shuffle"]:
-            raise ConfigError(
-                "sampler decides the order and excludes shuffle=True, got both. Leave out shuffle,"
-                " or let the sampler shuffle."
-            )
-        as_reiterable("sampler", o["sampler"])
-    if o["batch_size"] is None and o["drop_last"]:
-        raise ConfigError(
-            "drop_last=True drops a short last batch and contradicts batch_size=None, which makes"
-            " no batches. Pass a batch_size, or drop_last=False."
-        )
-
-
-def _check_stream(o: dict[str, Any]) -> None:
-    """Refuse what contradicts an iterable dataset, which has an order of its own."""
-    for name in ("shuffle", "sampler", "batch_sampler"):
-        if o[name] is not None and o[name] is not False:
-            raise ConfigError(
-                f"{name} chooses indices, and an IterableDataset has none: it was given with"
-                f" {name}={shown(o[name])}. Leave it out, and let the dataset's __iter__ decide the"
-                " order."
-            )
-
-
-def _check_dataset(dataset: Any, *, needs_len: bool) -> None:
-    kind = type(dataset).__name__
-    if isinstance(dataset, type):
-        raise ConfigTypeError(
-            f"dataset must be an instance, got the class {dataset.__name__}. Pass"
-            f" {dataset.__name__}(...), with its arguments."
-        )
-    if not has_method(dataset, "__getitem__"):
-        if has_method(dataset, "__next__"):
-            raise ConfigTypeError(
-                f"dataset must give a fresh iterator for each epoch, got the one-shot iterator"
-                f" {got(dataset)}. Pass list(dataset), or an object whose __iter__ is the generator"
-                " function (reader.IterableDataset)."
-            )
-        raise ConfigTypeError(
-            f"dataset must have __getitem__(index) and __len__(), or __iter__(), got {got(dataset)}"
-            " without __getitem__. Add the method, or pass a list of samples."
-        )
-    if not needs_len:
-        return
-    if not has_method(dataset, "__len__"):
-        raise ConfigTypeError(
-            f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
-            " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."
-        )
-    # Not len(): it would hide the refused value, and turn a wrong one into an error of Python's.
-    as_int(
-        "len(dataset)",
-        type(dataset).__len__(dataset),
-        low=0,
-        remedy=f"Return the number of samples from {kind}.__len__.",
-    )

@@ -6,8 +6,9 @@ here owns its fields; it survives pickle and copy with its text, its fields and 
     ReaderError(Exception)
     |-- ConfigError(ValueError)           you passed something that cannot work
     |   |-- ConfigTypeError(TypeError)    ... because it is of the wrong type
-    |   `-- SamplerError                  your sampler yielded something that is no index
-    |       `-- SampleIndexError(IndexError)    ... or an index the dataset does not have
+    |   |-- SamplerError                  your sampler yielded something that is no index
+    |   |   `-- SampleIndexError(IndexError)    ... or an index the dataset does not have
+    |   `-- StateError                    a saved state that does not fit what it is loaded into
     |-- DatasetError(RuntimeError)        your code ran into trouble; the original is __cause__
     |   `-- CollateError(ValueError)      ... samples of one batch do not fit together
     |-- WorkerDied(RuntimeError)          a worker process ended before its batch was made
@@ -38,6 +39,7 @@ __all__ = [
     "ReaderError",
     "SampleIndexError",
     "SamplerError",
+    "StateError",
     "WorkerDied",
 ]
 
@@ -90,6 +92,10 @@ class SamplerError(ConfigError):
 
 class SampleIndexError(SamplerError, IndexError):
     """A sampler yielded an index that the dataset does not have."""
+
+
+class StateError(ConfigError):
+    """A saved state is damaged, or is that of something else; loading it has changed nothing."""
 
 
 class DatasetError(ReaderError, RuntimeError):

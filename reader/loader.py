@@ -59,14 +59,14 @@ class DataLoader:
         drop_last: leave out the last batch when it is short.
         collate_fn: called in the worker with the list of samples; its result is the batch. None
             stacks arrays and numbers, keeps the containers, and lists strings and other objects.
-        num_workers: worker processes; 0: one thread in this process.
+        num_workers: worker processes, or threads (`worker_type`); 0: one thread in this process.
         use_buffer_reader: with `num_workers=0`, let `reader_buffer_size` batches more be made
         ahead. reader_buffer_size: batches staged for each place; less than 2 mean 2.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
         use_shared_memory: False: the batches you get lie in memory of this process alone, copied
             from what the workers wrote; shared memory is then only passed through.
         timeout: seconds to wait for one batch before LoadTimeout; 0: for ever.
-        worker_init_fn: called in each worker process with its number, before the first batch.
+        worker_init_fn: called in each worker with its number, before its first batch.
         persistent_workers: keep the workers between epochs; a new epoch then costs a message.
         framework: "numpy", "torch" or "paddle": what the leaves of a batch are. In paddle's static
             mode they are DenseTensors.
@@ -74,6 +74,13 @@ class DataLoader:
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
             augmentation included, whatever the workers. None: fresh seeds.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
+        worker_type: "process", or "thread": the workers run in this process, on this very dataset,
+            and nothing is pickled. It must bear being used by several threads at once, and gains by
+            them where it waits or leaves the GIL (files, decoders, NumPy on large arrays).
+        seed_globals: whether `seed` is for the global generators of random, numpy, torch and paddle
+            as well. Threads then make one batch at a time, and only while it is waited for, since
+            those generators are the process's own. False leaves them alone: the order of samples,
+            `sample_rng` and `get_worker_info().rng` have the seed, and threads run side by side.
         drop_last_group: what becomes of a last group of batches that is smaller than the number of
             places: False: it is delivered; True: it is left out; None: left out with a warning.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
@@ -124,6 +131,8 @@ class DataLoader:
         sampler: Any = None,
         seed: int | None = None,
         start_method: str | None = None,
+        worker_type: str = "process",
+        seed_globals: bool = True,
         drop_last_group: bool | None = False,
         prefetch_next_epoch: bool = False,
         worker_retries: int = 1,
@@ -131,7 +140,7 @@ class DataLoader:
     ) -> None:
         config = LoaderConfig.build(
             dataset,
-            is_iterable=is_iterable_dataset(dataset),
+            is_iterable=(self._promises.is_iterable or is_iterable_dataset)(dataset),
             feed_list=feed_list,
             places=places,
             return_list=return_list,
@@ -152,6 +161,8 @@ class DataLoader:
             sampler=sampler,
             seed=seed,
             start_method=start_method,
+            worker_type=worker_type,
+            seed_globals=seed_globals,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
             worker_retries=worker_retries,
@@ -228,6 +239,8 @@ class DataLoader:
             base_seed=seeds.fresh_seed() if config.seed is None else config.seed,
             stream=stream,
             rules=self._promises.rules if config.collate_fn is None else None,
+            worker_type=config.worker_type,
+            seed_globals=config.seed_globals,
         )
 
     @property

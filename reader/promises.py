@@ -23,7 +23,13 @@ class Promises:
     batch become dicts and lists. `rules`: how samples that are not alike are collated by default
     (see `reader.workers.loop.CollateRules`). `make_prepare`: called in the trainer whenever workers
     start; returns what prepares and seeds each of them, in it. `error_text`: added to the
-    exceptions of workers, with {worker} and {type} in it.
+    exceptions of workers, with {worker} and {type} in it. `reword`: called with an exception of a
+    worker, the worker's number and its traceback there; may change the exception's text, and
+    returns what to raise. `restarts_circle`: with `is_round_robin`, worker 0 makes the first batch
+    of each epoch, also where workers stay. `takes_any_key`: a sampler may yield anything that the
+    dataset takes for an index, and the dataset alone says which there are. `tells_deaths`: without
+    retries, the death of a worker is raised even where it costs no batch. `is_iterable`: tells an
+    iterable dataset from one with indices; None: as `reader.data.iterable` does.
     """
 
     is_round_robin: bool = False
@@ -31,3 +37,8 @@ class Promises:
     rules: Any = None
     make_prepare: Callable[[], Prepare] | None = None
     error_text: str = ""
+    reword: Callable[[BaseException, int, str], BaseException] | None = None
+    restarts_circle: bool = False
+    takes_any_key: bool = False
+    tells_deaths: bool = False
+    is_iterable: Callable[[Any], bool] | None = None

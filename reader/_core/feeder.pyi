@@ -2,42 +2,18 @@
 # touches what is in feeder.pxd. Holds no code.
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict, final
+from typing import Literal, TypedDict, final
 
 from reader._core.arena import Arena
+from reader._core.failure import Failure as Failure
 from reader._core.stack import SideTable
 from reader._core.tensor_array import LoDTensorArray
-
-_Kind = Literal["end", "error", "full", "lost", "open", "start"]
 
 class _FeederStats(TypedDict):
     received: int
     reordered: int
     trimmed: int
     queued: int
-
-class Failure:
-    kind: _Kind
-    seq: int
-    epoch: int
-    worker: int
-    payload: Any
-    need_bytes: int
-    have_bytes: int
-    limit_bytes: int
-    knob: str
-    def __init__(
-        self,
-        kind: _Kind,
-        seq: int,
-        epoch: int,
-        worker: int,
-        payload: Any = None,
-        need_bytes: int = 0,
-        have_bytes: int = 0,
-        limit_bytes: int = 0,
-        knob: str = "max_bytes",
-    ) -> None: ...
 
 @final
 class Feeder:
@@ -73,7 +49,7 @@ class Feeder:
     def ended_workers(self) -> list[int]: ...
     def failed_worker(self) -> Failure | None: ...
     def worker_progress(self, worker: int) -> tuple[int, int | None, int, float]: ...
-    def begin_run(self, epoch: int, next_seq: int = 0) -> None: ...
+    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None: ...
     def dispatch(self, seq: int, kind: int, payload: bytes, worker: int = -1) -> bool: ...
     def give_up(self, seq: int, worker: int, is_end: bool = False) -> None: ...
     def take(

@@ -1,27 +1,26 @@
 """Seeds and random generators that depend on (seed, epoch, position) and on nothing else.
 
-The keyed functions are pure. `seed_known_libraries` and `preserved_random_state` touch the global
+The keyed functions are pure. `seed_known_libraries` and what puts its changes back touch the global
 random state of `random`, `numpy.random` and, where somebody else already imported them, the CPU
 generators of torch and paddle; that state belongs to the user. Imports numpy and `reader.errors`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 __all__ = [
     "batch_seed",
+    "captured_random_state",
     "fresh_seed",
     "order_rng",
-    "preserved_random_state",
     "sample_rng",
     "seed_known_libraries",
 ]
@@ -120,21 +119,19 @@ def _framework_generators() -> list[Any]:
     return found
 
 
-@contextlib.contextmanager
-def preserved_random_state() -> Iterator[None]:
-    """Put back, on leaving, the global random state that `seed_known_libraries` changes.
+def captured_random_state() -> Callable[[], None]:
+    """Return what puts back the global random state that `seed_known_libraries` changes.
 
-    For dataset code that runs in the trainer's process (`num_workers=0`). It cannot shield other
-    threads: one that draws from a global generator inside the block draws from the seeded state.
-    A framework imported inside the block keeps the state it ends with.
+    A framework imported between the two keeps the state it then has.
     """
     restore: list[tuple[Callable[[Any], None], Any]] = [
         (random.setstate, random.getstate()),
         (np.random.set_state, np.random.get_state(legacy=False)),
     ]
     restore += [(g.set_state, g.get_state()) for g in _framework_generators()]
-    try:
-        yield
-    finally:
-        for put_back, state in restore:
-            put_back(state)
+
+    def put_back() -> None:
+        for put, state in restore:
+            put(state)
+
+    return put_back

@@ -42,6 +42,7 @@ class Dispatcher:
         dataset: for its length, where it has one.
         is_batched: False when each list holds one index that is a task by itself.
         circle: whose turn it is to take each task; None: the least busy worker takes it.
+        takes_any_key: the dataset alone says what is an index, and an empty batch is one.
     """
 
     is_resumable = False  # the sampler's generator is broken by an exception
@@ -52,7 +53,9 @@ class Dispatcher:
         dataset: Any,
         is_batched: bool,
         circle: Circle | None = None,
+        takes_any_key: bool = False,
     ) -> None:
+        self._takes_any_key = takes_any_key
         self._circle = circle
         self._batches = iter(batches)
         self._dataset = dataset
@@ -75,7 +78,7 @@ class Dispatcher:
             return None
         if type(keys) is not list:
             keys = self._as_list(keys)
-        if not keys:
+        if not keys and not self._takes_any_key:
             raise SamplerError(
                 f"the batch sampler yielded an empty batch as batch {self.drawn}; leave it out, or"
                 " yield at least one index"
@@ -87,13 +90,17 @@ class Dispatcher:
                 f"the sampler yielded {shown(keys)} as batch {self.drawn}, which cannot be sent to"
                 f" a worker: {error}; yield integers, strings or other picklable keys"
             ) from error
+        if not self._takes_any_key:
+            self._check(kind, keys)
+        self.drawn += 1
+        worker = -1 if self._circle is None else self._circle.next_worker()
+        return kind, payload, worker
+
+    def _check(self, kind: int, keys: list[Any]) -> None:
         if kind not in _INTEGER_TASKS:
             self._check_keys(keys)
         elif self._has_len:
             self._check_range(keys)
-        self.drawn += 1
-        worker = -1 if self._circle is None else self._circle.next_worker()
-        return kind, payload, worker
 
     def _as_list(self, keys: Any) -> list[Any]:
         if not isinstance(keys, (str, bytes, dict)):

@@ -121,6 +121,8 @@ class EpochIterator(Iterator[Any]):
                 self._window.raise_trouble()
                 raise StopIteration
             self._check_pool()
+            if not self._options.is_eager:
+                self._pool.ask()
             while True:
                 if self._window.is_empty or not self._options.is_eager:
                     self._window.fill()
@@ -275,13 +277,18 @@ class EpochIterator(Iterator[Any]):
         self._check_pool()
         failed = self._feeder.failed_worker()
         if failed is not None:
-            error = failed_start(self._pool, failed, self._options.epoch)
+            error = failed_start(self._pool, failed, self._options)
             self._abort()
             raise error
+        told: Death | None = None
         for death in self._pool.replace_ended():
             if self._options.marks:
                 self._window.tell(death.worker_id, self._options.marks)
             self._mourn(death)
+            if death.busy is None and self._options.tells_deaths:
+                told = death
+        if told is not None:
+            raise died(told, self._options.epoch, None)
 
     def _mourn(self, death: Death) -> None:
         """Give the batches of a dead worker to others, or up."""

@@ -69,17 +69,19 @@ class EpochOpener:
         config = self._config
         batches = NoBatching(sampler) if batch_sampler is None and sampler is not None else None
         batches = batch_sampler if batches is None else batches
-        is_told = config.persistent_workers and config.num_workers > 0
+        is_told = config.persistent_workers and not config.uses_threads  # who has a copy
         options = EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
             worker_retries=config.worker_retries,
             # the global random state is swapped in while the consumer waits, and only then
-            is_eager=config.num_workers > 0 or config.seed is None,
+            is_eager=not config.swaps_random_state,
             marks=epoch_marks(dataset, epoch) if is_told else None,
             on_end=on_end,
             length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
             error_text=self._promises.error_text if config.num_workers else "",
+            reword=self._promises.reword,
+            tells_deaths=self._promises.tells_deaths and config.worker_retries == 0,
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
         group = Group(converts)
@@ -100,13 +102,14 @@ class EpochOpener:
 
     def _make_source(self, batches: Any, dataset: Any) -> Dispatcher:
         is_batched = self._config.batch_size is not None
+        any_key = self._promises.takes_any_key
         if not self._promises.is_round_robin:
-            return Dispatcher(batches, dataset, is_batched)
-        if not self._config.persistent_workers:
+            return Dispatcher(batches, dataset, is_batched, takes_any_key=any_key)
+        # a circle that goes on deals to where the last epoch left off, as in Paddle: the random
+        # numbers of workers that stay go on as well
+        if self._promises.restarts_circle or not self._config.persistent_workers:
             self._circle = Circle(self._workers)
-        # workers that stay are dealt to where the last epoch left off, as in Paddle: their random
-        # numbers go on as well
-        return Dispatcher(batches, dataset, is_batched, self._circle)
+        return Dispatcher(batches, dataset, is_batched, self._circle, any_key)
 
     def _adapters(self) -> list[Convert]:
         config = self._config

@@ -14,7 +14,7 @@ from typing import Any
 from reader._core.feeder import Failure
 from reader.data.epochs import Mark
 from reader.data.exception_codec import add_note
-from reader.data.failure import as_user_error, decode, with_context
+from reader.data.failure import as_user_error, decode, traceback_text, with_context
 from reader.errors import ArenaFull, DatasetError, LoadTimeout, WorkerDied, shown
 from reader.workers.pool import Death, Pool, died
 
@@ -33,6 +33,9 @@ class EpochOptions:
     on_end: Callable[[], None] | None = None  # called when the last batch was delivered
     length: Callable[[], int] | None = None  # how many batches there will be
     error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
+    # changes the text of a worker's exception: (exception, worker, traceback there) -> the new one
+    reword: Callable[[BaseException, int, str], BaseException] | None = None
+    tells_deaths: bool = False  # a worker's death is raised even where it costs no batch
 
 
 def late(
@@ -41,14 +44,14 @@ def late(
     """A batch did not come in time. It still may: iterating on waits for it again."""
     at = []
     for worker in range(pool.workers):
-        pid, seq, row, seconds = pool.feeder.worker_progress(worker)
+        _, seq, row, seconds = pool.feeder.worker_progress(worker)
         if seq is None:
-            at.append(f"worker {worker} (pid {pid}) is idle")
+            at.append(f"{_name(pool, worker)} is idle")
         else:
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             at.append(
-                f"worker {worker} (pid {pid}) is at batch {seq}, sample {row}{sample} for"
+                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for"
                 f" {seconds:.1f} s"
             )
     return LoadTimeout(
@@ -61,11 +64,23 @@ def late(
     )
 
 
-def failed_start(pool: Pool, item: Failure, epoch: int) -> BaseException:
+def failed_start(pool: Pool, item: Failure, options: EpochOptions) -> BaseException:
     """A worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _ = _carried(pool, item.payload)
-    where = f"the start of worker {item.worker}, before epoch {epoch}"
-    return as_user_error(with_context(exc, where=where, traceback_text=text))
+    where = f"the start of worker {item.worker}, before epoch {options.epoch}"
+    return _told(exc, item.worker, where, text, options)
+
+
+def _told(
+    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions
+) -> BaseException:
+    """An exception of a worker as the user gets it."""
+    error = as_user_error(exc)
+    if options.reword is None:
+        with_context(exc, where=where, traceback_text=text)
+        return error
+    error = options.reword(error, worker, text or traceback_text(exc))  # has the traceback
+    return with_context(error, where=where, traceback_text="")
 
 
 def failure(
@@ -110,14 +125,18 @@ def failure(
         sample = f"sample {row} of "
     where = f"{sample}batch {number} of epoch {epoch}, "
     where += f"dataset indices {shown(indices)}, by " if indices else "by "
-    if pool.config.num_workers == 0:
-        where += "the worker thread (num_workers=0)"
-    else:
-        pid = pool.feeder.worker_progress(item.worker)[0]
-        where += f"worker {item.worker} (pid {pid})"
+    where += _name(pool, item.worker)
     if options.error_text:
         add_note(exc, options.error_text.format(worker=item.worker, type=type(exc).__name__))
-    return as_user_error(with_context(exc, where=where, traceback_text=text))
+    return _told(exc, item.worker, where, text, options)
+
+
+def _name(pool: Pool, worker: int) -> str:
+    if pool.config.num_workers == 0:
+        return "the worker thread (num_workers=0)"
+    if pool.config.is_thread:
+        return f"worker thread {worker}"
+    return f"worker {worker} (pid {pool.feeder.worker_progress(worker)[0]})"
 
 
 def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:
@@ -134,7 +153,7 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
 
 def _carried(pool: Pool, payload: Any) -> tuple[BaseException, str, int]:
     """Open what a worker sent: (exception, its traceback there, row of the sample or -1)."""
-    if pool.config.num_workers == 0:
+    if pool.config.is_thread:
         exc, text, row = payload
         return exc, text, row
     encoded, text, row = pickle.loads(payload)

@@ -1,6 +1,6 @@
 """What code of the user can ask about the worker it runs in.
 
-Imports `reader.data.seeds` and `reader.errors`. The state is one per thread: a worker process has
+Imports `reader.data.seeds`, `reader.errors` and this room's rng. The state is one per thread: a worker process has
 one, a worker thread of the trainer another, and the trainer's own threads have none.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from reader.data import seeds
 from reader.errors import ReaderError
+from reader.workers.rng import WorkerRng
 
 __all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
 
@@ -22,14 +23,18 @@ __all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
 class WorkerInfo:
     """A worker as its own code sees it.
 
-    `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy; `seed` is the
-    number this worker's random state was seeded with at its start, another for each worker.
+    `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy, and with worker
+    threads the loader's own; `seed` is the number this worker's random state was seeded with at its
+    start, another for each worker. `worker_type` is "process" or "thread"; `rng` has the generators
+    of a worker thread (see WorkerRng), and is None in a process, where the global ones are its own.
     """
 
     id: int
     num_workers: int
     dataset: Any = dataclasses.field(repr=False)
     seed: int
+    worker_type: str = "process"
+    rng: WorkerRng | None = None
 
 
 class _State(threading.local):
@@ -51,7 +56,7 @@ def enter_task(base_seed: int, epoch: int) -> None:
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Return the WorkerInfo of the worker process that calls, None in the trainer.
+    """Return the WorkerInfo of the worker process or worker thread that calls, None in the trainer.
 
     Also None with `num_workers=0`, as in Paddle and PyTorch: the dataset then runs in the trainer's
     process. May be called from the dataset, `collate_fn` and `worker_init_fn`.

@@ -41,17 +41,21 @@ class Fetcher:
             sample = self.dataset[keys]
             channel.write(sample if self.collate_fn is None else self.collate_fn(sample))
         elif self.collate_fn is not None:
-            samples = self._samples(keys)
+            samples = self._samples(channel, keys)
+            if channel.is_stale:
+                channel.skip()
+                return
             channel.write(self.collate_fn(samples))
         elif self.getitems:
-            samples = self._samples(keys)
+            samples = self._samples(channel, keys)
             self.is_stacking = True
             channel.stack(samples, list(range(len(samples))), keys)
         else:
             self.is_stacking = True
             channel.stack(self.dataset, keys, keys)
 
-    def _samples(self, keys: list[Any]) -> list[Any]:
+    def _samples(self, channel: WorkerChannel, keys: list[Any]) -> list[Any]:
+        """The samples of a batch; not all of them when nobody waits for it any more."""
         if self.getitems:
             samples = self.getitems(keys)
             if not hasattr(samples, "__len__") or len(samples) != len(keys):
@@ -63,6 +67,8 @@ class Fetcher:
             return list(samples)
         samples = []
         for row, key in enumerate(keys):
+            if row and channel.is_stale:
+                break
             self.row = row
             samples.append(self.dataset[key])
         self.row = -1

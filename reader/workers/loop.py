@@ -1,7 +1,7 @@
 """The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
 
-Imports this room's context and fetch, the channel, seeds and failures. It runs in the worker's main
-thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
+Imports this room's context, fetch and turns, the channel, seeds and failures. It runs in the worker's
+main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from reader.data import seeds
 from reader.data.epochs import tell_epoch
 from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
-from reader.errors import ArenaFull
+from reader.errors import ArenaFull, DatasetError
 from reader.workers import context
 from reader.workers.fetch import Fetcher
+from reader.workers.random_turns import RandomTurns
+from reader.workers.rng import WorkerRng
 from reader.workers.stream import Stream, StreamFetcher
 
 __all__ = ["CollateRules", "WorkerConfig", "run"]
@@ -42,30 +44,41 @@ class WorkerConfig:
     dataset: Any
     collate_fn: Callable[[Any], Any] | None
     worker_init_fn: Callable[[int], Any] | None
-    num_workers: int  # 0: a thread of the trainer
+    num_workers: int  # 0: one thread of the trainer, in which code of the user sees no worker
     seed: int | None  # the user's: seeds every batch
     base_seed: int  # keys sample_rng: the user's seed, or the loader's own
     stream: Stream | None = None  # of an iterable dataset
     rules: CollateRules | None = None
-    # prepares a worker process and seeds it: (worker_id, num_workers, dataset) -> the seed
+    # prepares a worker and seeds it: (worker_id, num_workers, dataset) -> the seed. Called in the
+    # worker; get_worker_info() answers there already, with a seed that is replaced by this one. A
+    # worker thread has `rng` to seed, which the loop does, and must leave global state alone.
     prepare: Callable[[int, int, Any], int] | None = None
+    worker_type: str = "process"
+    seed_globals: bool = True  # whether `seed` seeds the global generators before each batch
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether workers are threads of the trainer."""
+        return self.num_workers == 0 or self.worker_type == "thread"
 
 
-def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
-    """Work until the pool stops. Exceptions of the user's code become answers."""
-    is_thread = config.num_workers == 0
+def run(
+    channel: WorkerChannel,
+    config: WorkerConfig,
+    worker_id: int,
+    turns: RandomTurns | None = None,
+) -> None:
+    """Work until the pool stops. Exceptions of the user's code become answers.
+
+    Args:
+        channel: the worker's.
+        config: the pool's.
+        worker_id: from 0.
+        turns: of a thread at the global random state; None in a process, which has one of its own.
+    """
+    is_thread = config.is_thread
     try:
-        if not is_thread:
-            if config.prepare is None:
-                own_seed = seeds.fresh_seed()
-                seeds.seed_known_libraries(own_seed)
-            else:
-                own_seed = config.prepare(worker_id, config.num_workers, config.dataset)
-            context.enter_worker(
-                context.WorkerInfo(worker_id, config.num_workers, config.dataset, own_seed)
-            )
-            if config.worker_init_fn is not None:
-                config.worker_init_fn(worker_id)
+        rng = _enter(config, worker_id) if config.num_workers else None
     except BaseException as error:
         channel.fail(_carry(error, -1, is_thread))
         return
@@ -80,6 +93,11 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
             continue
         context.enter_task(config.base_seed, channel.epoch)
         try:
+            if kind == TaskKind.TASK_BROKEN:
+                raise DatasetError(
+                    f"the sampler's keys for this batch cannot be unpickled in the worker: {keys!r};"
+                    " yield integers, strings or other keys that survive pickling"
+                ) from keys
             if trouble is not None:
                 fetcher.row = -1
                 fetcher.is_stacking = False
@@ -88,7 +106,7 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
                     fetcher.give_up(channel.run)
                     raise told
                 raise trouble
-            with _seeded(config, channel, is_thread):
+            with _seeded(config, channel, rng, turns):
                 fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
@@ -98,10 +116,31 @@ def run(channel: WorkerChannel, config: WorkerConfig, worker_id: int) -> None:
         del task, keys
 
 
+def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
+    """Be a worker whom the user's code can ask about; returns the generators of a thread."""
+    seed = seeds.fresh_seed()
+    rng = WorkerRng(seed) if config.is_thread else None
+    info = context.WorkerInfo(
+        worker_id, config.num_workers, config.dataset, seed, config.worker_type, rng
+    )
+    context.enter_worker(info)
+    if config.prepare is not None:
+        seed = config.prepare(worker_id, config.num_workers, config.dataset)
+        context.enter_worker(dataclasses.replace(info, seed=seed))
+        if rng is not None:
+            rng.reseed(seed)
+    elif rng is None:
+        seeds.seed_known_libraries(seed)
+    if config.worker_init_fn is not None:
+        config.worker_init_fn(worker_id)
+    return rng
+
+
 def _fetcher(config: WorkerConfig) -> Fetcher | StreamFetcher:
     if config.stream is None:
         return Fetcher(config.dataset, config.collate_fn)
-    return StreamFetcher(config.dataset, config.collate_fn, config.stream)
+    is_shared = config.is_thread and config.num_workers > 1
+    return StreamFetcher(config.dataset, config.collate_fn, config.stream, is_shared)
 
 
 def _tell_epoch(dataset: Any, marks: Any) -> BaseException | None:
@@ -113,32 +152,22 @@ def _tell_epoch(dataset: Any, marks: Any) -> BaseException | None:
 
 
 def _seeded(
-    config: WorkerConfig, channel: WorkerChannel, is_thread: bool
-) -> AbstractContextManager[None]:
+    config: WorkerConfig, channel: WorkerChannel, rng: WorkerRng | None, turns: RandomTurns | None
+) -> AbstractContextManager[Any]:
     """Make the random state of this batch a function of (seed, epoch, n)."""
     if config.seed is None:
         return _NOTHING
     value = seeds.batch_seed(config.seed, channel.epoch, channel.seq)
-    guard = seeds.preserved_random_state() if is_thread else _NOTHING
-    return _Seeding(guard, value)
+    if rng is not None:
+        rng.reseed(value)
+    if config.seed_globals:
+        if turns is not None:
+            return turns.turn(value)
+        seeds.seed_known_libraries(value)
+    return _NOTHING
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
-
-
-class _Seeding(AbstractContextManager[None]):
-    """Enters `guard`, then seeds."""
-
-    def __init__(self, guard: AbstractContextManager[None], value: int) -> None:
-        self._guard = guard
-        self._value = value
-
-    def __enter__(self) -> None:
-        self._guard.__enter__()
-        seeds.seed_known_libraries(self._value)
-
-    def __exit__(self, *exc: Any) -> None:
-        self._guard.__exit__(*exc)
 
 
 def _carry(error: BaseException, row: int, is_thread: bool) -> Any:

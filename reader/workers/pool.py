@@ -30,9 +30,10 @@ from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
 from reader.errors import ReaderError, WorkerDied
 from reader.workers import loop
+from reader.workers.handle import ThreadHandle, WorkerHandle
 from reader.workers.interrupt import interrupt_after
-from reader.workers.memory import available_bytes
 from reader.workers.libraries import libraries_of
+from reader.workers.memory import available_bytes
 from reader.workers.process import (
     InheritedFd,
     WorkerSetup,
@@ -47,6 +48,7 @@ from reader.workers.template import (
     open_template,
     pidfd_of,
 )
+from reader.workers.threads import WorkerThreads
 
 __all__ = ["Death", "Pool", "PoolState", "await_closing"]
 
@@ -80,7 +82,7 @@ class Pool:
     """Workers, their arena and the feeder that moves their batches.
 
     Args:
-        config: what each worker is given; `config.num_workers` 0 makes one worker thread.
+        config: what each worker is given; processes or threads, as it says.
         window: batches in flight, over all workers.
         start_method: of multiprocessing; None: what Python's own default is.
         max_bytes: most memory that batches may own; None: what the machine has.
@@ -106,12 +108,13 @@ class Pool:
         self._generation = fork_generation()
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
+        self._handles: dict[int, WorkerHandle] = {}
         self._packed: int | None = None
         self._template: Template | None = None
         self._trainer = -1
-        self._thread: threading.Thread | None = None
+        self._threads = WorkerThreads(config) if config.is_thread else None
         self._closer: threading.Thread | None = None
-        self._side = SideTable() if config.num_workers == 0 else None
+        self._side = None if self._threads is None else SideTable()
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
         self.arena = Arena.create(self.workers, limit, max_bytes)
         self.feeder = Feeder(
@@ -124,10 +127,10 @@ class Pool:
         _open_pools.add(self)
         _register_exit()
         try:
-            if config.num_workers == 0:
-                self._start_thread()
-            else:
+            if self._threads is None:
                 self._start_processes(start_method)
+            else:
+                self._start_threads(self._threads)
             self.feeder.start()
         except BaseException:
             self.close()
@@ -171,28 +174,25 @@ class Pool:
             self._close_template()
             process = start_process(self._context, setup)
         self._processes[worker_id] = process
+        self._handles[worker_id] = WorkerHandle(process)
         try:
             self._pidfds[worker_id] = pidfd_of(process)
         except ProcessLookupError:  # it is gone and reaped already: any ended process will do
             self._pidfds[worker_id] = _ended_pidfd()
         self.feeder.attach(worker_id, self._pidfds[worker_id])
 
-    def _start_thread(self) -> None:
-        channel = WorkerChannel(
-            self.arena, 0, self.feeder.bell, self._keep_slots, available_bytes, self._side
-        )
-        self.feeder.attach(0)
-        thread = threading.Thread(
-            target=loop.run, args=(channel, self.config, 0), name="reader-worker", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError as error:
-            raise ReaderError(
-                f"cannot start the worker thread: {error}; raise the limit on threads (ulimit -u)"
-                " or on virtual memory (ulimit -v)"
-            ) from error
-        self._thread = thread
+    def _start_threads(self, threads: WorkerThreads) -> None:
+        for worker_id in range(self.workers):
+            channel = WorkerChannel(
+                self.arena,
+                worker_id,
+                self.feeder.bell,
+                self._keep_slots,
+                available_bytes,
+                self._side,
+            )
+            self.feeder.attach(worker_id)
+            threads.start(channel)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -214,6 +214,7 @@ class Pool:
             process = self._processes.pop(worker_id)
             pid = process.pid or 0
             exitcode = _reap(process)
+            self._handles[worker_id].note_end(exitcode)
             lost, busy, started, is_used_up = self.feeder.detach(worker_id)
             os.close(self._pidfds.pop(worker_id))
             death = Death(worker_id, pid, exitcode, lost, busy, started, is_used_up)
@@ -226,9 +227,25 @@ class Pool:
         self.feeder.begin_run(0)
         self.feeder.notify()
 
+    @property
+    def handles(self) -> list[Any]:
+        """A WorkerHandle or ThreadHandle of each worker, in the order of their numbers."""
+        if self._threads is not None:
+            return [ThreadHandle(thread) for thread in self._threads.all]
+        return [handle for _, handle in sorted(self._handles.items())]
+
     def worker_pids(self) -> list[int]:
         """Process ids of the workers that run, in the order of their numbers."""
         return [p.pid for _, p in sorted(self._processes.items()) if p.pid is not None]
+
+    def worker_threads(self) -> list[threading.Thread]:
+        """The worker threads, in the order of their numbers; [] where workers are processes."""
+        return [] if self._threads is None else list(self._threads.all)
+
+    def ask(self) -> None:
+        """The caller waits from here on, and until then threads that seed the global state do."""
+        if self._threads is not None:
+            self._threads.turns.ask()
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -284,7 +301,8 @@ class Pool:
                 self._signal(signal.SIGKILL)
                 self._wait_ended(None)
         while self._processes:
-            _reap(self._processes.popitem()[1])
+            worker_id, process = self._processes.popitem()
+            self._handles[worker_id].note_end(_reap(process))
 
     def _let_go(self) -> None:
         """Give back thread, descriptors and memory; what the user holds stays."""
@@ -295,10 +313,10 @@ class Pool:
                 os.close(fd)
         self._pidfds.clear()
         self._packed, self._trainer = None, -1
-        if self._thread is not None:
-            self._thread.join(_GRACE_S)  # it may be in code of the user that nothing can end
+        # a thread may be in code of the user that nothing can end: what it uses stays with it
+        is_ended = self._threads is None or self._threads.join(_GRACE_S)
         self.arena.close()
-        if self._thread is None or not self._thread.is_alive():
+        if is_ended:
             self.arena.release()
 
     def _close_template(self) -> None:

@@ -25,7 +25,7 @@ def start_pool(
 
     Args:
         workers: what each is given.
-        make_prepare: returns what prepares each worker process; None: nothing does.
+        make_prepare: returns what prepares each worker; None: nothing does.
         options: window, start_method and max_bytes of the pool.
 
     Raises:

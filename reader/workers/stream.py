@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
-from reader.errors import ArenaFull
+from reader.errors import ArenaFull, DatasetError
 
 __all__ = ["Stream", "StreamFetcher"]
 
@@ -44,14 +44,20 @@ class StreamFetcher:
         collate_fn: called with the list of samples of a batch, or with one sample without batching;
             None stacks the samples in place.
         stream: see Stream.
+        is_shared: other threads iterate over the same dataset.
     """
 
     def __init__(
-        self, dataset: Any, collate_fn: Callable[[Any], Any] | None, stream: Stream
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any] | None,
+        stream: Stream,
+        is_shared: bool = False,
     ) -> None:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.stream = stream
+        self._is_shared = is_shared
         self.row = -1  # the sample in hand, -1 when it is none in particular
         self.is_stacking = False  # then the channel knows the sample
         self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
@@ -73,6 +79,13 @@ class StreamFetcher:
             self._no_room.clear()
             self._samples = None  # an iterator that was given up ends before the next begins
             self._samples = iter(self.dataset)
+            if self._is_shared and self._samples is self.dataset:
+                self._samples = None
+                raise DatasetError(
+                    f"__iter__ of {type(self.dataset).__name__} returns the dataset itself, and the"
+                    " worker threads would draw from one iterator; make __iter__ a generator"
+                    " function, or pass worker_type='process' or num_workers=0"
+                )
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
             number = keys
@@ -110,7 +123,10 @@ class StreamFetcher:
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         size = self.stream.batch_size
-        self._draw(drawn.samples, 1 if size is None else size)
+        self._draw(channel, drawn.samples, 1 if size is None else size)
+        if channel.is_stale:
+            channel.skip()
+            return
         short = len(drawn.samples) < (size or 1)
         if short:
             self._samples = None
@@ -122,10 +138,12 @@ class StreamFetcher:
         drawn.is_made = True
         channel.write(drawn.batch)
 
-    def _draw(self, samples: list[Any], count: int) -> None:
+    def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:
             return
         while len(samples) < count:
+            if samples and channel.is_stale:
+                break
             self.row = len(samples)
             sample = next(self._samples, _END)
             if sample is _END:

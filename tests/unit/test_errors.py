@@ -21,6 +21,7 @@ from reader.errors import (
     ReaderError,
     SampleIndexError,
     SamplerError,
+    StateError,
     WorkerDied,
 )
 
@@ -30,6 +31,7 @@ EXAMPLES = [
     ConfigTypeError("bad type"),
     SamplerError("garbage"),
     SampleIndexError("out of range"),
+    StateError("another dataset"),
     DatasetError("dataset"),
     CollateError("shapes differ"),
     WorkerDied(pid=7, exitcode=-9, worker_id=1, batch=3, epoch=2, indices=[4, 5]),
@@ -79,6 +81,7 @@ def test_notes_and_added_attributes_survive_pickle() -> None:
         (ConfigTypeError, ValueError),
         (SamplerError, ConfigError),
         (SampleIndexError, IndexError),
+        (StateError, ConfigError),
         (SampleIndexError, SamplerError),
         (DatasetError, RuntimeError),
         (CollateError, ValueError),

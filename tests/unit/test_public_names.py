@@ -16,7 +16,7 @@ NAMES = """ArenaFull BatchSampler BlockingQueue ChainDataset CollateError Compos
 ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler InternalError IterableDataset LoDTensor LoDTensorArray
 LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError
-SampleIndexError Sampler SamplerError SequenceSampler Subset SubsetRandomSampler
+SampleIndexError Sampler SamplerError SequenceSampler StateError Subset SubsetRandomSampler
 TensorDataset WeightedRandomSampler WorkerDied WorkerInfo concat_ragged get_worker_info
 random_split register_container sample_rng shard""".split()
 

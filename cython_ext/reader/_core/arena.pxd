@@ -22,6 +22,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         RD_FAILED
         RD_LOST
         RD_OBJECT
+    const uint64_t RD_ANY_SEQ
 
     ctypedef struct rd_slot:
         uint32_t state

@@ -12,6 +12,7 @@ cpdef enum TaskKind:
     TASK_AGAIN = 5      # one int64, the number of a batch: send what had no room before
     TASK_EPOCH = 6      # pickled: what the dataset is told before the epoch; the answer is SKIPPED
     TASK_TRIM = 7       # give the memory of free slots back; the answer is SKIPPED
+    TASK_BROKEN = 8     # never sent: what a task is whose keys cannot be unpickled
 
 
 cdef class WorkerChannel:

@@ -55,12 +55,17 @@ def encode_task(keys, bint batched):
 
 
 def decode_task(int kind, bytes payload):
-    """The list of keys of a task: the inverse of encode_task; [] where it names no samples."""
+    """The list of keys of a task: the inverse of encode_task; [] where it names no samples, or they
+    cannot be unpickled."""
     if kind == TASK_NEXT or kind == TASK_AGAIN:
         return []
     if kind == TASK_INDICES or kind == TASK_INDEX:
         return memoryview(payload).cast("q").tolist()
-    return pickle.loads(payload) if kind == TASK_KEYS else [pickle.loads(payload)]
+    try:
+        keys = pickle.loads(payload)
+    except Exception:
+        return []
+    return keys if kind == TASK_KEYS else [keys]
 
 
 def watch_trainer(int trainer_pidfd):
@@ -95,12 +100,22 @@ cdef class WorkerChannel:
         """Give the batch writer its rules, or None: see BatchWriter."""
         self.writer.rules = rules
 
+    def set_attachment(self, make):
+        """Let ``make()`` give what travels beside each batch from now on; None: nothing does.
+
+        It is called in the worker's main thread when all samples of a batch were fetched or drawn,
+        before the batch is sent, and not for ends and errors. The trainer finds it as
+        `LoDTensorArray.attached`. What it raises, and that it cannot be pickled (DatasetError), is
+        raised by `stack`, `stream` and `write`.
+        """
+        self.writer.attach = make
+
     def next_task(self):
         """Wait for a task: returns (kind, keys), or None when the pool stops.
 
         ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here, and a
         TASK_EPOCH as well before it is returned. Keys are None for TASK_NEXT, and what was sent for
-        TASK_EPOCH. Blocks without the GIL until a task, the pool's end, or a signal handler that
+        TASK_EPOCH; for TASK_BROKEN they are the exception that their unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler that
         raises.
         """
         cdef rd_task* task
@@ -147,7 +162,12 @@ cdef class WorkerChannel:
             elif kind == TASK_NEXT:
                 keys = None
             else:
-                keys = pickle.loads(payload[:n])
+                try:
+                    keys = pickle.loads(payload[:n])
+                except Exception as error:  # an answer, and not the end of the worker
+                    if kind == TASK_EPOCH:
+                        raise
+                    kind, keys = TASK_BROKEN, error
             if kind == TASK_EPOCH:
                 rd_task_pop(self.c, task)
                 skipped = self.record(RD_SKIPPED)
@@ -164,6 +184,17 @@ cdef class WorkerChannel:
     def position(self):
         """The row of the sample that stacking was at: tells which sample failed."""
         return self.writer.position
+
+    @property
+    def is_stale(self):
+        """Whether nobody waits for the batch in hand any more: a new run began, or the pool stops."""
+        cdef rd_record record = self.record(0)
+        return self.writer.is_stale(&record)
+
+    def skip(self):
+        """Answer the task in hand, which is stale, with nothing."""
+        cdef rd_record record = self.record(RD_SKIPPED)
+        self.done(&record)
 
     def stack(self, source, list keys not None, list names):
         """Fetch ``source[key]`` for each key, stack the samples in place and send the batch.

@@ -39,6 +39,7 @@ cdef struct feed_state:
     uint32_t run           # the attempt at an epoch that is under way
     uint64_t epoch
     uint64_t next_seq      # the batch that goes into the queue next
+    bint any_order         # batches go into the queue as they come
     rd_record* waiting     # reorder ring: batches that came early, by seq & mask
     uint64_t mask
     uint32_t flights_limit # most tasks one worker may have

@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
                                  rd_wake_consumer, exchange_u32, Hold, Lease, load_u32, process_ledger,
-                                 rd_arena_trim, RD_BATCH, RD_END, rd_bell_clear,
+                                 rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END, rd_bell_clear,
                                  rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
                                  rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
                                  rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
@@ -28,6 +28,7 @@ from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
 import os
 
 from reader._core.arena import Heap
+from reader._core.failure import Failure
 from reader.errors import ArenaFull, InternalError, ReaderError
 
 cdef extern from "reader/_core/wait.h" nogil:
@@ -65,6 +66,17 @@ cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept 
         rd_slot_release(s.arena, oldest.spill)
     worker.head = (worker.head + 1) % worker.room
     worker.count -= 1
+
+
+cdef void place(feed_state* s, rd_record* record) noexcept nogil:
+    """Put a result where it belongs: into the queue, or behind those that it came before."""
+    if s.any_order:
+        queue_put(&s.queue, record, 0)
+        rd_wake_consumer(rd_head(s.arena))
+        return
+    s.waiting[record.seq & s.mask] = record[0]
+    if record.seq == s.next_seq:
+        advance(s)
 
 
 cdef void advance(feed_state* s) noexcept nogil:
@@ -110,14 +122,12 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         worker.end_run = record.run
     if record.slot:
         store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
-    if record.run != s.run or record.seq < s.next_seq:
+    if record.run != s.run or (record.seq < s.next_seq and not s.any_order):
         drop(s, record)
         return
     if record.seq != s.next_seq:
         s.reordered += 1
-    s.waiting[record.seq & s.mask] = record[0]
-    if record.seq == s.next_seq:
-        advance(s)
+    place(s, record)
 
 
 cdef bint drain(feed_state* s) noexcept nogil:
@@ -235,25 +245,6 @@ cdef void* reader_thread(void* argument) noexcept nogil:
     return NULL
 
 # ---- ... to here ----
-
-
-class Failure:
-    """Why a batch did not come: what `Feeder.take` returns in its place."""
-
-    __slots__ = ("epoch", "have_bytes", "kind", "knob", "limit_bytes", "need_bytes", "payload",
-                 "seq", "worker")
-
-    def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
-                 limit_bytes=0, knob="max_bytes"):
-        self.kind = kind  # "end", "error", "full", "lost", "open" or "start"
-        self.seq = seq
-        self.epoch = epoch
-        self.worker = worker
-        self.payload = payload
-        self.need_bytes = need_bytes
-        self.have_bytes = have_bytes
-        self.limit_bytes = limit_bytes
-        self.knob = knob
 
 
 @cython.final
@@ -448,8 +439,8 @@ cdef class Feeder:
 
     # -- tasks and batches -----------------------------------------------------------------------
 
-    def begin_run(self, uint64_t epoch, uint64_t next_seq=0):
-        """Begin an attempt at an epoch from batch ``next_seq`` on.
+    def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
+        """Begin an attempt at an epoch from batch ``next_seq`` on, or with any if not ``in_order``.
 
         Everything of earlier runs becomes stale: what is queued is dropped, what is in flight is
         dropped as it comes in, and nothing is waited for.
@@ -461,7 +452,8 @@ cdef class Feeder:
         self.s.run += 1
         self.s.epoch = epoch
         self.s.next_seq = next_seq
-        store_u64(&rd_head(self.s.arena).wanted_seq, next_seq)
+        self.s.any_order = not in_order
+        store_u64(&rd_head(self.s.arena).wanted_seq, next_seq if in_order else RD_ANY_SEQ)
         store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
@@ -562,8 +554,7 @@ cdef class Feeder:
         record.worker = <unsigned short>worker
         pthread_mutex_lock(&self.s.lock)
         record.run = self.s.run
-        self.s.waiting[seq & self.s.mask] = record
-        advance(&self.s)
+        place(&self.s, &record)
         pthread_mutex_unlock(&self.s.lock)
 
     def take(self, timeout=None):
@@ -672,26 +663,27 @@ cdef class Feeder:
         cdef Schema schema
         cdef rd_slot* slot = NULL
         cdef list objects = []
+        attached = None
         if record.slot:
             slot = rd_slot_at(self.s.arena, record.slot)
             if slot.generation != record.generation:
                 raise InternalError(f"slot of batch {record.seq} was reused before it was read")
         if self.side is not None:
-            schema, objects = self.side.take(record.a)
+            schema, objects, attached = self.side.take(record.a)
         elif record.schema:
             schema = self.schemas.get(record.schema)
             if schema is None:
                 schema = pickle.loads(self.slot_objects(record.schema))
                 self.schemas[record.schema] = schema
-            if slot.objects_nbytes:
+            if <int64_t>slot.objects_nbytes > record.b:
                 objects = pickle.loads(self.slot_objects(record.slot))
         else:
-            first, second = pickle.loads(self.slot_objects(record.slot))
-            schema = pickle.loads(first)
-            objects = pickle.loads(second)
+            schema, objects = map(pickle.loads, pickle.loads(self.slot_objects(record.slot)))
+        if record.b:  # what the worker attached lies behind the objects
+            attached = pickle.loads(self.slot_objects(record.slot)[slot.objects_nbytes - record.b:])
         if slot is not NULL:  # last: what raised before may be tried again
             lease = Lease.take(self.s.arena, record.slot)
-        return LoDTensorArray.from_slot(lease, schema, objects, record, self.s.epoch)
+        return LoDTensorArray.from_slot(lease, schema, objects, attached, record, self.s.epoch)
 
     def stats(self):
         """Counts of the reader thread: received, reordered, trimmed; and batches queued."""

@@ -18,6 +18,7 @@
 
 #define RD_MAGIC 0x314e4552444f4cULL
 #define RD_ALIGN 64
+#define RD_ANY_SEQ UINT64_MAX /* no batch has this number */
 
 /* A slot's life: FREE -> WRITING (owner) -> READY (reader thread) -> HELD (trainer) -> RELEASED
  * (trainer) -> FREE (owner, when it takes the released ones back).  KEPT slots carry schemas and
@@ -99,7 +100,7 @@ typedef struct rd_header { /* the first page */
     uint8_t pad3[60];
     uint32_t consumer_waiting; /* atomic: 1 while the consumer sleeps on the next word */
     uint32_t consumer_word;    /* futex word: counts what may wake the consumer */
-    uint64_t wanted_seq;       /* atomic: the batch that is next in order */
+    uint64_t wanted_seq;       /* atomic: the batch that is next in order, or RD_ANY_SEQ */
     uint8_t pad4[48];
 } rd_header;
 

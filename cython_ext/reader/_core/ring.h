@@ -50,7 +50,8 @@ static inline void rd_result_tell(rd_arena *a, const rd_record *r, int bell) {
     rd_fence();
     /* A batch that is not next in order wakes nobody: whoever takes the next one empties all
      * rings, and looks once more after it has set the new wanted_seq. */
-    if (r->kind <= RD_END && r->seq != rd_load_relaxed(&h->wanted_seq) &&
+    uint64_t wanted = rd_load_relaxed(&h->wanted_seq);
+    if (r->kind <= RD_END && r->seq != wanted && wanted != RD_ANY_SEQ &&
         r->run == rd_load_relaxed(&h->run))
         return;
     if (rd_wake_consumer(h)) return;

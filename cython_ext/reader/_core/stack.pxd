@@ -6,8 +6,8 @@ from reader._core.structure cimport Structure
 
 
 cdef class SideTable:
-    cdef dict entries            # token -> (run, value)
-    cdef Py_ssize_t last         # token
+    cdef dict entries            # token -> (run, value); one operation of a dict at a time
+    cdef Py_ssize_t last         # token; written with the GIL, or the object's lock without one
 
 
 cdef class BatchWriter:
@@ -16,6 +16,7 @@ cdef class BatchWriter:
     cdef Plan plan               # of the last batch; most batches are alike
     cdef dict schemas            # (structure, types) -> offset of the KEPT slot
     cdef object rules            # how to collate samples that are not alike; None: refuse them
+    cdef object attach           # makes what travels beside each batch; None: nothing does
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the sample in hand, for messages
 

@@ -42,17 +42,25 @@ cdef inline uint64_t room(Py_ssize_t nbytes) noexcept:
 
 @cython.final
 cdef class SideTable:
-    """Objects that a worker thread of the trainer hands over by reference instead of pickled."""
+    """Objects that worker threads of the trainer hand over by reference instead of pickled.
+
+    Any thread. No Python code runs between the lines that belong together: with the GIL it is held
+    between them, and without it the object's own lock is.
+    """
 
     def __init__(self):
         self.entries = {}
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; returns the token that take() wants. Any thread (the GIL serializes)."""
-        self.last += 1
-        self.entries[self.last] = (run, value)
-        return self.last
+        """Keep a value; returns the token that take() wants."""
+        cdef Py_ssize_t token
+        entry = (run, value)  # before the count: making it may collect garbage, and so run others
+        with cython.critical_section(self):
+            token = self.last + 1
+            self.last = token
+        self.entries[token] = entry
+        return token
 
     def take(self, token):
         """Hand a value over, once."""
@@ -60,8 +68,10 @@ cdef class SideTable:
 
     def purge(self, run):
         """Forget what runs before this one left behind."""
-        for token in [t for t, (its, _) in list(self.entries.items()) if its != run]:
-            self.entries.pop(token, None)
+        for token in list(self.entries):  # others put and take meanwhile
+            entry = self.entries.get(token)
+            if entry is not None and entry[0] != run:
+                self.entries.pop(token, None)
 
 
 @cython.final
@@ -71,7 +81,8 @@ cdef class BatchWriter:
     Used by one worker in its main thread. `write` moves a ready-made batch with one copy; `stack`
     fetches samples by key, and `stream` draws them, and both stack them in place. `rules`, None
     at first: ``can_stack(sample)`` tells of a first sample whether it may be (or raises), and
-    ``collate(samples)`` makes the batch where it may not or samples are not alike.
+    ``collate(samples)`` makes the batch where it may not or samples are not alike. ``attach()``,
+    unless it is None, makes what travels beside a batch, when all its samples were fetched.
     """
 
     def __init__(self, Heap heap not None, SideTable side=None):
@@ -80,6 +91,7 @@ cdef class BatchWriter:
         self.schemas = {}
         self.plan = None
         self.rules = None
+        self.attach = None
         self.drawn = []
         self.position = 0
 
@@ -326,22 +338,27 @@ cdef class BatchWriter:
     cdef rd_slot* add_objects(self, rd_slot* slot, Plan plan, list objects, list types,
                               Structure structure, rd_record* record) except? NULL:
         """Put what is no array behind the arrays of the slot, or into the side table."""
-        cdef bytes pickled
+        cdef bytes attached, pickled = b""
         cdef uint64_t at, size
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data
+        beside = None if self.attach is None else self.attach()
         if self.side is not None:
-            record.a = self.side.put(record.run, (Schema(structure, types), objects))
+            record.a = self.side.put(record.run, (Schema(structure, types), objects, beside))
             return slot
-        if not objects and record.schema:
+        if not objects and record.schema and self.attach is None:
             slot.objects = 0
             return slot
-        if record.schema:
-            pickled = pickle_objects(objects, structure)
-        else:
+        if not record.schema:
             pickled = pickle.dumps((pickle_schema(structure, types),
                                     pickle_objects(objects, structure)), 5)
+        elif objects:
+            pickled = pickle_objects(objects, structure)
+        if self.attach is not None:
+            attached = pickle_attached(beside)
+            record.b = len(attached)
+            pickled += attached
         at = slot.objects
         size = len(pickled)
         if at + size > slot.backed:
@@ -439,6 +456,15 @@ cdef bytes pickle_schema(Structure structure, list types):
         raise DatasetError(
             f"cannot send the structure of the batch ({structure!r}) to the trainer: {error}; use "
             f"containers whose types and keys can be pickled") from error
+
+
+cdef bytes pickle_attached(object value):
+    try:
+        return pickle.dumps(value, 5)
+    except Exception as error:
+        raise DatasetError(
+            f"cannot send what belongs to the batch, a {type(value).__name__}, to the trainer: "
+            f"{error}; it must consist of what pickle accepts") from error
 
 
 cdef bytes pickle_objects(list objects, Structure structure):

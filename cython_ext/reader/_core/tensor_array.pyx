@@ -49,12 +49,13 @@ cdef class LoDTensorArray:
         return self
 
     @staticmethod
-    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects,
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, object attached,
                                   const rd_record* record, uint64_t epoch):
         cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
         self.lease = lease
         self.schema = schema
         self.objects = objects
+        self.attached = attached
         self.seq = record.seq
         self.epoch = epoch
         if lease is not None:
@@ -154,6 +155,7 @@ cdef class LoDTensorArray:
         made.bytes_at = self.bytes_at
         made.tensors = self.tensors
         made.objects = [plain_value(value) for value in self.objects]
+        made.attached = self.attached
         made.seq = self.seq
         made.epoch = self.epoch
         return made
@@ -164,6 +166,7 @@ cdef class LoDTensorArray:
         cdef LoDTensor tensor, copied
         made.schema = self.schema
         made.objects = self.objects
+        made.attached = self.attached
         made.seq = self.seq
         made.epoch = self.epoch
         made.tensors = []

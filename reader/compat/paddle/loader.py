@@ -18,12 +18,12 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
 
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
-from reader.compat.paddle.one_epoch import OneEpoch
 from reader.compat.paddle.ragged import RaggedCollate
 from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.data.iterable import is_iterable_dataset
+from reader.data.one_epoch import OneEpoch
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
 from reader.loader import DataLoader as EngineLoader
@@ -119,7 +119,7 @@ class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
                     dataset=dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
                 )
         if given and isinstance(batch_sampler, Iterator):
-            arguments["batch_sampler"] = batch_sampler = OneEpoch(batch_sampler)
+            arguments["batch_sampler"] = batch_sampler = OneEpoch("batch_sampler", batch_sampler)
         is_static = not paddle.in_dynamic_mode()
         make_batch = collate_fn
         if collate_fn is None and batch_size is None:

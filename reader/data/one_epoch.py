@@ -1,4 +1,4 @@
-"""A batch sampler that is a generator: good for one epoch, and said so in the second.
+"""A sampler that is a generator: good for one epoch, and said so in the second.
 
 Imports `reader.errors`. It belongs to the loader it was given to.
 """
@@ -16,16 +16,17 @@ __all__ = ["OneEpoch"]
 class OneEpoch:
     """Iterates over a one-shot iterator once. ConfigError at the second time."""
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
+    def __init__(self, name: str, items: Iterator[Any]) -> None:
+        self._name = name  # of the argument
+        self._items = items
         self._is_used = False
 
     def __iter__(self) -> Iterator[Any]:
         if self._is_used:
             raise ConfigError(
-                f"batch_sampler is the one-shot iterator or generator {got(self._batches)}, which"
-                " the first epoch used up. Pass list(batch_sampler), or an object whose __iter__ is"
-                " the generator function"
+                f"{self._name} is the one-shot iterator or generator {got(self._items)}, which the"
+                f" first epoch used up. Pass list({self._name}), or an object whose __iter__ is the"
+                " generator function"
             )
         self._is_used = True
-        return self._batches
+        return self._items

@@ -1,0 +1,87 @@
+"""The engine's loader with PyTorch's promises, made of the attributes that a face has just now.
+
+Imports the engine's loader and torch. One engine belongs to one iterator, and with persistent
+workers to the iterators of one loader, one after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch.utils.data
+
+from reader.compat.torch.collate import TorchRules
+from reader.compat.torch.errors import reworded
+from reader.compat.torch.inner import collate
+from reader.compat.torch.worker import TorchWorker
+from reader.loader import DataLoader as EngineLoader
+from reader.promises import Promises
+
+__all__ = ["Engine", "make_engine"]
+
+_PROMISES = Promises(
+    is_round_robin=True,
+    restarts_circle=True,
+    takes_any_key=True,
+    tells_deaths=True,
+    is_iterable=lambda dataset: isinstance(dataset, torch.utils.data.IterableDataset),
+    rules=TorchRules(),
+    reword=reworded,
+)
+
+
+class Engine(EngineLoader):
+    """The engine of one iterator. `make_engine` makes it."""
+
+    def __init__(self, promises: Promises, *args: Any, **options: Any) -> None:
+        self._promises = promises  # type: ignore[misc]  # of this loader alone
+        super().__init__(*args, **options)
+
+    @property
+    def worker_handles(self) -> list[Any]:
+        """The workers of the pool in use: see `reader.workers.handle`."""
+        pool = self._keeper.pool
+        return [] if pool is None else pool.handles
+
+
+def make_engine(loader: Any, dataset: Any, worker_init_fn: Any, worker: TorchWorker) -> Engine:
+    """Make the engine for the attributes of a loader.
+
+    Args:
+        loader: the face.
+        dataset: its dataset, as the workers are to have it.
+        worker_init_fn: called in each worker after `worker`.
+        worker: prepares and seeds each worker.
+    """
+    is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+    is_batched = loader._auto_collation
+    collate_fn = loader.collate_fn
+    if collate_fn is collate.default_collate and is_batched:
+        collate_fn = None  # the engine stacks in place, by TorchRules
+    size = loader.batch_size if is_iterable else 1
+    return Engine(
+        dataclasses.replace(_PROMISES, make_prepare=lambda: worker),
+        dataset,
+        batch_sampler=loader._order if is_batched and not is_iterable else None,
+        batch_size=size if is_batched else None,
+        drop_last=loader.drop_last if is_iterable else False,
+        collate_fn=collate_fn,
+        num_workers=loader.num_workers,
+        prefetch_factor=loader.prefetch_factor,
+        timeout=loader.timeout,
+        worker_init_fn=worker_init_fn,
+        persistent_workers=loader.persistent_workers,
+        framework="torch",
+        sampler=loader._order if not is_batched and not is_iterable else None,
+        seed=loader.seed,
+        worker_type=loader.worker_type,
+        start_method=_start_method(loader.multiprocessing_context),
+        worker_retries=loader.worker_retries,
+        prefetch_next_epoch=loader.prefetch_next_epoch,
+        max_bytes=loader.max_bytes,
+    )
+
+
+def _start_method(context: Any) -> str | None:
+    return None if context is None else context.get_start_method()

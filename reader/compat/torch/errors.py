@@ -1,0 +1,98 @@
+"""The exceptions of this face, in PyTorch's types and words.
+
+Imports `reader.errors` and the standard library. A program that catches what `torch.utils.data`
+raises catches these, and so does one that catches the engine's own errors.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from reader.data.exception_codec import add_note
+from reader.errors import ConfigError, LoadTimeout, WorkerDied
+
+__all__ = ["ArgumentError", "TimedOut", "WorkerExit", "reworded", "timed_out", "worker_exit"]
+
+
+class ArgumentError(ConfigError, AssertionError):
+    """An argument that PyTorch takes at first and refuses, with `assert`, when iterating."""
+
+
+class TimedOut(LoadTimeout, RuntimeError):
+    """A batch did not arrive within `timeout`; also a RuntimeError, as PyTorch raises it."""
+
+
+class WorkerExit(WorkerDied):
+    """A worker process ended; a RuntimeError with PyTorch's words in its text."""
+
+
+def timed_out(error: LoadTimeout, timeout: Any) -> LoadTimeout:
+    """Return a late batch in PyTorch's words."""
+    return TimedOut(
+        f"DataLoader timed out after {timeout} seconds: {error}",
+        timeout_s=error.timeout_s,
+        batch=error.batch,
+        epoch=error.epoch,
+    )
+
+
+def worker_exit(error: WorkerDied) -> WorkerExit:
+    """Return the death of a worker in PyTorch's words, those of a signal and of an exit alike."""
+    if error.exitcode is not None and error.exitcode < 0:
+        words = (
+            f"DataLoader worker (pid {error.pid}) is killed by signal:"
+            f" {signal.strsignal(-error.exitcode)}."
+        )
+    else:
+        words = (
+            f"DataLoader worker (pid {error.pid}) exited unexpectedly with exit code"
+            f" {error.exitcode}."
+        )
+    return WorkerExit(
+        f"{words} DataLoader worker (pid(s) {error.pid}) exited unexpectedly: {error}",
+        pid=error.pid,
+        exitcode=error.exitcode,
+        signal_name=error.signal_name,
+        worker_id=error.worker_id,
+        batch=error.batch,
+        epoch=error.epoch,
+        indices=error.indices,
+    )
+
+
+def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseException:
+    """Give an exception of a worker PyTorch's text, and leave its type and attributes.
+
+    The text has the worker's traceback, whose last lines are the exception's own. It takes the
+    place of the only argument of an exception that shows its arguments, and of the reason of one
+    that has a field for it; any other keeps its text, and the words become a note.
+    """
+    kind = type(exc)
+    text = (
+        f"Caught {kind.__name__} in DataLoader worker process {worker}.\nOriginal {traceback_text}"
+    )
+    if isinstance(exc, OSError) and exc.errno is not None:
+        exc.strerror = text
+    elif isinstance(exc, (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)):
+        exc.reason = text
+    elif kind.__str__ is KeyError.__str__ and len(exc.args) <= 1:
+        exc.args = (_Shown(text),)
+    elif kind.__str__ in (BaseException.__str__, OSError.__str__) and _is_plain(exc.args):
+        exc.args = (text,)
+    else:
+        add_note(exc, text)
+    return exc
+
+
+def _is_plain(args: tuple[Any, ...]) -> bool:
+    return not args or (len(args) == 1 and isinstance(args[0], str))
+
+
+class _Shown(str):
+    """A text that reads the same in `repr`: KeyError shows its argument that way."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

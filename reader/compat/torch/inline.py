@@ -1,0 +1,82 @@
+"""The iterator of a loader without workers: each batch is made when it is asked for, in the caller.
+
+Imports torch's own iterator of that kind, which it is but for what is silently lost there. It
+belongs to the thread that iterates, and keeps nothing ahead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from reader.compat.torch.inner import InlineBase, pin_memory
+from reader.data.failure import as_user_error
+from reader.errors import DatasetError
+
+__all__ = ["InlineIterator"]
+
+
+class InlineIterator(InlineBase):  # type: ignore[misc]
+    """Makes batches in the trainer's own thread, with its random state, as PyTorch does.
+
+    StopIteration out of a dataset or a collate_fn is an error here and not the end of the epoch,
+    and a generator that an exception ended is one, too.
+
+    Args:
+        loader: the DataLoader.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        if loader._order is not loader._index_sampler:
+            self._sampler_iter = iter(loader._order)
+        self._is_stream = isinstance(self._dataset, IterableDataset)
+        self._dataset_fetcher.collate_fn = _guarded(self._dataset_fetcher.collate_fn)
+        self._broken: BaseException | None = None  # what ended the dataset's generator
+
+    def _next_data(self) -> Any:
+        index = self._next_index()  # StopIteration of the sampler ends the epoch
+        if self._broken is not None:
+            self._tell_broken()
+        try:
+            data = self._dataset_fetcher.fetch(index)
+        except StopIteration as error:
+            if self._is_stream:
+                raise
+            raise as_user_error(error) from error
+        except Exception as error:
+            if self._is_stream and _is_dead(self._dataset_fetcher.dataset_iter):
+                self._broken = error
+            raise
+        return pin_memory(data, self._pin_memory_device) if self._pin_memory else data
+
+    def _tell_broken(self) -> None:
+        broken, self._broken = self._broken, None
+        self._dataset_fetcher.ended = True
+        self._dataset_fetcher.dataset_iter = iter(())
+        raise DatasetError(
+            f"the generator of {type(self._dataset).__name__} was ended by the exception before,"
+            f" {broken!r}: what it had not yielded of this epoch is lost. Catch the exception"
+            " within the generator, or return an iterator object that can go on"
+        ) from broken
+
+
+def _guarded(collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A collate_fn whose StopIteration does not pass for the end of the data."""
+
+    def guarded(samples: Any) -> Any:
+        try:
+            return collate(samples)
+        except StopIteration as error:
+            raise as_user_error(error) from error
+
+    return guarded
+
+
+def _is_dead(iterator: Any) -> bool:
+    return (
+        inspect.isgenerator(iterator) and inspect.getgeneratorstate(iterator) == inspect.GEN_CLOSED
+    )

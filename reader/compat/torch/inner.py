@@ -1,0 +1,34 @@
+"""What this face uses of PyTorch beyond its public names: the whole list, in one place.
+
+Imports torch. Nothing is defined here; a version of PyTorch that lacks one of these fails at import
+and not in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+from torch.utils.data._utils import collate, worker
+from torch.utils.data._utils import pin_memory as pinning
+
+__all__ = [
+    "BaseIterator",
+    "InlineBase",
+    "WorkerInfo",
+    "collate",
+    "is_profiled",
+    "numpy_seed",
+    "pin_memory",
+    "shard_pipes",
+    "worker",
+]
+
+BaseIterator: Any = dataloader._BaseDataLoaderIter
+InlineBase: Any = dataloader._SingleProcessDataLoaderIter
+shard_pipes: Any = dataloader._sharding_worker_init_fn
+WorkerInfo: Any = worker.WorkerInfo
+numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
+pin_memory: Any = pinning.pin_memory
+is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined]

@@ -1,0 +1,100 @@
+"""The iterator of a loader with workers: the engine's epoch, with the attributes PyTorch's has.
+
+Imports torch's base iterator, which draws the base seed and warns, and the engine of this face. It
+belongs to the process that made it; dropping it gives its workers back.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
+
+from reader.compat.torch.engine import Engine, make_engine
+from reader.compat.torch.errors import timed_out, worker_exit
+from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, shard_pipes
+from reader.compat.torch.worker import TorchWorker
+from reader.errors import LoadTimeout, WorkerDied
+
+__all__ = ["WorkersIterator"]
+
+
+class WorkersIterator(BaseIterator):  # type: ignore[misc]
+    """Yields the batches of one epoch that worker processes or threads make.
+
+    Args:
+        loader: the DataLoader.
+        last: its iterator before this one, whose persistent workers go on.
+    """
+
+    def __init__(self, loader: Any, last: WorkersIterator | None = None) -> None:
+        if last is None:
+            super().__init__(loader)
+            self._engine = self._make_engine(loader)
+        else:  # no seed is drawn for workers that have theirs
+            own = ("_batches", "_take", "_handles")
+            self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
+            self._num_yielded = 0
+            self._IterableDataset_len_called = loader._IterableDataset_len_called
+        self._is_stream = isinstance(self._dataset, IterableDataset)
+        self._engine._epoch = loader.epoch
+        self._batches = iter(self._engine)
+        self._take = self._batches.__next__
+        self._handles = self._engine.worker_handles
+
+    def _make_engine(self, loader: Any) -> Engine:
+        worker_init_fn = loader.worker_init_fn
+        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            worker_init_fn = functools.partial(
+                shard_pipes, worker_init_fn, self._world_size, self._rank
+            )
+        worker = TorchWorker(self._base_seed, self._shared_seed)
+        return make_engine(loader, self._dataset, worker_init_fn, worker)
+
+    @property
+    def _workers(self) -> list[Any]:
+        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
+        self._handles = self._engine.worker_handles or self._handles
+        return self._handles
+
+    def __next__(self) -> Any:
+        if is_profiled():
+            with torch.autograd.profiler.record_function(self._profile_name):
+                data = self._next_data()
+        else:
+            data = self._next_data()
+        self._num_yielded += 1
+        if self._IterableDataset_len_called is not None:
+            self._check_length()
+        return data
+
+    def _next_data(self) -> Any:
+        try:
+            batch = self._take()
+        except LoadTimeout as error:
+            raise timed_out(error, self._timeout) from None
+        except WorkerDied as error:
+            raise worker_exit(error) from None
+        return pin_memory(batch, self._pin_memory_device) if self._pin_memory else batch
+
+    def _check_length(self) -> None:
+        if self._is_stream and self._num_yielded > self._IterableDataset_len_called:
+            warnings.warn(
+                f"Length of IterableDataset {self._dataset} was reported to be"
+                f" {self._IterableDataset_len_called}(when accessing len(dataloader)), but"
+                f" {self._num_yielded} samples have been fetched. For multiprocessing data-loading,"
+                " this could be caused by not properly configuring the IterableDataset replica at"
+                " each worker. Please see https://pytorch.org/docs/stable/data.html"
+                "#torch.utils.data.IterableDataset for examples.",
+                stacklevel=3,
+            )
+
+    def _shutdown_workers(self) -> None:
+        """End the workers and wait for it."""
+        self._engine.close()
+
+    def __del__(self) -> None:
+        """Nothing to do: whoever drops the engine's iterator gives the workers back."""

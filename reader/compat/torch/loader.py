@@ -1,0 +1,167 @@
+"""`torch.utils.data.DataLoader`, argument for argument, on the engine.
+
+Imports torch and the other modules of this face. PyTorch's own constructor checks the arguments and
+makes the samplers; the face says how iterators are made, and holds no machinery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch.utils.data
+
+from reader.compat.torch.errors import ArgumentError
+from reader.compat.torch.inline import InlineIterator
+from reader.compat.torch.iterator import WorkersIterator
+from reader.compat.torch.order import faster
+from reader.data.sampler import RandomSampler
+from reader.errors import got
+
+__all__ = ["DataLoader"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DataLoader(torch.utils.data.DataLoader[T_co]):
+    """Feed a torch program from a dataset: `torch.utils.data.DataLoader` with another engine.
+
+    Arguments, their positions, defaults, checks and texts are PyTorch 2.13's, and so are the order
+    of the samples, the seeds of the workers and what a batch is; see docs/torch.md, line by line.
+    With workers a batch lies in their shared memory and is yours for as long as you keep it.
+
+    Args:
+        seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
+            augmentation included, whatever the workers; `shuffle` then takes an order that starts
+            and resumes at once, however long the dataset. None: as PyTorch draws them.
+        worker_type: "process", or "thread": the workers are threads of this process.
+        worker_retries: how often a batch is tried again when its worker process died, before the
+            error is raised. 0: at once, as in PyTorch; the epoch goes on after it in any case.
+        prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
+            one is delivered.
+        max_bytes: most shared memory that batches may take; None: what the machine has.
+
+    Raises:
+        ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
+            PyTorch finds out when iterating: prefetch_factor=0, and timeout without workers.
+
+    While iterating: the exceptions of the dataset, with PyTorch's "Caught ... in DataLoader worker
+    process N."; RuntimeError when a worker died or a batch is late.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int | None = None,
+        worker_type: str = "process",
+        worker_retries: int = 0,
+        prefetch_next_epoch: bool = False,
+        max_bytes: int | None = None,
+    ) -> None:
+        keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
+        if keyed and not isinstance(dataset, torch.utils.data.IterableDataset):
+            sampler, shuffle = RandomSampler(dataset, seed=seed), None
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        self.seed = seed
+        self.worker_type = worker_type
+        self.worker_retries = worker_retries
+        self.prefetch_next_epoch = prefetch_next_epoch
+        self.max_bytes = max_bytes
+        self._order = faster(self._index_sampler)
+        self._epoch = 0
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what PyTorch would refuse when iterating."""
+        if self.num_workers and self.prefetch_factor is not None and self.prefetch_factor <= 0:
+            raise ArgumentError(
+                "prefetch_factor must be greater than 0 with num_workers > 0, got"
+                f" {got(self.prefetch_factor)}. It is how many batches each worker may have in"
+                " flight; None means 2"
+            )
+        if not self.num_workers and self.timeout > 0:
+            raise ArgumentError(
+                f"timeout={self.timeout} is a deadline on worker processes and contradicts"
+                " num_workers=0, which makes each batch when it is asked for. Pass timeout=0, or"
+                " num_workers=1 or more"
+            )
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the next `iter()` begins, from 0; it counts with `seed`."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch; dataset and samplers with `set_epoch` are told."""
+        self._epoch = epoch
+        carriers: tuple[Any, ...] = (self.dataset, self.sampler, self.batch_sampler)
+        for each in carriers:
+            if callable(getattr(each, "set_epoch", None)):
+                each.set_epoch(epoch)
+
+    def _get_iterator(self) -> Any:
+        self._check()
+        if self.num_workers == 0:
+            return InlineIterator(self)
+        self.check_worker_number_rationality()
+        return WorkersIterator(self)
+
+    def __iter__(self) -> Any:
+        if not (self.persistent_workers and self.num_workers > 0):
+            made = self._get_iterator()
+        else:
+            last: Any = self._iterator
+            made = self._get_iterator() if last is None else WorkersIterator(self, last)
+            # not the one object that PyTorch resets: the loop that still runs on the last one goes
+            # on with its own epoch
+            self._iterator = made
+        self._epoch += 1
+        return made
+
+    def close(self) -> None:
+        """End persistent workers and wait for it. Batches you hold stay valid. Idempotent."""
+        last: Any = self._iterator
+        if last is not None:
+            last._shutdown_workers()
+            self._iterator = None
+
+    def __enter__(self) -> DataLoader[T_co]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

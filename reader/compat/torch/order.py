@@ -1,0 +1,101 @@
+"""The order of samples as PyTorch draws it, without a Python list of all of them.
+
+Imports torch and this project's batch sampler. An order is drawn in the trainer, in the thread that
+iterates, with the very draws that PyTorch makes; what an iteration keeps is 8 bytes for each index.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data.sampler import BatchSampler as TorchBatchSampler
+from torch.utils.data.sampler import RandomSampler as TorchRandomSampler
+from torch.utils.data.sampler import SequentialSampler as TorchSequentialSampler
+
+from reader.data.batch_sampler import BatchSampler
+from reader.data.one_epoch import OneEpoch
+from reader.data.sampler import SequenceSampler, in_chunks
+
+__all__ = ["PermutedOrder", "faster"]
+
+
+def faster(sampler: Any) -> Any:
+    """Return what yields the same as a sampler or batch sampler of PyTorch, sooner where it can.
+
+    Only PyTorch's own classes are replaced, and only where every draw from a generator stays the
+    same; subclasses and anything else are returned as they are.
+    """
+    kind = type(sampler)
+    if kind is TorchBatchSampler:
+        inner = faster(sampler.sampler)
+        if inner is sampler.sampler and not hasattr(inner, "iter_from"):
+            return sampler
+        return BatchSampler(inner, sampler.batch_size, sampler.drop_last)
+    if kind is TorchSequentialSampler:
+        return SequenceSampler(sampler.data_source)
+    if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:
+        return PermutedOrder(sampler)
+    if isinstance(sampler, Iterator):
+        return OneEpoch("sampler", sampler)
+    return sampler
+
+
+class PermutedOrder:
+    """Yields what `torch.utils.data.RandomSampler` without replacement yields.
+
+    Args:
+        sampler: PyTorch's; its generator is drawn from in the same way.
+    """
+
+    def __init__(self, sampler: TorchRandomSampler) -> None:
+        self._sampler = sampler
+        self._drawn: dict[str, Any] = {}  # what the iteration begun last was drawn with
+        self._given: dict[str, Any] | None = None  # what the next one is to be drawn with
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        return self.iter_from(0)
+
+    def iter_from(self, position: int) -> Iterator[int]:
+        """Yield the indices from `position` on; the order is drawn when the first is taken."""
+        count = len(self._sampler.data_source)
+        generator = self._begin()
+        order = torch.randperm(count, generator=generator).numpy()
+        for chunk in in_chunks(order[position:]):
+            yield from chunk
+        if self._sampler.generator is not None:
+            # PyTorch draws once more, for the samples beyond whole permutations: there are none
+            torch.randperm(count, generator=generator)
+
+    def _begin(self) -> torch.Generator:
+        given, self._given = self._given, None
+        own: torch.Generator | None = self._sampler.generator
+        if own is not None:
+            if given is not None and "generator" in given:
+                state = np.frombuffer(base64.b64decode(given["generator"]), np.uint8).copy()
+                own.set_state(torch.from_numpy(state))
+            state = own.get_state().numpy().tobytes()
+            self._drawn = {"generator": base64.b64encode(state).decode()}
+            return own
+        if given is not None and "seed" in given:
+            seed = int(given["seed"])
+        else:
+            seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        self._drawn = {"seed": seed}
+        made = torch.Generator()
+        made.manual_seed(seed)
+        return made
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the iteration begun last was drawn with: a seed, or the generator's state."""
+        return dict(self._drawn)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Draw the next iteration as the one whose state is given, and no other one."""
+        self._given = dict(state)

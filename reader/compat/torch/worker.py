@@ -1,0 +1,56 @@
+"""What PyTorch promises of a worker: its seeds, its threads and what it is told of itself.
+
+Imports torch. Runs in the worker before any code of the user. In a process of its own it seeds the
+global random state; in a thread of the trainer it leaves that alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from reader.compat.torch import inner
+from reader.compat.torch.thread_info import enter_thread
+from reader.workers.context import get_worker_info
+
+__all__ = ["TorchWorker"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchWorker:
+    """Prepares a worker as `torch.utils.data._utils.worker._worker_loop` does.
+
+    Args:
+        base_seed: drawn by the iterator. Worker i seeds `random` and torch with base_seed + i, and
+            NumPy with what PyTorch derives from the two.
+        shared_seed: of the shuffling of DataPipes, None without them.
+    """
+
+    base_seed: int
+    shared_seed: int | None = None
+
+    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
+        """Prepare this process or thread; returns the seed that `get_worker_info` tells."""
+        seed = self.base_seed + worker_id
+        own = get_worker_info()
+        if own is not None and own.worker_type == "thread":
+            enter_thread(
+                inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread")
+            )
+            return seed
+        torch.set_num_threads(1)
+        random.seed(seed)
+        torch.manual_seed(seed)
+        np.random.seed(inner.numpy_seed(self.base_seed, worker_id))
+        if self.shared_seed is not None:
+            from torch.utils.data.graph_settings import apply_random_seed
+
+            apply_random_seed(dataset, torch.Generator().manual_seed(self.shared_seed))
+        inner.worker._worker_info = inner.WorkerInfo(
+            id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset
+        )
+        return seed

@@ -1,0 +1,207 @@
+"""Checks of what the options of a loader mean, alone and together.
+
+`reader.config` calls them and nobody else. This module imports `reader.checks`, `reader.errors` and
+the standard library, and keeps no state.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import sys
+from typing import Any
+
+from reader.checks import as_int, as_reiterable, has_method
+from reader.errors import ConfigError, ConfigTypeError, got, shown
+
+__all__ = [
+    "FRAMEWORKS",
+    "WORKER_TYPES",
+    "as_feed_list",
+    "check_callable",
+    "check_dataset",
+    "check_framework",
+    "check_order",
+    "check_stream",
+    "check_workers",
+]
+
+FRAMEWORKS = ("numpy", "paddle", "torch")
+WORKER_TYPES = ("process", "thread")
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what can be neither called nor left out."""
+    if value is not None and not callable(value):
+        raise ConfigTypeError(
+            f"{name} must be callable or None, got {got(value)}. Pass the function itself, or None"
+            " for the default."
+        )
+
+
+def check_framework(value: object) -> None:
+    """Refuse a framework that is not known, or not installed."""
+    names = ", ".join(map(repr, FRAMEWORKS))
+    if not isinstance(value, str):
+        raise ConfigTypeError(f"framework must be one of {names}, got {got(value)}. Pass its name.")
+    if value not in FRAMEWORKS:
+        raise ConfigError(
+            f"framework must be one of {names}, got {value!r}."
+            ' framework="numpy" works with any framework that reads numpy arrays.'
+        )
+    if not _is_installed(value):
+        raise ConfigError(
+            f"framework={value!r} needs the package {value!r}, which is not installed here."
+            f' Run: pip install "lodreader[{value}]"'
+        )
+
+
+def _is_installed(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return importlib.util.find_spec(module) is not None
+
+
+def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ...] | None:
+    """Return the variables or names of `feed_list` as a tuple, None for none."""
+    if value is None:
+        if not return_list:
+            raise ConfigError(
+                "return_list=False delivers {name: tensor} and needs feed_list, got feed_list=None."
+                " Pass the static variables (or their names) as feed_list, or return_list=True."
+            )
+        return None
+    wanted = "feed_list must be a list or tuple of variables with a .name, or of names"
+    if not isinstance(value, (list, tuple)):
+        raise ConfigTypeError(f"{wanted}, got {got(value)}. Pass [variable] for a single one.")
+    if not value:
+        raise ConfigError(f"{wanted}, got an empty {type(value).__name__}. Pass None for none.")
+    names: list[str] = []
+    for position, item in enumerate(value):
+        name = item if isinstance(item, str) else getattr(item, "name", None)
+        if not isinstance(name, str) or not name:
+            raise ConfigTypeError(
+                f"{wanted}, got {got(item)} at position {position}, which has no name. Pass what"
+                " paddle.static.data returned, or its name."
+            )
+        if name in names:
+            raise ConfigError(
+                f"the names in feed_list must be distinct, got {name!r} at positions"
+                f" {names.index(name)} and {position}. Name each variable once."
+            )
+        names.append(name)
+    if framework != "paddle":
+        raise ConfigError(
+            f'feed_list names variables of Paddle and needs framework="paddle", got'
+            f" framework={framework!r}. Change the framework, or pass feed_list=None."
+        )
+    return tuple(value)
+
+
+def check_workers(worker_type: object, start_method: object, num_workers: int) -> None:
+    """Refuse an unknown kind of worker, or way to start one, and contradictions between them."""
+    message = (
+        f"worker_type must be one of {', '.join(map(repr, WORKER_TYPES))}, got {got(worker_type)}."
+    )
+    if not isinstance(worker_type, str):
+        raise ConfigTypeError(f"{message} Pass its name.")
+    if worker_type not in WORKER_TYPES:
+        raise ConfigError(f'{message} "thread" runs the workers in this process.')
+    if start_method is None:
+        return
+    methods = multiprocessing.get_all_start_methods()
+    message = (
+        f"start_method must be None or one of {methods}, got {got(start_method)}."
+        " None takes the default of Python."
+    )
+    if not isinstance(start_method, str):
+        raise ConfigTypeError(message)
+    if start_method not in methods:
+        raise ConfigError(message)
+    if worker_type == "thread":
+        raise ConfigError(
+            f"start_method={start_method!r} contradicts worker_type='thread', which starts no"
+            " process. Leave out one of them."
+        )
+    if num_workers == 0:
+        raise ConfigError(
+            f"start_method={start_method!r} contradicts num_workers=0, which starts no process."
+            " Pass num_workers=1 or more, or start_method=None."
+        )
+
+
+def check_order(o: dict[str, Any]) -> None:
+    """Refuse contradictions among what decides which samples come in which batch."""
+    if o["batch_sampler"] is not None:
+        if o["batch_size"] is None:
+            raise ConfigError(
+                "batch_size=None switches batching off and contradicts batch_sampler. Leave out"
+                " batch_size, or pass the indices as sampler."
+            )
+        given = [f"{name}={o[name]}" for name in ("shuffle", "drop_last") if o[name]]
+        given += [f"batch_size={o['batch_size']}"] if o["batch_size"] != 1 else []
+        given += [f"sampler={shown(o['sampler'])}"] if o["sampler"] is not None else []
+        if given:
+            raise ConfigError(
+                "batch_sampler alone decides the batches and excludes batch_size, shuffle, sampler"
+                f" and drop_last, got also {', '.join(given)}. Leave those out, or batch_sampler."
+            )
+        as_reiterable("batch_sampler", o["batch_sampler"])
+    if o["sampler"] is not None:
+        if o["shuffle"]:
+            raise ConfigError(
+                "sampler decides the order and excludes shuffle=True, got both. Leave out shuffle,"
+                " or let the sampler shuffle."
+            )
+        as_reiterable("sampler", o["sampler"])
+    if o["batch_size"] is None and o["drop_last"]:
+        raise ConfigError(
+            "drop_last=True drops a short last batch and contradicts batch_size=None, which makes"
+            " no batches. Pass a batch_size, or drop_last=False."
+        )
+
+
+def check_stream(o: dict[str, Any]) -> None:
+    """Refuse what contradicts an iterable dataset, which has an order of its own."""
+    for name in ("shuffle", "sampler", "batch_sampler"):
+        if o[name] is not None and o[name] is not False:
+            raise ConfigError(
+                f"{name} chooses indices, and an IterableDataset has none: it was given with"
+                f" {name}={shown(o[name])}. Leave it out, and let the dataset's __iter__ decide the"
+                " order."
+            )
+
+
+def check_dataset(dataset: Any, *, needs_len: bool) -> None:
+    """Refuse what is no map-style dataset."""
+    kind = type(dataset).__name__
+    if isinstance(dataset, type):
+        raise ConfigTypeError(
+            f"dataset must be an instance, got the class {dataset.__name__}. Pass"
+            f" {dataset.__name__}(...), with its arguments."
+        )
+    if not has_method(dataset, "__getitem__"):
+        if has_method(dataset, "__next__"):
+            raise ConfigTypeError(
+                f"dataset must give a fresh iterator for each epoch, got the one-shot iterator"
+                f" {got(dataset)}. Pass list(dataset), or an object whose __iter__ is the generator"
+                " function (reader.IterableDataset)."
+            )
+        raise ConfigTypeError(
+            f"dataset must have __getitem__(index) and __len__(), or __iter__(), got {got(dataset)}"
+            " without __getitem__. Add the method, or pass a list of samples."
+        )
+    if not needs_len:
+        return
+    if not has_method(dataset, "__len__"):
+        raise ConfigTypeError(
+            f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
+            " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."
+        )
+    # Not len(): it would hide the refused value, and turn a wrong one into an error of Python's.
+    as_int(
+        "len(dataset)",
+        type(dataset).__len__(dataset),
+        low=0,
+        remedy=f"Return the number of samples from {kind}.__len__.",
+    )

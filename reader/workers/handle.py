@@ -1,0 +1,121 @@
+"""A worker as its user may look at it: what `multiprocessing.Process` tells, for as long as asked.
+
+Imports the standard library alone. A handle outlives the process and the pool; the pool notes the
+exit code when it reaps the process, and any thread of the trainer may ask.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from multiprocessing.process import BaseProcess
+
+__all__ = ["ThreadHandle", "WorkerHandle"]
+
+
+class WorkerHandle:
+    """A worker process, alive or not.
+
+    Args:
+        process: started.
+    """
+
+    def __init__(self, process: BaseProcess) -> None:
+        self.pid = process.pid
+        self.name = process.name
+        self.daemon = True  # it never outlives its trainer
+        self._process: BaseProcess | None = process
+        self._exitcode: int | None = None
+        self._ended = threading.Event()
+
+    def note_end(self, exitcode: int | None) -> None:
+        """The pool reaped the process."""
+        self._exitcode = exitcode
+        self._process = None
+        self._ended.set()
+
+    @property
+    def exitcode(self) -> int | None:
+        """The exit code, minus the number of a signal that ended it; None while it lives."""
+        process = self._process
+        if process is not None and self._has_ended(0):
+            self._ended.wait(1.0)  # the pool's word comes at once where it is being closed
+            return self._exitcode if self._ended.is_set() else process.exitcode
+        return self._exitcode
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return not self._has_ended(0)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, `timeout` seconds at most."""
+        self._has_ended(timeout)
+
+    def terminate(self) -> None:
+        """Send SIGTERM, if it runs."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL, if it runs."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self._process is not None and self.pid is not None and not self._has_ended(0):
+            os.kill(self.pid, number)
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        if self._process is None or self.pid is None:
+            return True
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while True:
+                rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+                if poll.poll(rest):
+                    return True
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+        finally:
+            os.close(fd)
+
+    def __repr__(self) -> str:
+        state = f"exit code {self._exitcode}" if self._process is None else "running"
+        return f"<reader worker {self.name} (pid {self.pid}), {state}>"
+
+
+class ThreadHandle:
+    """A worker thread of this process, with the same questions. Nothing can end it from outside.
+
+    Args:
+        thread: started.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self.pid = os.getpid()
+        self.name = thread.name
+        self.daemon = True
+        self._thread = thread
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it lives, 0 after."""
+        return None if self._thread.is_alive() else 0
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, `timeout` seconds at most."""
+        self._thread.join(timeout)
+
+    def __repr__(self) -> str:
+        return f"<reader worker {self.name}, {'running' if self.is_alive() else 'ended'}>"
