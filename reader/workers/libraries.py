@@ -27,11 +27,12 @@ def libraries_of(config: WorkerConfig, packed: bytes) -> list[str]:
         config: what the workers are given.
         packed: the same, pickled; what it names is imported to unpickle it.
     """
-    wanted = []
-    for name in _HEAVY:
-        if name in sys.modules and (name.encode() in packed or _reaches(_begin(config), name)):
-            wanted.append(name)
-    return wanted
+    modules = _begin(config)
+    return [
+        name
+        for name in _HEAVY
+        if name in sys.modules and (name.encode() in packed or _reaches(modules, name))
+    ]
 
 
 def _begin(config: WorkerConfig) -> list[ModuleType]:

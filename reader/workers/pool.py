@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import enum
 import logging
-import multiprocessing
 import os
 import select
 import signal
@@ -20,7 +19,6 @@ import threading
 import time
 import weakref
 from multiprocessing import util
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -28,26 +26,13 @@ from reader._core.arena import Arena, fork_generation
 from reader._core.channel import WorkerChannel
 from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
-from reader.errors import ReaderError, WorkerDied
+from reader.errors import InternalError, ReaderError, WorkerDied
 from reader.workers import loop
 from reader.workers.handle import ThreadHandle, WorkerHandle
 from reader.workers.interrupt import interrupt_after
-from reader.workers.libraries import libraries_of
 from reader.workers.memory import available_bytes
-from reader.workers.process import (
-    InheritedFd,
-    WorkerSetup,
-    forget_process,
-    pack_config,
-    start_process,
-)
-from reader.workers.template import (
-    Template,
-    TemplateEnded,
-    memory_file,
-    open_template,
-    pidfd_of,
-)
+from reader.workers.process import ProcessStarter, forget_process
+from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
 __all__ = ["Death", "Pool", "PoolState", "await_closing"]
@@ -109,9 +94,7 @@ class Pool:
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
         self._handles: dict[int, WorkerHandle] = {}
-        self._packed: int | None = None
-        self._template: Template | None = None
-        self._trainer = -1
+        self._starter: ProcessStarter | None = None
         self._threads = WorkerThreads(config) if config.is_thread else None
         self._closer: threading.Thread | None = None
         self._side = None if self._threads is None else SideTable()
@@ -139,18 +122,9 @@ class Pool:
     # -- starting --------------------------------------------------------------------------------
 
     def _start_processes(self, start_method: str | None) -> None:
-        if start_method is None:
-            # asking for the default context's method must not fix it for the whole process
-            start_method = multiprocessing.get_start_method(allow_none=True)
-            start_method = start_method or multiprocessing.get_all_start_methods()[0]
-        self._context: BaseContext = multiprocessing.get_context(start_method)
-        if start_method != "fork":
-            data = pack_config(self.config)
-            self._packed = memory_file("reader-config", data)
-        self._trainer = os.pidfd_open(os.getpid())
-        if start_method != "fork" and self.workers > 1:
-            libraries = libraries_of(self.config, data)
-            self._template = open_template(start_method, self._trainer, libraries)
+        self._starter = ProcessStarter(self.config, start_method)
+        if self.workers > 1:
+            self._starter.open_template()
         for worker_id in range(self.workers):
             self._start_process(worker_id)
 
@@ -159,20 +133,9 @@ class Pool:
             self._start_and_note(worker_id)
 
     def _start_and_note(self, worker_id: int) -> None:
-        setup = WorkerSetup(
-            worker_id=worker_id,
-            arena=self.arena if self._packed is None else InheritedFd(self.arena.fd),
-            bell=InheritedFd(self.feeder.bell),
-            trainer=InheritedFd(self._trainer),
-            keep_slots=self._keep_slots,
-            config=self.config if self._packed is None else None,
-            packed=None if self._packed is None else InheritedFd(self._packed),
-        )
-        try:
-            process = start_process(self._template or self._context, setup)
-        except TemplateEnded:
-            self._close_template()
-            process = start_process(self._context, setup)
+        if self._starter is None:
+            raise InternalError("a worker process was to be started in a pool of threads")
+        process = self._starter.start(worker_id, self.arena, self.feeder.bell, self._keep_slots)
         self._processes[worker_id] = process
         self._handles[worker_id] = WorkerHandle(process)
         try:
@@ -307,22 +270,16 @@ class Pool:
     def _let_go(self) -> None:
         """Give back thread, descriptors and memory; what the user holds stays."""
         self.feeder.close()
-        self._close_template()
-        for fd in [*self._pidfds.values(), self._packed, self._trainer]:
-            if fd is not None and fd >= 0:
-                os.close(fd)
+        for fd in self._pidfds.values():
+            os.close(fd)
         self._pidfds.clear()
-        self._packed, self._trainer = None, -1
+        if self._starter is not None:
+            self._starter.close()
         # a thread may be in code of the user that nothing can end: what it uses stays with it
         is_ended = self._threads is None or self._threads.join(_GRACE_S)
         self.arena.close()
         if is_ended:
             self.arena.release()
-
-    def _close_template(self) -> None:
-        template, self._template = self._template, None
-        if template is not None:
-            template.close()
 
     def _wait_ended(self, deadline: float | None) -> bool:
         """Wait until every worker process ended, or the deadline."""

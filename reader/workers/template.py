@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import multiprocessing
 import os
 import pickle
@@ -17,16 +16,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver, popen_fork, resource_tracker, spawn, util
-from multiprocessing.context import SpawnProcess, reduction, set_spawning_popen
+from multiprocessing import forkserver, popen_fork, reduction, resource_tracker, spawn, util
+from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from reader.workers.template_process import MAX_FDS, READY, REPLY, STATUS, inherited_fd
 
-__all__ = ["Template", "TemplateEnded", "memory_file", "open_template", "pidfd_of"]
-
-_log = logging.getLogger("reader")
+__all__ = ["Template", "TemplateEnded", "memory_file", "pidfd_of"]
 
 _COMMAND = """
 import os, pickle, sys
@@ -61,7 +58,7 @@ class Template:
         self.method = method
         self._is_ready = False
         names = [*modules, *(_preloads() if method == "forkserver" else [])]
-        tracker = resource_tracker.getfd()
+        tracker: Any = resource_tracker.getfd()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         head = -1
         try:
@@ -157,25 +154,6 @@ class Template:
         return b"", []
 
 
-def open_template(method: str, trainer: int, modules: Sequence[str]) -> Template | None:
-    """Start a template and wait for it; None if it ends: each worker is then to be spawned.
-
-    Raises:
-        OSError: as Template.
-    """
-    template = Template(method, trainer, modules)
-    try:
-        template.await_ready()
-    except TemplateEnded:
-        template.close()
-        _log.warning("the process that imports libraries for workers ended; each imports its own")
-        return None
-    except BaseException:
-        template.close()
-        raise
-    return template
-
-
 def pidfd_of(worker: BaseProcess) -> int:
     """Return a pidfd of a started process; the caller closes it.
 
@@ -207,7 +185,7 @@ class _Process(SpawnProcess):
 
     def __init__(self, template: Template, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._template: Template | None = template
+        self._template: Any = template
         self._start_method = template.method
 
     def _Popen(self, process_obj: Any) -> Any:  # type: ignore[override]  # noqa: N802
@@ -242,16 +220,16 @@ class _Popen(popen_fork.Popen):
 
     def _launch(self, process_obj: Any) -> None:
         stream = io.BytesIO()
-        set_spawning_popen(self)
+        spawning: Any = self
+        set_spawning_popen(spawning)
         try:
             reduction.dump(_preparation(process_obj.name), stream)
             reduction.dump(process_obj, stream)
         finally:
             set_spawning_popen(None)
-        self.pid, self.pidfd, self.sentinel = self._template.fork(
-            stream.getvalue(), self._fds
-        )
-        self.finalizer = util.Finalize(self, util.close_fds, (self.pidfd, self.sentinel))
+        self.pid, self.pidfd, self.sentinel = self._template.fork(stream.getvalue(), self._fds)
+        close_fds = util.close_fds  # type: ignore[attr-defined]
+        self.finalizer = util.Finalize(self, close_fds, (self.pidfd, self.sentinel))
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         with self._lock:
@@ -269,13 +247,13 @@ class _Popen(popen_fork.Popen):
 
 def _preparation(name: str) -> dict[str, Any]:
     """What multiprocessing tells a spawned process, without its mark on the default method."""
-    method = multiprocessing.get_start_method(allow_none=True)
+    method: Any = multiprocessing.get_start_method(allow_none=True)
     try:
         told: dict[str, Any] = spawn.get_preparation_data(name)
         return told
     finally:
         if method is None:
-            multiprocessing.set_start_method(None, force=True)
+            multiprocessing.set_start_method(None, force=True)  # noqa: TID251  it was unset
 
 
 def _import_path() -> list[str]:
@@ -293,7 +271,7 @@ def _preloads() -> list[str]:
 
 def _spawn(command: str, fds: list[int]) -> int:
     """Start the interpreter anew. It gets no Ctrl-C from its first instruction on."""
-    executable = spawn.get_executable()
+    executable: Any = spawn.get_executable()
     flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
     arguments = [executable, *flags, "-c", command]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -146,7 +146,7 @@ def _be_worker(fds: list[int], trainer: int) -> None:
     status = 1
     try:
         gc.enable()
-        np.random.seed()  # noqa: NPY002  as in a fresh interpreter; `random` does so by itself
+        np.random.seed()  # as in a fresh interpreter; `random` does so by itself
         data, pipe, *_fds[:] = fds
         os.close(pipe)
         status = _bootstrap(_read(data), trainer)
@@ -173,7 +173,7 @@ def _bootstrap(stream: io.BytesIO, trainer: int) -> int:
     current: Any = process.current_process()
     current._inheriting = True  # a main module without a guard is refused, as by multiprocessing
     try:
-        spawn.prepare(pickle.load(stream))  # type: ignore[attr-defined]
+        spawn.prepare(pickle.load(stream))
         worker = pickle.load(stream)
     finally:
         del current._inheriting
