@@ -34,7 +34,12 @@ from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
 from reader.workers.libraries import libraries_of
 from reader.workers.memory import available_bytes
-from reader.workers.template import Template, TemplateEnded, memory_file
+from reader.workers.template import (
+    Template,
+    TemplateEnded,
+    default_method_left_alone,
+    memory_file,
+)
 
 __all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process", "pack_config"]
 
@@ -120,7 +125,7 @@ class ProcessStarter:
 
     Raises:
         ConfigError: the config cannot be pickled, and the method needs it.
-        OSError: the system refuses memory or descriptors.
+        ReaderError: the system refuses memory or descriptors.
     """
 
     def __init__(self, config: loop.WorkerConfig, start_method: str | None) -> None:
@@ -132,13 +137,20 @@ class ProcessStarter:
         self._method = start_method
         self._config = config
         self._libraries: list[str] = []
-        self._packed: int | None = None
-        if start_method != "fork":
-            data = pack_config(config)
-            self._libraries = libraries_of(config, data)
-            self._packed = memory_file("reader-config", data)
         self._template: Template | None = None
-        self._trainer = os.pidfd_open(os.getpid())
+        self._packed: int | None = None
+        self._trainer = -1
+        data = b"" if start_method == "fork" else pack_config(config)
+        try:
+            if start_method != "fork":
+                self._libraries = libraries_of(config, data)
+                self._packed = memory_file("reader-config", data)
+            self._trainer = os.pidfd_open(os.getpid())
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _refused("worker processes", error) from error
+            raise
 
     def open_template(self) -> None:
         """Have workers forked by a template, if they are not the trainer's forks. Waits for it.
@@ -203,7 +215,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     # the mask is inherited, across exec too; the worker opens it when it ignores SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with _table_lock:
+        with _table_lock, default_method_left_alone():
             process.start()
     except AssertionError as error:
         raise ReaderError(

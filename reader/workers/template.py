@@ -7,6 +7,7 @@ The pool that opened a template owns it; one thread at a time asks it for worker
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import multiprocessing
 import os
@@ -15,15 +16,21 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver, popen_fork, reduction, resource_tracker, spawn, util
 from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from reader.workers.template_process import MAX_FDS, READY, REPLY, STATUS, inherited_fd
+from reader.workers.template_process import READY, REPLY, STATUS, inherited_fd
 
-__all__ = ["Template", "TemplateEnded", "memory_file", "pidfd_of"]
+__all__ = [
+    "Template",
+    "TemplateEnded",
+    "default_method_left_alone",
+    "memory_file",
+    "pidfd_of",
+]
 
 _COMMAND = """
 import os, pickle, sys
@@ -109,25 +116,34 @@ class Template:
             TemplateEnded, OSError.
         """
         self.await_ready()
-        ends = os.pipe()
+        packed = memory_file("reader-worker", data)
         try:
-            packed = memory_file("reader-worker", data)
+            status, told = os.pipe()
             try:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    socket.send_fds(self._sock, [b"f"], [packed, ends[1], *fds][:MAX_FDS])
+                    socket.send_fds(self._sock, [b"f"], [packed, told, *fds])
             finally:
-                os.close(packed)
-                os.close(ends[1])
-            reply, received = self._receive(REPLY.size)
-            if len(reply) < REPLY.size:
-                raise TemplateEnded
-            pid, number = REPLY.unpack(reply)
-            if number:
-                raise OSError(number, os.strerror(number))
-            return pid, received[0], ends[0]
+                os.close(told)
+        finally:
+            os.close(packed)
+        try:
+            pid, pidfd = self._forked()
         except BaseException:
-            os.close(ends[0])
+            os.close(status)
             raise
+        return pid, pidfd, status
+
+    def _forked(self) -> tuple[int, int]:
+        reply, received = self._receive(REPLY.size)
+        if len(reply) < REPLY.size:
+            raise TemplateEnded
+        pid, number = REPLY.unpack(reply)
+        if number:
+            raise OSError(number, os.strerror(number))
+        if not received:  # there was no room for one more descriptor here
+            os.kill(pid, signal.SIGKILL)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pid, received[0]
 
     def close(self) -> None:
         """End it and reap it; the workers it forked go on. What it would still tell is lost."""
@@ -223,7 +239,7 @@ class _Popen(popen_fork.Popen):
         spawning: Any = self
         set_spawning_popen(spawning)
         try:
-            reduction.dump(_preparation(process_obj.name), stream)
+            reduction.dump(spawn.get_preparation_data(process_obj.name), stream)
             reduction.dump(process_obj, stream)
         finally:
             set_spawning_popen(None)
@@ -245,19 +261,20 @@ class _Popen(popen_fork.Popen):
             return code
 
 
-def _preparation(name: str) -> dict[str, Any]:
-    """What multiprocessing tells a spawned process, without its mark on the default method."""
+@contextlib.contextmanager
+def default_method_left_alone() -> Iterator[None]:
+    """Undo what starting a process does to Python's default start method: it fixes it."""
     method: Any = multiprocessing.get_start_method(allow_none=True)
     try:
-        told: dict[str, Any] = spawn.get_preparation_data(name)
-        return told
+        yield
     finally:
         if method is None:
-            multiprocessing.set_start_method(None, force=True)  # noqa: TID251  it was unset
+            multiprocessing.set_start_method(None, force=True)  # noqa: TID251  as it was
 
 
 def _import_path() -> list[str]:
-    data = _preparation("template")
+    with default_method_left_alone():
+        data: dict[str, Any] = spawn.get_preparation_data("template")
     path: list[str] = data["sys_path"]
     return path
 

@@ -27,9 +27,9 @@ import numpy as np
 
 from reader._core.channel import watch_trainer
 
-__all__ = ["MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "serve"]
+__all__ = ["READY", "REPLY", "STATUS", "inherited_fd", "serve"]
 
-MAX_FDS = 250  # of one message: what the kernel lets pass, and a little less
+_MAX_FDS = 250  # of one message: what the kernel lets pass, and a little less
 READY = b"ready"
 REPLY = struct.Struct("qq")  # pid, errno: one of them is 0
 STATUS = struct.Struct("q")  # exit status as multiprocessing counts: -signal, or the code
@@ -103,7 +103,7 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
                 if fd != control:
                     children.reap(fd)
                     continue
-                message, fds, _, _ = socket.recv_fds(sock, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+                message, fds, _, _ = socket.recv_fds(sock, 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
                 if not message:
                     return
                 if _fork(sock, children, fds):
