@@ -7,7 +7,8 @@ import `reader.errors`, `reader.config` and `reader._core`. Its objects belong t
 from reader.data.batch_sampler import BatchSampler, NoBatching
 from reader.data.dataset import Dataset
 from reader.data.datasets import ChainDataset, ComposeDataset, ConcatDataset, TensorDataset
-from reader.data.distributed_sampler import DistributedBatchSampler
+from reader.data.distributed_batch_sampler import DistributedBatchSampler
+from reader.data.distributed_sampler import DistributedSampler
 from reader.data.iterable import IterableDataset
 from reader.data.ragged import RaggedFields, concat_ragged
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
@@ -21,6 +22,7 @@ __all__ = [
     "ConcatDataset",
     "Dataset",
     "DistributedBatchSampler",
+    "DistributedSampler",
     "IterableDataset",
     "NoBatching",
     "RaggedFields",

@@ -1,16 +1,17 @@
 """Batch samplers: which indices make one task.
 
-Imports `reader.config` for its checks. A batch sampler runs in the trainer alone, in the thread
-that dispatches tasks; it owns nothing but its sampler, and keeps no state between iterations.
+Imports `reader.checks` and `reader.data.entry`. A batch sampler runs in the trainer alone, in the
+thread that dispatches tasks; it owns nothing but its sampler and keeps no state between iterations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from reader.checks import as_bool, as_int, as_reiterable
+from reader.data.entry import Enterable, as_position, entered
 from reader.errors import ConfigTypeError
 
 __all__ = ["BatchSampler", "NoBatching", "count_of"]
@@ -18,7 +19,7 @@ __all__ = ["BatchSampler", "NoBatching", "count_of"]
 T = TypeVar("T")
 
 
-class BatchSampler(Generic[T]):
+class BatchSampler(Enterable[list[T]]):
     """Cut what a sampler yields into lists of `batch_size`.
 
     Args:
@@ -38,12 +39,17 @@ class BatchSampler(Generic[T]):
     def __iter__(self) -> Iterator[list[T]]:
         return _batches(iter(self.sampler), self.batch_size, self.drop_last)
 
+    def iter_from(self, position: int) -> Iterator[list[T]]:
+        """Iterate over the batches from `position` on: as quick as entering the sampler is."""
+        indices = entered(self.sampler, as_position(position) * self.batch_size)
+        return _batches(indices, self.batch_size, self.drop_last)
+
     def __len__(self) -> int:
         count = count_of(self.sampler)
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
-class NoBatching(Generic[T]):
+class NoBatching(Enterable[list[T]]):
     """Make each index a task of its own, as a list of one: what `batch_size=None` stands for.
 
     Args:
@@ -58,6 +64,10 @@ class NoBatching(Generic[T]):
 
     def __iter__(self) -> Iterator[list[T]]:
         return map(list, zip(self.sampler))
+
+    def iter_from(self, position: int) -> Iterator[list[T]]:
+        """Iterate over the tasks from `position` on: as quick as entering the sampler is."""
+        return map(list, zip(entered(self.sampler, as_position(position))))
 
     def __len__(self) -> int:
         return count_of(self.sampler)

@@ -1,168 +1,167 @@
-"""A batch sampler that gives each process of a distributed training its share of the dataset.
+"""A sampler that gives each process of a distributed training its share of the dataset.
 
-Imports `reader.config` for its checks and `reader.data.{sampler,seeds}`. It runs in the trainer
-alone, reads the environment when it is made, talks to no other process, and owns its epoch number.
+Imports `reader.config` for its checks and `reader.data.{entry,permutation,ranks,sampler}`. It runs
+in the trainer alone, reads the environment when it is made, talks to no other process, and owns its
+epoch number.
 """
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Iterator, Sized
-from itertools import islice
-
-import numpy as np
-import numpy.typing as npt
+from itertools import chain
 
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
-from reader.data.sampler import as_sized, in_chunks
-from reader.data.seeds import order_rng
+from reader.data.entry import as_position
+from reader.data.permutation import indices_at, shuffled
+from reader.data.ranks import replicas_and_rank
+from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.errors import ConfigError
 
-__all__ = ["DistributedBatchSampler"]
-
-# What launchers tell their processes: (how many there are, which one this is).
-_VARIABLES = (
-    ("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"),
-    ("WORLD_SIZE", "RANK"),
-)
+__all__ = ["DistributedSampler"]
 
 
-class DistributedBatchSampler:
-    """Yield the batches of one rank: together the ranks take every sample, each as many batches.
+class DistributedSampler(SeededSampler[int]):
+    """Yield the indices of one rank: together the ranks take every sample, each as many.
 
-    The split is that of `paddle.io.DistributedBatchSampler` 3.3. The indices 0 .. n - 1 are
-    continued from the start to a multiple of `num_replicas`, so that each rank takes equally many
-    (a few samples then come twice, with `drop_last` too); shuffled if asked; and dealt out by
-    batches: of each block of `batch_size * num_replicas` indices rank r takes the r-th
-    `batch_size`. What is left over at the end is cut into `num_replicas` equal parts.
+    The arguments and the split are those of `torch.utils.data.DistributedSampler` 2.13: of the
+    order of all samples rank r takes those at places r, r + num_replicas, and so on; the order is
+    continued from its start to a multiple of `num_replicas`, or cut to one with `drop_last`. The
+    order itself is a keyed permutation and not torch's: a start, or an entry at any position, takes
+    microseconds and no memory, be there a billion samples.
 
-    When it shuffles, each `iter()` takes the order of `epoch` and counts `epoch` up, or the caller
-    chooses it by `set_epoch`. The order is a pure function of (seed, epoch, len(dataset)), so that
-    ranks agree on it without a message: give all of them the same `seed`.
+    Each iteration takes the order of `epoch` and counts `epoch` up, or the caller chooses it by
+    `set_epoch`: a program that forgets to sees another order each time, too. The order is a pure
+    function of (seed, epoch, len(dataset)), so that ranks agree on it without a message.
+
+    An epoch can be continued by another number of ranks: see `resume_from`.
 
     Args:
         dataset: anything with `__len__`, of the same length in every process.
-        batch_size: how many samples make a batch of one rank, 1 or more.
         num_replicas: how many processes take part. None: from the environment, that is
             PADDLE_TRAINERS_NUM or WORLD_SIZE.
         rank: the number of this process, below `num_replicas`. None: from the environment, that is
             PADDLE_TRAINER_ID or RANK.
-        shuffle: take another order in each epoch.
-        drop_last: leave out the last batch when it is short.
-        seed: an int in [0, 2**64).
+        shuffle: take another order in each epoch; else that of the dataset.
+        seed: an int in [0, 2**64), the same one in all ranks.
+        drop_last: leave out what is left over at the end, rather than take a few samples twice.
 
     >>> for rank in range(2):
-    ...     print(list(DistributedBatchSampler(range(10), 4, num_replicas=2, rank=rank)))
-    [[0, 1, 2, 3], [8]]
-    [[4, 5, 6, 7], [9]]
+    ...     print(list(DistributedSampler(range(5), 2, rank, shuffle=False)))
+    [0, 2, 4]
+    [1, 3, 0]
     """
+
+    counts_epochs = True
 
     def __init__(
         self,
         dataset: Sized,
-        batch_size: int,
         num_replicas: int | None = None,
         rank: int | None = None,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        *,
+        shuffle: bool = True,
         seed: int = 0,
+        drop_last: bool = False,
     ) -> None:
         self.dataset = as_sized(dataset)
-        self.batch_size = as_int("batch_size", batch_size, low=1, remedy="It is that of one rank.")
+        self.num_replicas, self.rank = replicas_and_rank(num_replicas, rank)
         self.shuffle = as_bool("shuffle", shuffle)
+        remedy = "All ranks need the same one."
+        super().__init__(as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy))
         self.drop_last = as_bool("drop_last", drop_last)
-        self.seed = as_int(
-            "seed", seed, low=0, high=SEED_LIMIT - 1, remedy="All ranks need the same one."
-        )
-        self.nranks = _or_from_environment("num_replicas", 0, num_replicas, low=1)
-        self.local_rank = _or_from_environment("rank", 1, rank, low=0)
-        self._deal()
+        self._count = len(self.dataset)
+        self.num_samples = self._share(self._count)
+        self.total_size = self.num_samples * self.num_replicas
+        self._consumed = 0  # by which the next iteration begins
+        self._begun_at = 0  # and by which the last one began
 
-    def _deal(self) -> None:
-        """Set what follows from the length of the dataset and the number of ranks."""
-        if self.local_rank >= self.nranks:
-            raise ConfigError(
-                f"rank must be below num_replicas, got rank={self.local_rank} with"
-                f" num_replicas={self.nranks}. Ranks count from 0 to {self.nranks - 1}."
-            )
-        self.epoch = 0
-        self.num_samples = -(-len(self.dataset) // self.nranks)
-        self.total_size = self.num_samples * self.nranks
-        self._acc_steps = 1
+    def resume_from(self, consumed: int) -> None:
+        """Let the next iteration, and it alone, deal out what is left of an epoch.
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, whose order the next iteration takes, and count on from it."""
-        self.epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+        The ranks that took the beginning may have been more or fewer than now: of what they left
+        this rank takes its share, nothing is lost, and nothing comes twice but the few samples that
+        even out the very end. Choose the epoch by `set_epoch` or `load_state_dict`. The length
+        stays that of a whole epoch.
 
-    def __iter__(self) -> Iterator[list[int]]:
-        count = len(self.dataset)
-        if -(-count // self.nranks) * self.nranks != self.total_size:
-            raise ConfigError(
-                f"a dataset split over {self.nranks} ranks must keep its length: it had enough"
-                f" samples for {self.total_size} indices when the sampler was made, and has"
-                f" {count} samples now. Make a new sampler, in all ranks."
-            )
-        order: npt.NDArray[np.int64] | None = None
-        if self.shuffle:
-            order = self._shuffled(self.epoch)
-            self.epoch += 1
-        return self._batches(count, order, self.batch_size * self._acc_steps)
+        Args:
+            consumed: how many places of the order all ranks together have taken, 0 or more: in
+                lockstep, those of one rank times the number of ranks there were.
+
+        >>> old = [DistributedSampler(range(9), 3, rank, shuffle=False) for rank in range(3)]
+        >>> [list(sampler)[:2] for sampler in old]
+        [[0, 3], [1, 4], [2, 5]]
+        >>> new = DistributedSampler(range(9), num_replicas=1, rank=0, shuffle=False)
+        >>> new.resume_from(2 * 3)
+        >>> list(new), list(new)
+        ([6, 7, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8])
+        """
+        remedy = "It is how many samples all ranks together have taken."
+        self._consumed = as_int("consumed", consumed, low=0, remedy=remedy)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return what repeats the last begun iteration: its "seed", "epoch" and "consumed".
+
+        "consumed" is 0 where it took an epoch from the beginning. Every rank has the same state,
+        and any number of ranks can load it.
+        """
+        if self._consumed and self._loaded is None:  # resume_from was called: the next iteration
+            seed, epoch = self._next_key()
+            return {"seed": seed, "epoch": epoch, "consumed": self._consumed}
+        consumed = self._consumed if self._loaded else self._begun_at
+        return {**super().state_dict(), "consumed": consumed}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next iteration, and it alone, be the one that `state_dict` told of.
+
+        Later ones count on from its epoch.
+
+        Raises:
+            StateError: it is no state of such a sampler. Nothing has changed then.
+        """
+        has_consumed = isinstance(state, dict) and "consumed" in state
+        consumed = state_number(state, "consumed", sys.maxsize) if has_consumed else 0
+        super().load_state_dict(state)
+        self._consumed = consumed
+
+    def __iter__(self) -> Iterator[int]:
+        return self._enter(0)
+
+    def iter_from(self, position: int) -> Iterator[int]:
+        """Iterate over the indices of this rank from `position` on, at once.
+
+        It counts an epoch as `iter(self)` does; after `resume_from`, position 0 is the first index
+        of what is left.
+        """
+        return self._enter(as_position(position))
 
     def __len__(self) -> int:
-        size = self.batch_size * self._acc_steps
-        return self.num_samples // size if self.drop_last else -(-self.num_samples // size)
+        return self.num_samples
 
-    def _shuffled(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return in which order the positions 0 .. total_size - 1 are dealt out in `epoch`."""
-        return order_rng(self.seed, epoch).permutation(np.int64(self.total_size))
-
-    def _batches(
-        self, count: int, order: npt.NDArray[np.int64] | None, size: int
-    ) -> Iterator[list[int]]:
-        indices = self._indices(count, order)
-        while batch := list(islice(indices, size)):
-            if self.drop_last and len(batch) < size:
-                return
-            yield batch
-
-    def _indices(self, count: int, order: npt.NDArray[np.int64] | None) -> Iterator[int]:
-        """Yield the dataset indices of this rank, one block after the other."""
-        for places in self._places():
-            if order is None:
-                yield from (place % count for place in places)
-            else:
-                for chunk in in_chunks(order[places.start : places.stop] % count):
-                    yield from chunk
-
-    def _places(self) -> Iterator[range]:
-        """Yield which of the places 0 .. total_size - 1 this rank takes, as ranges."""
-        block = self.batch_size * self.nranks
-        rest = self.total_size % block
-        for start in range(self.local_rank * self.batch_size, self.total_size - rest, block):
-            yield range(start, start + self.batch_size)
-        share = rest // self.nranks
-        start = self.total_size - rest + self.local_rank * share
-        yield range(start, start + share)
-
-
-def _or_from_environment(name: str, column: int, value: object, *, low: int) -> int:
-    """Return `value`, or where it is None what the launcher set in the environment."""
-    if value is not None:
-        return as_int(name, value, low=low, remedy="None reads it from the environment.")
-    for variables in _VARIABLES:
-        text = os.environ.get(variables[column])
-        if text is None:
-            continue
-        if not text.strip().isdecimal() or int(text) < low:
+    def _enter(self, position: int) -> Iterator[int]:
+        if len(self.dataset) != self._count:
             raise ConfigError(
-                f"{name} must be an int of {low} or more, got {text!r} from the environment"
-                f" variable {variables[column]}. Pass {name}= to the sampler."
+                f"a dataset split over {self.num_replicas} ranks must keep its length: it had"
+                f" {self._count} samples when the sampler was made, and has {len(self.dataset)}"
+                " now. Make a new sampler, in all ranks."
             )
-        return int(text)
-    names = " nor ".join(variables[column] for variables in _VARIABLES)
-    raise ConfigError(
-        f"{name} must be given, because the environment tells neither {names}. Start the program"
-        f" by a launcher that sets them, or pass num_replicas=1, rank=0 for a single process."
-    )
+        seed, epoch = self._begin()
+        first, self._consumed, self._begun_at = self._consumed, 0, self._consumed
+        places = range(first + self.rank, sys.maxsize, self.num_replicas)
+        places = places[position : self._share(self._count - first)]
+        inside = len(range(places.start, min(places.stop, self._count), self.num_replicas))
+        around = (place % self._count for place in places[inside:])  # evens out the end
+        if not self.shuffle:
+            return chain(places[:inside], around)
+        order = shuffled(self._count, seed, epoch)
+        return chain(indices_at(order, places[:inside]), map(order.__getitem__, around))
+
+    def _begin(self) -> tuple[int, int]:
+        seed, epoch = super()._begin()
+        self._epoch = epoch + 1
+        return seed, epoch
+
+    def _share(self, count: int) -> int:
+        """Return how many of `count` places each rank takes."""
+        count = max(count, 0)
+        return count // self.num_replicas if self.drop_last else -(-count // self.num_replicas)

@@ -1,23 +1,25 @@
 """Samplers: which samples an epoch takes, in which order.
 
-Imports `reader.config` for its checks and `reader.data.seeds`. A sampler runs in the trainer alone,
-in the thread that dispatches tasks; it owns its epoch number, and no random state outlives an
-iteration, so several iterators of one sampler do not disturb each other.
+Imports `reader.config` for its checks and `reader.data.{entry,permutation,seeds}`. A sampler runs
+in the trainer alone, in the thread that dispatches tasks; it owns its epoch number, and iterators
+share nothing with it or with each other, so that several of one sampler do not disturb each other.
 """
 
 from __future__ import annotations
 
 import abc
+import sys
 from collections.abc import Iterator, Sequence, Sized
-from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
-from reader.data.seeds import order_rng
-from reader.errors import ConfigError, ConfigTypeError, got
+from reader.data.entry import Enterable, as_position
+from reader.data.permutation import indices_at, shuffled
+from reader.data.seeds import fresh_seed
+from reader.errors import ConfigError, ConfigTypeError, StateError, got
 
 __all__ = [
     "RandomSampler",
@@ -27,6 +29,7 @@ __all__ = [
     "SubsetRandomSampler",
     "as_sized",
     "in_chunks",
+    "state_number",
 ]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -34,13 +37,15 @@ T_co = TypeVar("T_co", covariant=True)
 _CHUNK = 4096  # indices turned into Python ints at a time: cheap per item, little memory
 
 
-class Sampler(abc.ABC, Generic[T_co]):
+class Sampler(Enterable[T_co], abc.ABC):
     """Base class of samplers: an iterable of dataset indices.
 
     Deriving from it is a convenience; the loader takes any iterable that can be iterated over anew
     for each epoch. A sampler with `__len__` gives its loader a length.
-    A `RandomSampler` is told the number of each epoch by its DataLoader; any other sampler keeps
-    its own count, or is told by whoever made it.
+    Samplers with a `seed` are told the number of each epoch by their DataLoader, unless they have
+    `counts_epochs`; any other sampler keeps its own count, or is told by whoever made it.
+    A loader that resumes enters the order by `iter_from`, which passes indices by where a subclass
+    has no better way.
     """
 
     @abc.abstractmethod
@@ -65,7 +70,14 @@ class SequenceSampler(Sampler[int]):
         self._dataset = as_sized(dataset)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self._dataset)))
+        return self._enter(0)
+
+    def iter_from(self, position: int) -> Iterator[int]:
+        """Iterate over the indices from `position` on, at once."""
+        return self._enter(as_position(position))
+
+    def _enter(self, position: int) -> Iterator[int]:
+        return iter(range(position, len(self._dataset)))
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -74,12 +86,15 @@ class SequenceSampler(Sampler[int]):
 class SeededSampler(Sampler[T_co]):
     """Base class of samplers whose order is drawn from (seed, epoch).
 
-    Without a `seed` the order is fresh from the system at each iteration. Global random state is
-    neither read nor changed. A subclass draws from `order_rng(self.seed, self.epoch)`.
+    Without a `seed` each iteration takes a fresh one from the system. Global random state is
+    neither read nor changed. A subclass calls `_begin()` once for each iteration, and draws from
+    the seed and epoch that it returns alone.
 
     Args:
         seed: an int in [0, 2**64), or None.
     """
+
+    counts_epochs = False  # whether it counts its epochs by itself, and no DataLoader tells it
 
     def __init__(self, seed: int | None = None) -> None:
         if seed is not None:
@@ -87,6 +102,8 @@ class SeededSampler(Sampler[T_co]):
             seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
         self._seed = seed
         self._epoch = 0
+        self._begun: tuple[int, int] | None = None  # seed and epoch of the last begun iteration
+        self._loaded: tuple[int, int] | None = None  # and those that the next one must take
 
     @property
     def seed(self) -> int | None:
@@ -102,6 +119,40 @@ class SeededSampler(Sampler[T_co]):
         """Choose the epoch, from 0, whose order the next iterations take; running ones go on."""
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
 
+    def state_dict(self) -> dict[str, int]:
+        """Return what repeats the order of the last begun iteration: its "seed" and "epoch".
+
+        Before any was begun, and after `load_state_dict`, it is the order of the next iteration;
+        a sampler without a seed settles it by that. Where in the order an iteration is, who draws
+        from it knows: see `iter_from`.
+        """
+        key = self._loaded or self._begun
+        if key is None:
+            key = self._next_key()
+            if self._seed is None:
+                self._loaded = key
+        return {"seed": key[0], "epoch": key[1]}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next iteration, and it alone, take the order that `state_dict` told of.
+
+        Whatever `set_epoch` says until then; the sampler's own seed stays for the iterations after.
+
+        Raises:
+            StateError: it is no state of such a sampler. Nothing has changed then.
+        """
+        seed = state_number(state, "seed", SEED_LIMIT - 1)
+        self._loaded = (seed, state_number(state, "epoch", sys.maxsize))
+
+    def _next_key(self) -> tuple[int, int]:
+        return (fresh_seed() if self._seed is None else self._seed), self._epoch
+
+    def _begin(self) -> tuple[int, int]:
+        """Begin an iteration: return the seed and the epoch of its order."""
+        key, self._loaded = self._loaded or self._next_key(), None
+        self._begun = key
+        return key
+
 
 class RandomSampler(SeededSampler[int]):
     """Yield each index of a dataset once, in random order.
@@ -109,7 +160,9 @@ class RandomSampler(SeededSampler[int]):
     With a `seed` the order is a pure function of (seed, epoch, len(dataset)). Without one it is
     fresh from the system at each iteration. Global random state is neither read nor changed.
 
-    An iteration keeps 8 bytes per index; the permutation is drawn when its first index is taken.
+    The order is a keyed permutation, of which any part is computed by itself: an iteration starts,
+    or is entered at any position, in microseconds, and keeps a few thousand indices, be there a
+    billion.
 
     Args:
         dataset: anything with `__len__`, asked anew each time.
@@ -118,6 +171,8 @@ class RandomSampler(SeededSampler[int]):
     >>> sampler = RandomSampler("abcde", seed=3)
     >>> sorted(sampler) == [0, 1, 2, 3, 4] and list(sampler) == list(sampler)
     True
+    >>> list(sampler.iter_from(2)) == list(sampler)[2:]
+    True
     """
 
     def __init__(self, dataset: Sized, seed: int | None = None) -> None:
@@ -125,8 +180,16 @@ class RandomSampler(SeededSampler[int]):
         super().__init__(seed)
 
     def __iter__(self) -> Iterator[int]:
+        return self._enter(0)
+
+    def iter_from(self, position: int) -> Iterator[int]:
+        """Iterate over the indices from `position` on of the order, at once."""
+        return self._enter(as_position(position))
+
+    def _enter(self, position: int) -> Iterator[int]:
         # Epoch and length are read now: a generator would read them at its first item instead.
-        return chain.from_iterable(_chunks(len(self._dataset), self._seed, self._epoch))
+        count = len(self._dataset)
+        return indices_at(shuffled(count, *self._begin()), range(position, count))
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -162,15 +225,32 @@ class SubsetRandomSampler(SeededSampler[T_co]):
         super().__init__(seed)
 
     def __iter__(self) -> Iterator[T_co]:
-        positions = chain.from_iterable(_chunks(len(self.indices), self._seed, self._epoch))
+        return self._enter(0)
+
+    def iter_from(self, position: int) -> Iterator[T_co]:
+        """Iterate over the indices from `position` on of the order, at once."""
+        return self._enter(as_position(position))
+
+    def _enter(self, position: int) -> Iterator[T_co]:
+        count = len(self.indices)
+        positions = indices_at(shuffled(count, *self._begin()), range(position, count))
         return map(self.indices.__getitem__, positions)
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
-def _chunks(count: int, seed: int | None, epoch: int) -> Iterator[list[int]]:
-    yield from in_chunks(order_rng(seed, epoch).permutation(np.int64(count)))
+def state_number(state: Any, key: str, high: int) -> int:
+    """Return a number in [0, high] of the state of a sampler. Else StateError."""
+    if not isinstance(state, dict) or key not in state:
+        raise StateError(
+            f"the state of a sampler is a dict with {key!r}, got {got(state)}. Pass what"
+            " state_dict() of such a sampler returned."
+        )
+    try:
+        return as_int(key, state[key], low=0, high=high, remedy="Was the state damaged?")
+    except ConfigError as error:
+        raise StateError(f"the state of a sampler does not fit: {error}") from None
 
 
 def in_chunks(order: np.ndarray[Any, Any]) -> Iterator[list[int]]:

@@ -19,7 +19,9 @@ import numpy as np
 __all__ = [
     "batch_seed",
     "captured_random_state",
+    "draws_rng",
     "fresh_seed",
+    "order_key",
     "order_rng",
     "sample_rng",
     "seed_known_libraries",
@@ -27,6 +29,7 @@ __all__ = [
 
 # What a stream is for. It is part of the key, so that no two purposes share a stream.
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
+_PERMUTATION, _DRAWS = 4, 5
 _WORD = 0xFFFF_FFFF
 
 
@@ -77,6 +80,22 @@ def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
     """Return the generator that shuffles `epoch`: fresh from the system when `seed` is None."""
     key = np.random.SeedSequence() if seed is None else _key(_ORDER, seed, epoch, 0)
     return np.random.Generator(np.random.Philox(key))
+
+
+def order_key(seed: int, epoch: int) -> int:
+    """Return the key, in [0, 2**128), of the permutation that shuffles `epoch`.
+
+    Args:
+        seed: in [0, 2**64).
+        epoch: from 0.
+    """
+    low, high = _key(_PERMUTATION, seed, epoch, 0).generate_state(2, np.uint64).tolist()
+    return int(low) | int(high) << 64
+
+
+def draws_rng(seed: int, epoch: int, part: int) -> np.random.Generator:
+    """Return the generator of the `part`-th part, from 0, of an epoch of independent draws."""
+    return np.random.Generator(np.random.Philox(_key(_DRAWS, seed, epoch, part)))
 
 
 def seed_known_libraries(value: int) -> None:

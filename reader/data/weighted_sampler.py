@@ -1,7 +1,7 @@
 """A sampler that takes some samples more often than others.
 
-Imports `reader.config` for its checks and `reader.data.{sampler,seeds}`. It runs in the trainer
-alone and keeps its own copy of the weights; no random state outlives an iteration.
+Imports `reader.config` for its checks and `reader.data.{entry,sampler,seeds}`. It runs in the
+trainer alone and keeps its own copy of the weights; no random state outlives an iteration.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from reader.checks import as_bool, as_int
+from reader.data.entry import as_position
 from reader.data.sampler import SeededSampler, in_chunks
-from reader.data.seeds import order_rng
+from reader.data.seeds import draws_rng
 from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["WeightedRandomSampler", "as_weights"]
@@ -27,7 +28,8 @@ class WeightedRandomSampler(SeededSampler[int]):
 
     With a `seed` the indices are a pure function of (seed, epoch, weights, num_samples); without
     one they are fresh from the system at each iteration. With replacement an iteration keeps a few
-    thousand indices at a time, however large `num_samples` is; without, 8 bytes per index.
+    thousand indices at a time, however large `num_samples` is, and can be entered anywhere at once;
+    without, it keeps 8 bytes per index and draws rows of weights whole.
 
     Args:
         weights: *shape* (n,), or (rows, n): `num_samples` indices are drawn for each row in turn.
@@ -54,24 +56,42 @@ class WeightedRandomSampler(SeededSampler[int]):
         super().__init__(seed)
 
     def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._chunks(self.seed, self.epoch))
+        return self._enter(0)
+
+    def iter_from(self, position: int) -> Iterator[int]:
+        """Iterate over the draws from `position` on, at once where they are with replacement."""
+        return self._enter(as_position(position))
+
+    def _enter(self, position: int) -> Iterator[int]:
+        row, within = divmod(position, self.num_samples)
+        return chain.from_iterable(self._draws(*self._begin(), row, within))
 
     def __len__(self) -> int:
         rows = 1 if self.weights.ndim == 1 else len(self.weights)
         return self.num_samples * rows
 
-    def _chunks(self, seed: int | None, epoch: int) -> Iterator[list[int]]:
-        rng = order_rng(seed, epoch)
-        for row in np.atleast_2d(self.weights):
-            if not self.replacement:
-                probabilities = row / row.sum()
-                yield from in_chunks(rng.choice(len(row), self.num_samples, False, probabilities))
-                continue
-            heights = np.cumsum(row)
-            last = np.flatnonzero(row)[-1]  # rounding must not lead past it to a weight of 0
-            for start in range(0, self.num_samples, _CHUNK):
-                draws = rng.random(min(_CHUNK, self.num_samples - start)) * heights[-1]
-                yield np.minimum(np.searchsorted(heights, draws, side="right"), last).tolist()
+    def _draws(self, seed: int, epoch: int, row: int, within: int) -> Iterator[list[int]]:
+        """Yield the draws from place `within` of row `row` on, a few thousand at a time.
+
+        Each part has random numbers of its own, so that none before it need be drawn.
+        """
+        parts_per_row = -(-self.num_samples // _CHUNK) if self.replacement else 1
+        for number, weights in enumerate(np.atleast_2d(self.weights)[row:], row):
+            if self.replacement:
+                heights = np.cumsum(weights)
+                last = np.flatnonzero(weights)[
+                    -1
+                ]  # rounding must not lead past it to a weight of 0
+                for start in range(within // _CHUNK * _CHUNK, self.num_samples, _CHUNK):
+                    part = draws_rng(seed, epoch, number * parts_per_row + start // _CHUNK)
+                    draws = part.random(min(_CHUNK, self.num_samples - start)) * heights[-1]
+                    drawn = np.minimum(np.searchsorted(heights, draws, side="right"), last)
+                    yield drawn[max(within - start, 0) :].tolist()
+            else:
+                part, shares = draws_rng(seed, epoch, number), weights / weights.sum()
+                drawn = part.choice(len(weights), self.num_samples, False, shares)
+                yield from in_chunks(drawn[within:])
+            within = 0
 
 
 def as_weights(weights: Any) -> np.ndarray[Any, Any]:

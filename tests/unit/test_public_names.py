@@ -14,7 +14,7 @@ import reader
 ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue ChainDataset CollateError ComposeDataset
 ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
-DistributedBatchSampler InternalError IterableDataset LoDTensor LoDTensorArray
+DistributedBatchSampler DistributedSampler InternalError IterableDataset LoDTensor LoDTensorArray
 LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError
 SampleIndexError Sampler SamplerError SequenceSampler StateError Subset SubsetRandomSampler
 TensorDataset WeightedRandomSampler WorkerDied WorkerInfo concat_ragged get_worker_info

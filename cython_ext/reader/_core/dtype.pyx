@@ -23,6 +23,7 @@ EXTENDED = {
     "float8_e5m2": (1, 12),
     "float8_e5m2fnuz": (1, 13),
     "float8_e8m0fnu": (1, 14),
+    "complex32": (4, 5),
 }
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
@@ -50,6 +51,10 @@ cdef class FieldType:
                     f"a {self.name} field as a NumPy array needs the package ml_dtypes; "
                     f"install it (pip install ml_dtypes), or ask for framework='torch' or 'paddle'"
                 ) from error
+            if not hasattr(ml_dtypes, self.name):
+                raise ConfigError(
+                    f"NumPy has no element type for a {self.name} field; ask for framework='torch', "
+                    f"or convert it in the dataset")
             self.shown = np.dtype(getattr(ml_dtypes, self.name))
         return self.shown
 
@@ -61,6 +66,7 @@ cdef class FieldType:
 
 
 _known = {}
+_by_code = {}  # (DLPack code, bits) -> FieldType or None
 
 
 def field_type(dtype):
@@ -93,3 +99,25 @@ def field_type(dtype):
     # one object per type, so that types compare by identity
     return _known.setdefault(dtype, _known.setdefault(self.name if self.extended else self.storage,
                                                       self))
+
+
+cdef FieldType dl_field_type(int code, int bits, int lanes):
+    """The FieldType of a DLPack type; None for one that fields cannot have."""
+    if lanes != 1:
+        return None
+    key = code << 8 | bits
+    found = _by_code.get(key, _by_code)
+    if found is not _by_code:
+        return found
+    kinds = {0: "i", 1: "u", 2: "f", 5: "c"}
+    found = None
+    if code == 6 and bits == 8:
+        found = field_type(np.dtype(bool))
+    elif code in kinds and bits in (8, 16, 32, 64, 128) and (code != 5 or bits >= 64) and (
+            code < 2 or bits > 8) and (code > 2 or bits <= 64):
+        found = field_type(np.dtype(f"{kinds[code]}{bits // 8}"))
+    for name, (width, its_code) in EXTENDED.items():
+        if its_code == code and width * 8 == bits:
+            found = field_type(name)
+    _by_code[key] = found
+    return found

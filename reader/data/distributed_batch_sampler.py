@@ -1,0 +1,153 @@
+"""A batch sampler that gives each process of a distributed training its share of the dataset.
+
+Imports `reader.config` for its checks and `reader.data.{entry,permutation,ranks,sampler}`. It runs
+in the trainer alone, reads the environment when it is made, talks to no other process, and owns its
+epoch number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.checks import as_bool, as_int
+from reader.config import SEED_LIMIT
+from reader.data.entry import Enterable, as_position
+from reader.data.permutation import Permutation, shuffled
+from reader.data.ranks import replicas_and_rank
+from reader.data.sampler import as_sized, in_chunks
+from reader.errors import ConfigError
+
+__all__ = ["DistributedBatchSampler"]
+
+Order = Permutation | npt.NDArray[np.int64]
+
+
+class DistributedBatchSampler(Enterable[list[int]]):
+    """Yield the batches of one rank: together the ranks take every sample, each as many batches.
+
+    The split is that of `paddle.io.DistributedBatchSampler` 3.3. The indices 0 .. n - 1 are
+    continued from the start to a multiple of `num_replicas`, so that each rank takes equally many
+    (a few samples then come twice, with `drop_last` too); shuffled if asked; and dealt out by
+    batches: of each block of `batch_size * num_replicas` indices rank r takes the r-th
+    `batch_size`. What is left over at the end is cut into `num_replicas` equal parts.
+
+    When it shuffles, each `iter()` takes the order of `epoch` and counts `epoch` up, or the caller
+    chooses it by `set_epoch`. The order is a pure function of (seed, epoch, len(dataset)), so that
+    ranks agree on it without a message: give all of them the same `seed`.
+
+    Args:
+        dataset: anything with `__len__`, of the same length in every process.
+        batch_size: how many samples make a batch of one rank, 1 or more.
+        num_replicas: how many processes take part. None: from the environment, that is
+            PADDLE_TRAINERS_NUM or WORLD_SIZE.
+        rank: the number of this process, below `num_replicas`. None: from the environment, that is
+            PADDLE_TRAINER_ID or RANK.
+        shuffle: take another order in each epoch.
+        drop_last: leave out the last batch when it is short.
+        seed: an int in [0, 2**64).
+
+    >>> for rank in range(2):
+    ...     print(list(DistributedBatchSampler(range(10), 4, num_replicas=2, rank=rank)))
+    [[0, 1, 2, 3], [8]]
+    [[4, 5, 6, 7], [9]]
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        batch_size: int,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.dataset = as_sized(dataset)
+        self.batch_size = as_int("batch_size", batch_size, low=1, remedy="It is that of one rank.")
+        self.shuffle = as_bool("shuffle", shuffle)
+        self.drop_last = as_bool("drop_last", drop_last)
+        self.seed = as_int(
+            "seed", seed, low=0, high=SEED_LIMIT - 1, remedy="All ranks need the same one."
+        )
+        self.nranks, self.local_rank = replicas_and_rank(num_replicas, rank)
+        self._deal()
+
+    def _deal(self) -> None:
+        """Set what follows from the length of the dataset and the number of ranks."""
+        self.epoch = 0
+        self.num_samples = -(-len(self.dataset) // self.nranks)
+        self.total_size = self.num_samples * self.nranks
+        self._acc_steps = 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0, whose order the next iteration takes, and count on from it."""
+        self.epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._enter(0)
+
+    def iter_from(self, position: int) -> Iterator[list[int]]:
+        """Iterate over the batches from `position` on of those that `iter(self)` would give.
+
+        At once; it counts an epoch as `iter(self)` does.
+        """
+        return self._enter(as_position(position))
+
+    def _enter(self, position: int) -> Iterator[list[int]]:
+        count = len(self.dataset)
+        if -(-count // self.nranks) * self.nranks != self.total_size:
+            raise ConfigError(
+                f"a dataset split over {self.nranks} ranks must keep its length: it had enough"
+                f" samples for {self.total_size} indices when the sampler was made, and has"
+                f" {count} samples now. Make a new sampler, in all ranks."
+            )
+        order: Order | None = None
+        if self.shuffle:
+            order = self._shuffled(self.epoch)
+            self.epoch += 1
+        size = self.batch_size * self._acc_steps
+        return self._batches(self._indices(count, order, position * size), size)
+
+    def __len__(self) -> int:
+        size = self.batch_size * self._acc_steps
+        return self.num_samples // size if self.drop_last else -(-self.num_samples // size)
+
+    def _shuffled(self, epoch: int) -> Order:
+        """Return in which order the positions 0 .. total_size - 1 are dealt out in `epoch`."""
+        return shuffled(self.total_size, self.seed, epoch)
+
+    def _batches(self, indices: Iterator[int], size: int) -> Iterator[list[int]]:
+        while batch := list(islice(indices, size)):
+            if self.drop_last and len(batch) < size:
+                return
+            yield batch
+
+    def _indices(self, count: int, order: Order | None, first: int) -> Iterator[int]:
+        """Yield the dataset indices of this rank from its `first` on, one block after the other."""
+        for places in self._places(first):
+            if order is None:
+                yield from (place % count for place in places)
+            else:
+                for chunk in in_chunks(order[places.start : places.stop] % count):
+                    yield from chunk
+
+    def _places(self, first: int) -> Iterator[range]:
+        """Yield which of the places 0 .. total_size - 1 this rank takes, as ranges.
+
+        All but its `first` ones, counted in its own order.
+        """
+        block = self.batch_size * self.nranks
+        rest = self.total_size % block
+        blocks, within = divmod(first, self.batch_size)
+        starts = range(self.local_rank * self.batch_size, self.total_size - rest, block)
+        for start in starts[blocks:]:
+            yield range(start + within, start + self.batch_size)
+            within = 0
+        share = rest // self.nranks
+        start = self.total_size - rest + self.local_rank * share
+        yield range(start + max(first - len(starts) * self.batch_size, 0), start + share)

@@ -1,0 +1,57 @@
+"""Which process of a distributed training this is: what was passed, or what the launcher set.
+
+Imports `reader.checks` and `reader.errors`. Reads the environment when it is asked, talks to no
+other process and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from reader.checks import as_int
+from reader.errors import ConfigError
+
+__all__ = ["replicas_and_rank"]
+
+# What launchers tell their processes: (how many there are, which one this is).
+_VARIABLES = (
+    ("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"),
+    ("WORLD_SIZE", "RANK"),
+)
+
+
+def replicas_and_rank(num_replicas: object, rank: object) -> tuple[int, int]:
+    """Return how many processes take part and the number of this one; None asks the environment.
+
+    Raises:
+        ConfigError: a number that cannot be, or that neither the caller nor the environment gives.
+    """
+    replicas = _or_from_environment("num_replicas", 0, num_replicas, low=1)
+    number = _or_from_environment("rank", 1, rank, low=0)
+    if number >= replicas:
+        raise ConfigError(
+            f"rank must be below num_replicas, got rank={number} with num_replicas={replicas}."
+            f" Ranks count from 0 to {replicas - 1}."
+        )
+    return replicas, number
+
+
+def _or_from_environment(name: str, column: int, value: object, *, low: int) -> int:
+    """Return `value`, or where it is None what the launcher set in the environment."""
+    if value is not None:
+        return as_int(name, value, low=low, remedy="None reads it from the environment.")
+    for variables in _VARIABLES:
+        text = os.environ.get(variables[column])
+        if text is None:
+            continue
+        if not text.strip().isdecimal() or int(text) < low:
+            raise ConfigError(
+                f"{name} must be an int of {low} or more, got {text!r} from the environment"
+                f" variable {variables[column]}. Pass {name}= to the sampler."
+            )
+        return int(text)
+    names = " nor ".join(variables[column] for variables in _VARIABLES)
+    raise ConfigError(
+        f"{name} must be given, because the environment tells neither {names}. Start the program"
+        f" by a launcher that sets them, or pass num_replicas=1, rank=0 for a single process."
+    )
