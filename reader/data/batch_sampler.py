@@ -1,7 +1,7 @@
 """Batch samplers: which indices make one task.
 
 Imports `reader.checks` and `reader.data.entry`. A batch sampler runs in the trainer alone, in the
-thread that dispatches tasks; it owns nothing but its sampler, and keeps no state between iterations.
+thread that dispatches tasks; it owns nothing but its sampler and keeps no state between iterations.
 """
 
 from __future__ import annotations

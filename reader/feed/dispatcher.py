@@ -89,7 +89,9 @@ class Dispatcher:
                 " yield at least one index"
             )
         try:
-            kind, payload = encode_task(keys if self._is_batched else keys[0], self._is_batched)
+            kind, payload = encode_task(
+                keys if self._is_batched else keys[0], self._is_batched, self._takes_any_key
+            )
         except Exception as error:
             raise SamplerError(
                 f"the sampler yielded {shown(keys)} as batch {self.drawn}, which cannot be sent to"

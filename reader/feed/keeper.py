@@ -38,7 +38,7 @@ def make_keeper(
         seed=config.seed,
         base_seed=base_seed,
         stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,
-        rules=promises.rules if config.collate_fn is None else None,
+        rules=promises.rules,
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
         snapshot_every=config.snapshot_every_n_steps or 0,

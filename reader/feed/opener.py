@@ -178,6 +178,8 @@ class EpochOpener:
 
     def _adapters(self) -> list[Convert]:
         config = self._config
+        if self._promises.adapter is not None:
+            return [self._promises.adapter] * len(config.places)
         return make_adapters(config.framework, config.feed_list, config.return_list, config.places)
 
     def _in_steps(self, convert: Convert) -> Convert:

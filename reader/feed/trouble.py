@@ -67,7 +67,7 @@ def late(
 def failed_start(pool: Pool, item: Failure, options: EpochOptions) -> BaseException:
     """A worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _ = _carried(pool, item.payload)
-    where = f"the start of worker {item.worker}, before epoch {options.epoch}"
+    where = f"the start of {_name(pool, item.worker)}, before epoch {options.epoch}"
     return _told(exc, item.worker, where, text, options)
 
 

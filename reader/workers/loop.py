@@ -1,7 +1,7 @@
 """The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
 
-Imports this room's context, fetch and turns, the channel, seeds and failures. It runs in the worker's
-main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
+Imports this room's context, fetchers and turns, the channel, seeds and failures. It runs in the
+worker's main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ __all__ = ["CollateRules", "WorkerConfig", "run"]
 
 
 class CollateRules(Protocol):
-    """How a facade collates by default where it differs from stacking alike samples."""
+    """How a facade collates by default where it differs from stacking alike samples.
+
+    Rules may have more: `is_strict`, true where samples are alike only with exactly the types of
+    the first, tuples become lists, and a form is asked about once. `pack(objects, fields)`
+    pickles what batches hold beside arrays, so that whole batches arrive as they were; it may add
+    arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
+    places. `revive(array, type name)` makes the tensor again that was stacked as an array.
+    """
 
     def can_stack(self, sample: Any) -> bool:
         """Whether a first sample of a batch may be stacked in place. Raises for one of no batch."""
@@ -100,8 +107,8 @@ def run(
         try:
             if kind == TaskKind.TASK_BROKEN:
                 raise DatasetError(
-                    f"the sampler's keys for this batch cannot be unpickled in the worker: {keys!r};"
-                    " yield integers, strings or other keys that survive pickling"
+                    "the sampler's keys for this batch cannot be unpickled in the worker:"
+                    f" {keys!r}; yield integers, strings or other keys that survive pickling"
                 ) from keys
             if trouble is not None:
                 fetcher.row = -1

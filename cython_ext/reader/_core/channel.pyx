@@ -24,11 +24,12 @@ from reader._core.stack import BatchWriter
 from reader.errors import ArenaFull, InternalError
 
 
-def encode_task(keys, bint batched):
+def encode_task(keys, bint batched, bint exact=False):
     """Write a task down: returns (kind, payload bytes).
 
-    ``keys``: a list of dataset keys when ``batched``, else one key. Integers (also NumPy's) travel
-    as int64, anything else pickled. Raises what pickle raises for keys that cannot travel.
+    ``keys``: a list of dataset keys when ``batched``, else one key. Python's integers travel as
+    int64, and NumPy's as well unless ``exact``; anything else pickled, and is of the same type
+    there. Raises what pickle raises for keys that cannot travel.
     """
     cdef Py_ssize_t i, n
     cdef bytes payload
@@ -41,7 +42,7 @@ def encode_task(keys, bint batched):
     for i in range(n):
         key = keys[i]
         if type(key) is not int:
-            if isinstance(key, bool) or not hasattr(key, "__index__"):
+            if exact or isinstance(key, bool) or not hasattr(key, "__index__"):
                 break
             key = key.__index__()
         try:
@@ -98,7 +99,7 @@ cdef class WorkerChannel:
 
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
-        self.writer.rules = rules
+        self.writer.set_rules(rules)
 
     def set_attachment(self, make):
         """Let ``make()`` give what travels beside each batch from now on; None: nothing does.
@@ -299,7 +300,7 @@ cdef class WorkerChannel:
         cdef rd_slot* slot
         cdef const char* data
         if self.side is not None:
-            record.a = self.side.put(self.run, payload)
+            record.a = self.side.put(None if record.kind == RD_FAILED else self.run, payload)
             return 0
         slot = self.heap.alloc(max(1, len(payload)))
         data = payload

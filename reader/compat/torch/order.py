@@ -20,7 +20,7 @@ from reader.data.batch_sampler import BatchSampler
 from reader.data.one_epoch import OneEpoch
 from reader.data.sampler import SequenceSampler, in_chunks
 
-__all__ = ["PermutedOrder", "faster"]
+__all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
 
 def faster(sampler: Any) -> Any:
@@ -36,12 +36,19 @@ def faster(sampler: Any) -> Any:
             return sampler
         return BatchSampler(inner, sampler.batch_size, sampler.drop_last)
     if kind is TorchSequentialSampler:
-        return SequenceSampler(sampler.data_source)
+        return CountedOrder(sampler.data_source)
     if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:
         return PermutedOrder(sampler)
     if isinstance(sampler, Iterator):
         return OneEpoch("sampler", sampler)
     return sampler
+
+
+class CountedOrder(SequenceSampler):
+    """Yields what `torch.utils.data.SequentialSampler` yields: the length counts at the first."""
+
+    def _enter(self, position: int) -> Iterator[int]:
+        yield from super()._enter(position)
 
 
 class PermutedOrder:
