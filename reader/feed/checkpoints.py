@@ -256,12 +256,7 @@ class Checkpoints:
                 )
             parts.last = last
         elif any(part.made or part.state for part in found):
-            raise StateError(
-                f"the state is that of {len(found)} workers, each at a place of its own, and there"
-                f" are {self._workers} here. Pass num_workers={len(found)}, or let the dataset deal"
-                " its items out by reader.shard, one sample for each: then any number of workers"
-                " can go on"
-            )
+            return Parts.dealt_anew(found, self._workers, self._config.batch_size or 1)
         return parts
 
 
