@@ -25,6 +25,7 @@ from reader.workers.told import has_snapshots
 __all__ = ["Checkpoints"]
 
 _FORMAT = 1
+_NO_PARTS: dict[str, Any] = {"workers": None, "last_worker": None}
 _REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
 
 
@@ -91,9 +92,7 @@ class Checkpoints:
                 state.update(batches=at, turn=progress.next_turn(self._workers))
                 if progress.log is not None:
                     state.update(samples=progress.log.samples(at), order=progress.log.state(at))
-        state["workers"] = None if parts is None else parts.to_json()
-        state["last_worker"] = None if parts is None else parts.last
-        return state
+        return {**state, **_NO_PARTS} if parts is None else {**state, **parts.to_json()}
 
     def _is_begun(self, progress: Progress) -> bool:
         return self._config.is_iterable or progress.log is not None
@@ -247,16 +246,18 @@ class Checkpoints:
             return self._next_parts()
         parts = Parts(self._workers, self._config.batch_size or 1)
         found = [Part.from_json(each) for each in saved]
+        last = state["last_worker"]
+        if type(last) is not int or not 0 <= last < len(found):
+            raise StateError(
+                f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+            )
         if len(found) == self._workers:
             parts.all = found
-            last = state["last_worker"]
-            if type(last) is not int or not 0 <= last < self._workers:
-                raise StateError(
-                    f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
-                )
             parts.last = last
+            parts.count_before(state["batches"])
         elif any(part.made or part.state for part in found):
-            return Parts.dealt_anew(found, self._workers, self._config.batch_size or 1)
+            size = self._config.batch_size or 1
+            return Parts.dealt_anew(found, last, self._workers, size, state["batches"])
         return parts
 
 

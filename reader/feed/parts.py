@@ -6,6 +6,7 @@ whoever saves the loader's state reads them, and what they hold is data alone.
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -148,10 +149,13 @@ class Parts:
         self.is_held = False  # what is counted is not delivered yet: it waits in a group
         self._waiting: list[Callable[[], None]] = []
         self._before = 0  # batches that other workers delivered
-        self._origin: list[dict[str, Any]] | None = None  # what holds until a batch is delivered
+        # what holds until a batch is delivered: the parts of other workers, and the last of them
+        self._origin: tuple[list[dict[str, Any]], int] | None = None
 
     @classmethod
-    def dealt_anew(cls, saved: list[Part], workers: int, batch_size: int) -> Parts:
+    def dealt_anew(
+        cls, saved: list[Part], last: int, workers: int, batch_size: int, delivered: int
+    ) -> Parts:
         """Return parts of another number of workers that share what the saved ones left.
 
         Raises:
@@ -167,14 +171,17 @@ class Parts:
                 " on"
             )
         parts = cls(workers, batch_size)
-        parts._origin = [part.to_json(batch_size) for part in saved]
-        delivered = sum(part.made for part in saved)
-        parts._before = delivered - delivered // workers * workers
+        parts._origin = [part.to_json(batch_size) for part in saved], last
         left = {**(deals[0] or {}), "taken": [part.taken for part in saved]}
         for part in parts.all:
             part.made = delivered // workers
             part.left = left
+        parts.count_before(delivered)
         return parts
+
+    def count_before(self, delivered: int) -> None:
+        """So many batches were delivered in all, other workers' too."""
+        self._before = delivered - sum(part.made for part in self.all)
 
     def count(self, worker: int, snapshot: Snapshot | None) -> None:
         """A batch was delivered."""
@@ -248,11 +255,12 @@ class Parts:
         told = self.all[worker].told(self.batch_size)
         return pickle.dumps(told, 5) if told else None
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """All parts, as `Part.to_json`."""
+    def to_json(self) -> dict[str, Any]:
+        """All parts, as `Part.to_json`, and whose turn came last."""
+        found, last = [part.to_json(self.batch_size) for part in self.all], self.last
         if self._origin is not None:
-            return [dict(each) for each in self._origin]
-        return [part.to_json(self.batch_size) for part in self.all]
+            found, last = copy.deepcopy(self._origin)
+        return {"workers": found, "last_worker": last}
 
 
 _BAD = "Load a state that was saved by a loader of this kind"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from types import GeneratorType
 from typing import Any
 
@@ -80,6 +79,7 @@ class StreamFetcher:
         self._told: tuple[int, dict[str, Any]] = (-1, {})  # (run, its part)
         self._is_broken = False  # an exception ended the user's generator, and that is to be told
         self._is_end_told = False
+        self._is_drawing = False  # samples are taken for the batch in hand
         self._is_short = False  # the batch in hand is the last one
         self._drawn = 0  # samples in all batches before the one in hand
         self._in_hand = 0  # and in that one
@@ -121,7 +121,7 @@ class StreamFetcher:
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
         self.row = -1
-        self.is_stacking = False
+        self.is_stacking = self._is_drawing = False
         self._begin(channel.run)
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
@@ -141,7 +141,7 @@ class StreamFetcher:
     def drawn_by_failure(self, channel: WorkerChannel) -> int:
         """How many samples were drawn for the batch that has just failed."""
         size = self.stream.batch_size or 1
-        if not self._is_entered:
+        if not self._is_drawing:
             return 0
         if self.is_stacking:
             return size if channel.drew_all else channel.position + 1
@@ -167,6 +167,7 @@ class StreamFetcher:
         if self._samples is None:
             self._end(channel, drawn)
             return
+        self._is_drawing = True
         try:
             if self.collate_fn is None and self.stream.batch_size is not None:
                 self._stack(channel, drawn)
@@ -241,7 +242,7 @@ class StreamFetcher:
         except ArenaFull:
             if not drawn.is_end:
                 drawn.samples = channel.take_drawn()
-                drawn.samples += islice(source, size - len(drawn.samples))
+                self._draw(channel, drawn.samples, size)
                 if len(drawn.samples) < size:
                     self._samples = None
             raise
@@ -334,16 +335,19 @@ class StreamFetcher:
         return number
 
     def _draw_again(self, left: int) -> None:
-        while self._samples is not None and left > 0:
+        samples = self._samples
+        while samples is not None and left > 0:
             try:
-                for _ in islice(self._samples, left):
+                while left > 0:
                     left -= 1
-                if left:
-                    self._samples = None
-                return
+                    # no islice: it would call iter(), which may begin anew
+                    if next(samples, _END) is _END:
+                        self._samples = None
+                        return
+            except StateError:
+                raise
             except Exception:  # it was told in its place, before
-                left -= 1
-                self._is_broken = _is_dead(self._samples)
+                self._is_broken = _is_dead(samples)
 
 
 def _is_dead(samples: Any) -> bool:

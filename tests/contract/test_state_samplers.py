@@ -158,7 +158,9 @@ def lists(loader: Any) -> list[list[int]]:
 
 def plain(kind: str, state: Any) -> Any:
     """Through JSON, where the states of the samplers allow it."""
-    return state if kind in ("torchdata's", "torchdata's batches") else json.loads(json.dumps(state))
+    return (
+        state if kind in ("torchdata's", "torchdata's batches") else json.loads(json.dumps(state))
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 3}, {"num_workers": 1}], ids=str)
