@@ -6,8 +6,8 @@ the sequence was taken; positions that lie behind the sequence's end may be in i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from reader.data.shard import shard_positions
@@ -92,7 +92,9 @@ class Rest:
     def from_json(cls, saved: Any) -> Rest:
         """Read what `to_json` wrote. StateError when it is something else."""
         left = saved.get("left") if isinstance(saved, dict) else None
-        numbers = list(chain.from_iterable(left)) if _is_ranges(left) else [None]
+        numbers: list[Any] = [None]
+        if left is not None and _is_ranges(left):
+            numbers = list(itertools.chain.from_iterable(left))
         numbers.append(saved.get("open_at", -1) if isinstance(saved, dict) else None)
         is_right = all(type(each) is int and each >= 0 for each in numbers[:-1])
         last = numbers[-1]
@@ -101,8 +103,7 @@ class Rest:
                 f"what is left of a dealt sequence cannot be read from the state, got {got(saved)}."
                 " The state is damaged: load another one"
             )
-        assert left is not None
-        return cls([range(*each) for each in left], last)
+        return cls([range(*each) for each in left or []], last)
 
 
 def _is_ranges(left: Any) -> bool:
@@ -132,10 +133,10 @@ def _run(ranges: list[range], places: range) -> Iterator[range]:
 def _ascending(ranges: Any) -> list[range]:
     """Sort ranges; those that mesh are taken apart, but for the one without an end."""
     found = sorted((each for each in ranges if each), key=lambda each: each.start)
-    if all(one[-1] < other.start for one, other in zip(found, found[1:], strict=False)):
+    if all(one[-1] < other.start for one, other in itertools.pairwise(found)):
         return found
     open_ = [each for each in found if _is_open(each)]
-    singles = sorted(chain.from_iterable(each for each in found if not _is_open(each)))
+    singles = sorted(itertools.chain.from_iterable(each for each in found if not _is_open(each)))
     return [*(range(each, each + 1) for each in singles), *open_]
 
 

@@ -7,6 +7,7 @@ it returns is the user's, and the one it was given is copied.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -270,11 +271,11 @@ def _length(dataset: Any) -> int | None:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= sys.maxsize
 
 
 def _is_seed(value: Any) -> bool:
-    return _is_count(value) and value < SEED_LIMIT
+    return type(value) is int and 0 <= value < SEED_LIMIT
 
 
 _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (

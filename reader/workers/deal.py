@@ -1,7 +1,7 @@
 """What a worker's iteration takes of items that `reader.shard` deals out, and what it goes on with.
 
-Imports `reader.data.rest` and `reader.errors`. The state is one per thread: the fetcher of an iterable dataset expects
-deals in the thread in which the dataset then begins them.
+Imports `reader.data.rest` and `reader.errors`. The state is one per thread: the fetcher of an
+iterable dataset expects deals in the thread in which the dataset then begins them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Deal:
 
     def counted(self, items: Iterator[Any]) -> Iterator[Any]:
         """Yield the items, and count them."""
-        return map(itemgetter(0), zip(items, self._counter))  # noqa: B905  # ends with the items
+        return map(itemgetter(0), zip(items, self._counter))
 
     @property
     def taken(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from types import GeneratorType
 from typing import Any
 
@@ -38,6 +38,7 @@ class _Drawn:
     batch: Any = None
     is_made: bool = False
     is_end: bool = False
+    beside: Callable[[], Snapshot | None] | None = None  # what is sent along with it
 
 
 class StreamFetcher:
@@ -136,6 +137,8 @@ class StreamFetcher:
                 self._next(channel, drawn)
         except ArenaFull:
             self._no_room[number] = drawn
+            if drawn.beside is not None and not drawn.is_end:
+                drawn.beside()  # now: later the dataset is somewhere else
             raise
 
     def drawn_by_failure(self, channel: WorkerChannel) -> int:
@@ -163,7 +166,8 @@ class StreamFetcher:
         self._drawn += self._in_hand
         self._in_hand = 0
         is_asked = is_due or self._told_deal is not None
-        channel.set_attachment(partial(self._beside, channel, is_due) if is_asked else None)
+        drawn.beside = cache(partial(self._beside, channel, is_due)) if is_asked else None
+        channel.set_attachment(drawn.beside)
         if self._samples is None:
             self._end(channel, drawn)
             return
@@ -195,7 +199,7 @@ class StreamFetcher:
 
     def _beside(self, channel: WorkerChannel, is_due: bool) -> Snapshot | None:
         """What goes with a batch whose samples were all drawn."""
-        is_used_up = channel.ran_out if self.is_stacking else self._is_short
+        is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
         self._in_hand = self.stream.batch_size or 1
         news = self._deal_news(is_used_up)
         if not is_due:
@@ -207,8 +211,9 @@ class StreamFetcher:
         """What the trainer does not know of what was dealt out: "" for nothing."""
         if self._deals.left is not None:
             raise StateError(
-                f"the state was saved while {type(self.dataset).__name__} had its items dealt out by"
-                " reader.shard, for another number of workers, and its __iter__ did not call it now"
+                f"the state was saved while {type(self.dataset).__name__} had its items dealt out"
+                " by reader.shard, for another number of workers, and its __iter__ did not call it"
+                " now"
             )
         found: Any = None
         if len(self._deals.begun) == 1 and not self._snapshots.has_state:
@@ -245,6 +250,7 @@ class StreamFetcher:
                 self._draw(channel, drawn.samples, size)
                 if len(drawn.samples) < size:
                     self._samples = None
+                    self._is_short = True
             raise
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
@@ -280,6 +286,7 @@ class StreamFetcher:
 
     def _send(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Send what had no room before."""
+        channel.set_attachment(drawn.beside)
         if drawn.is_made:
             channel.write(drawn.batch)
         elif drawn.is_end or (

@@ -270,7 +270,7 @@ def test_items_that_were_dealt_out_must_be_dealt_out_again() -> None:
         state = loader.state_dict()
     again = DataLoader(Parts([range(40)]), batch_size=4)
     again.load_state_dict(state)
-    with pytest.raises(StateError, match="its __iter__ did not call it now"):
+    with pytest.raises(StateError, match="its __iter__ did not call it"):
         next(iter(again))
 
 
