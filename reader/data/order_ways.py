@@ -363,7 +363,7 @@ class Stateful(Replay):
     def check(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:  # noqa: ARG004
         """Refuse a state that does not fit."""
         skip = state.get("skip")
-        if type(skip) is not int or skip < 0:
+        if type(skip) is not int or not 0 <= skip <= sys.maxsize:
             raise StateError(f"skip in the state must be an int from 0, got {got(skip)}. {LOAD}")
         if type(state.get("over", False)) is not bool:
             raise StateError(f"over in the state must be a bool, got {got(state['over'])}. {LOAD}")
