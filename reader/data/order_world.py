@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from reader.data.order_log import OrderLog, Position
-from reader.data.order_ways import LOAD, Cut
+from reader.data.order_source import LOAD, Cut
 from reader.errors import StateError, got
 
 __all__ = ["World", "is_world_sampler"]
