@@ -55,6 +55,10 @@ class Progress:
         if feeder is not None:
             self._taken = feeder.accepted
 
+    def advance(self) -> None:
+        """A batch was delivered that no feeder counts."""
+        self._taken += 1
+
     def hold(self, batch: int) -> None:
         """A batch waits for others of its group: the user does not have it yet."""
         self._held = batch
