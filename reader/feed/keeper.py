@@ -1,7 +1,7 @@
 """Who has a loader's pool: the loader between epochs, an iterator during one.
 
-Imports the config and the pool. One keeper per loader; loader and iterators may be dropped in any order and in any
-thread, and whoever is last ends the workers.
+Imports the config and the pool. One keeper per loader; loader and iterators may be dropped in any
+order and in any thread, and whoever is last ends the workers.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class EpochOpener:
             if not marks and base_seed == self._base_seed:
                 return None
             return lambda _: Told(marks, base_seed)
-        return lambda worker: Told(marks, base_seed, parts and parts.told(worker))
+        return lambda worker: Told(marks, base_seed, None if parts is None else parts.told(worker))
 
     def _make_source(
         self, batches: Any, dataset: Any, start: Start, progress: Progress, is_lazy: bool

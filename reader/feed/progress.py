@@ -59,7 +59,7 @@ class Progress:
         """A batch was delivered that no feeder counts."""
         self._taken += 1
 
-    def hold(self, batch: int) -> None:
+    def hold(self, batch: int | None) -> None:
         """A batch waits for others of its group: the user does not have it yet."""
         self._held = batch
         if self.parts is not None:

@@ -128,8 +128,9 @@ def run(
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except BaseException as error:
             row = channel.position if fetcher.is_stacking else fetcher.row
-            is_stream = isinstance(fetcher, StreamFetcher)
-            drawn = fetcher.drawn_by_failure(channel) if is_stream else 0
+            drawn = 0
+            if isinstance(fetcher, StreamFetcher):
+                drawn = fetcher.drawn_by_failure(channel)
             channel.refuse(_carry(error, row, is_thread, drawn))
         del task, keys
 
