@@ -645,10 +645,16 @@ cdef class Feeder:
             return Failure("full", record.seq, self.s.epoch, record.worker, None, record.a, record.b,
                            record.c, "max_bytes" if record.spare else "prefetch_factor")
         if record.kind == RD_END:
-            return Failure("end", record.seq, self.s.epoch, record.worker)
+            return Failure("end", record.seq, self.s.epoch, record.worker, self.last_state(record))
         if record.kind == RD_LOST:
             return Failure("lost", record.seq, self.s.epoch, record.worker)
         return Failure("error", record.seq, self.s.epoch, record.worker, self.payload(record))
+
+    cdef object last_state(self, rd_record* record):
+        """What an END record carries, None without."""
+        if self.side is not None:
+            return self.side.take(record.a) if record.a else None
+        return pickle.loads(self.payload(record)) if record.slot else None
 
     cdef object payload(self, rd_record* record):
         """What an ERROR or FAILED record carries; its slot goes back."""

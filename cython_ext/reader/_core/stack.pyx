@@ -218,6 +218,7 @@ cdef class BatchWriter:
         cdef object sample
         self.position = 0
         self.drawn = []
+        self.drew_all = False
         if plan is None or plan.objects:
             # objects may outgrow their room when all is drawn: then the samples must be at hand
             return self.stream_list(source, count, drop_last, record)
@@ -255,7 +256,9 @@ cdef class BatchWriter:
                     for _ in range(row + 1, count):  # the next batch begins where it would have
                         if next(source, END) is END:
                             break
+                    self.drew_all = True
                     raise CollateError(text)
+            self.drew_all = True
             slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
@@ -276,6 +279,7 @@ cdef class BatchWriter:
             if sample is END:
                 break
             samples.append(sample)
+        self.drew_all = True
         if not samples or (drop_last and len(samples) < count):
             self.drawn = []
             return ENDED

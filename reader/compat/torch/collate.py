@@ -58,11 +58,11 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     if foreign and isinstance(sample, foreign):
         return False
     if kind is torch.Tensor:
-        return can_stack_tensor(sample) and sample.dim() < _MAX_NDIM
+        return bool(sample.dim() < _MAX_NDIM and can_stack_tensor(sample))
     if kind is np.ndarray or kind is np.memmap:
         return _can_stack_array(sample)
     if kind is int:
-        return -(1 << 63) <= sample < 1 << 63
+        return bool(-(1 << 63) <= sample < 1 << 63)
     if kind in (float, bool, str, bytes) or kind in _SCALARS:
         return True
     if depth == _MAX_DEPTH:
@@ -78,11 +78,12 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     return False
 
 
-def _can_stack_array(array: Any) -> bool:
+def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
     """Whether torch.as_tensor takes the array."""
     if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
         return False
-    return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
+    size: int = array.itemsize
+    return all(step >= 0 and step % size == 0 for step in array.strides)
 
 
 def _foreign_keys() -> tuple[Any, ...] | None:

@@ -43,7 +43,7 @@ class _Packer(ForkingPickler):
     """Knows what ForkingPickler does: connections, sockets, and torch's storages and tensors."""
 
     def __init__(self, made: io.BytesIO, fields: list[Any]) -> None:
-        super().__init__(made, 5)
+        super().__init__(made)  # in the protocol that PyTorch uses
         self._fields = fields
 
     def reducer_override(self, value: Any) -> Any:
