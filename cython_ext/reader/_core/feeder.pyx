@@ -317,11 +317,6 @@ cdef class Feeder:
         """The eventfd that workers ring: to be inherited by them."""
         return self.s.bell
 
-    @property
-    def is_foreign(self):
-        """Whether this process only inherited the feeder by a fork."""
-        return self.fork_generation != process_ledger().fork_generation
-
     def start(self):
         """Start the reader thread."""
         cdef int rc = rd_thread_start(&self.thread, reader_thread, &self.s, b"reader-feed")
@@ -378,7 +373,8 @@ cdef class Feeder:
         """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello, said_end).
 
         ``seqs``: the current run's batches it had not answered, oldest first; ``busy_seq``: the
-        one it was at, or None; ``said_end``: whether it answered END in this run. Its channels are empty after that, ready for a replacement.
+        one it was at, or None; ``said_end``: whether it answered END in this run. Its channels are
+        empty after that, ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         cdef worker_state* w = &self.s.workers[worker]
@@ -566,8 +562,7 @@ cdef class Feeder:
 
         None: attention is wanted (see ended_workers, failed_worker, or dispatch again; or the
         feeder was closed). False: nothing came within ``timeout`` seconds (None: wait for ever).
-        The same item comes again until `accept`, so that Ctrl-C in between loses nothing. Waits
-        without the GIL.
+        The same item comes again until `accept`: Ctrl-C loses nothing. Waits without the GIL.
         """
         cdef rd_record record
         cdef int64_t deadline, look
