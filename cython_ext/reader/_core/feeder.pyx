@@ -346,7 +346,7 @@ cdef class Feeder:
             self.s.bell = -1  # the arena closes it
 
     cdef void flush(self) noexcept:
-        """Drop everything that is queued or waits for its turn. With the lock, or alone."""
+        """Drop everything that is queued or waits for its turn. With the lock."""
         cdef rd_record record
         cdef uint64_t i
         if self.opening.kind:
@@ -491,9 +491,8 @@ cdef class Feeder:
         return rd_task_push(self.s.arena, rd_heap_at(self.s.arena, worker), task, payload)
 
     def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
-        """Send a task to ``worker``, or (-1) to the one with the fewest. False when it cannot take
-        one now: `take` then gives notice when that has changed. Raises ArenaFull for a long task
-        without room."""
+        """Send a task to ``worker``, or (-1) to the one with the fewest. False when it cannot take it
+        now: `take` gives notice when it can. Raises ArenaFull for a long task without room."""
         cdef rd_task task
         cdef const char* data = payload
         self.check_process()
@@ -604,8 +603,7 @@ cdef class Feeder:
         return self.current
 
     def is_busy(self):
-        """Whether a worker has not answered all its tasks yet; if so, `take` gives notice when it
-        answers one."""
+        """Whether a worker still has tasks; if so, `take` gives notice when it answers one."""
         cdef uint32_t i
         cdef bint busy = False
         self.check_process()
