@@ -51,8 +51,7 @@ def late(
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             at.append(
-                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for"
-                f" {seconds:.1f} s"
+                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for {seconds:.1f} s"
             )
     return LoadTimeout(
         f"batch {delivered} of epoch {options.epoch} did not come within"

@@ -62,7 +62,7 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     if kind is np.ndarray or kind is np.memmap:
         return _can_stack_array(sample)
     if kind is int:
-        return -(1 << 63) <= sample < 1 << 63
+        return bool(-(1 << 63) <= sample < 1 << 63)
     if kind in (float, bool, str, bytes) or kind in _SCALARS:
         return True
     if depth == _MAX_DEPTH:
@@ -82,8 +82,7 @@ def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
     """Whether torch.as_tensor takes the array."""
     if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
         return False
-    size: int = array.itemsize
-    return all(step >= 0 and step % size == 0 for step in array.strides)
+    return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
 
 
 def _foreign_keys() -> tuple[Any, ...] | None:

@@ -38,9 +38,7 @@ class TorchWorker:
         seed = self.base_seed + worker_id
         own = get_worker_info()
         if own is not None and own.worker_type == "thread":
-            enter_thread(
-                inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread")
-            )
+            enter_thread(inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread"))
             return seed
         torch.set_num_threads(1)
         random.seed(seed)
