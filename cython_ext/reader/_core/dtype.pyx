@@ -60,7 +60,10 @@ cdef class FieldType:
                 raise ConfigError(
                     f"NumPy has no element type for a {self.name} field; ask for framework='torch', "
                     f"or convert it in the dataset")
-            self.shown = np.dtype(getattr(ml_dtypes, self.name))
+            shown = np.dtype(getattr(ml_dtypes, self.name))
+            with cython.critical_section(self):  # written once: others read it without a lock
+                if self.shown is None:
+                    self.shown = shown
         return self.shown
 
     def __reduce__(self):
@@ -100,8 +103,11 @@ def field_type(dtype):
         name = self.storage.name if self.storage.names is None else str(self.storage)
     self.name = sys.intern(name)
     self.itemsize = self.storage.itemsize
-    if len(_known) > 4096:  # dtypes made up by the thousand must not pile up
-        _known.clear()
+    if len(_known) > 4096:  # dtypes made up by the thousand must not pile up: records, texts
+        for key in list(_known):
+            known = _known.get(key)
+            if known is not None and known.storage.kind in "SUV":
+                _known.pop(key, None)
     # one object per type, so that types compare by identity
     return _known.setdefault(dtype, _known.setdefault(self.name if self.extended else self.storage,
                                                       self))

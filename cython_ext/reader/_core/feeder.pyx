@@ -344,7 +344,9 @@ cdef class Feeder:
         if bell >= 0:
             queue_finish(&self.s.queue, QUEUE_CLOSED)
             notify(&self.s)  # wakes a consumer that waits
+            pthread_mutex_lock(&self.s.lock)  # that consumer may be emptying the rings
             self.flush()
+            pthread_mutex_unlock(&self.s.lock)
             self.s.arena.bell = -1
             self.s.bell = -1  # the arena closes it
 
@@ -364,7 +366,6 @@ cdef class Feeder:
 
     def attach(self, uint32_t worker, int pidfd=-1):
         """Let a worker take tasks. ``pidfd``: of its process; stays the caller's; -1: a thread."""
-        cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         pthread_mutex_lock(&self.s.lock)
         self.s.workers[worker].pidfd = pidfd
         self.s.workers[worker].ended = 0
@@ -409,8 +410,11 @@ cdef class Feeder:
     def ended_workers(self):
         """Numbers of worker processes that ended and are not detached yet."""
         cdef uint32_t i
+        found = []  # made before the lock is taken: making it may collect garbage
         pthread_mutex_lock(&self.s.lock)
-        found = [i for i in range(self.s.nworkers) if self.s.workers[i].ended]
+        for i in range(self.s.nworkers):
+            if self.s.workers[i].ended:
+                found.append(i)
         pthread_mutex_unlock(&self.s.lock)
         return found
 
@@ -641,10 +645,16 @@ cdef class Feeder:
             return Failure("full", record.seq, self.s.epoch, record.worker, None, record.a, record.b,
                            record.c, "max_bytes" if record.spare else "prefetch_factor")
         if record.kind == RD_END:
-            return Failure("end", record.seq, self.s.epoch, record.worker)
+            return Failure("end", record.seq, self.s.epoch, record.worker, self.last_state(record))
         if record.kind == RD_LOST:
             return Failure("lost", record.seq, self.s.epoch, record.worker)
         return Failure("error", record.seq, self.s.epoch, record.worker, self.payload(record))
+
+    cdef object last_state(self, rd_record* record):
+        """What an END record carries, None without."""
+        if self.side is not None:
+            return self.side.take(record.a) if record.a else None
+        return pickle.loads(self.payload(record)) if record.slot else None
 
     cdef object payload(self, rd_record* record):
         """What an ERROR or FAILED record carries; its slot goes back."""

@@ -55,7 +55,7 @@ cdef class SideTable:
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; returns the token that take() wants."""
+        """Keep a value; returns the token that take() wants. Run None: whatever run begins."""
         cdef Py_ssize_t token
         entry = (run, value)  # before the count: making it may collect garbage, and so run others
         with cython.critical_section(self):
@@ -72,7 +72,7 @@ cdef class SideTable:
         """Forget what runs before this one left behind."""
         for token in list(self.entries):  # others put and take meanwhile
             entry = self.entries.get(token)
-            if entry is not None and entry[0] != run:
+            if entry is not None and entry[0] is not None and entry[0] != run:
                 self.entries.pop(token, None)
 
 
@@ -218,6 +218,7 @@ cdef class BatchWriter:
         cdef object sample
         self.position = 0
         self.drawn = []
+        self.drew_all = False
         if plan is None or plan.objects:
             # objects may outgrow their room when all is drawn: then the samples must be at hand
             return self.stream_list(source, count, drop_last, record)
@@ -255,7 +256,9 @@ cdef class BatchWriter:
                     for _ in range(row + 1, count):  # the next batch begins where it would have
                         if next(source, END) is END:
                             break
+                    self.drew_all = True
                     raise CollateError(text)
+            self.drew_all = True
             slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
@@ -276,6 +279,7 @@ cdef class BatchWriter:
             if sample is END:
                 break
             samples.append(sample)
+        self.drew_all = True
         if not samples or (drop_last and len(samples) < count):
             self.drawn = []
             return ENDED

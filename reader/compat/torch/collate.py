@@ -58,7 +58,7 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     if foreign and isinstance(sample, foreign):
         return False
     if kind is torch.Tensor:
-        return sample.dim() < _MAX_NDIM and can_stack_tensor(sample)
+        return bool(sample.dim() < _MAX_NDIM and can_stack_tensor(sample))
     if kind is np.ndarray or kind is np.memmap:
         return _can_stack_array(sample)
     if kind is int:
