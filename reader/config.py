@@ -70,6 +70,7 @@ class LoaderConfig:
     prefetch_next_epoch: bool = False
     worker_retries: int = 1
     max_bytes: int | None = None
+    snapshot_every_n_steps: int | None = 1
     is_iterable: bool = False
 
     @property
@@ -175,8 +176,9 @@ _NUMBERS = (
     ("prefetch_factor", 1, "It is how many batches each worker may have in flight; default 2."),
     ("worker_retries", 0, "0 raises WorkerDied at the first death of a worker."),
     ("max_bytes", 1, "None lets the arena grow as needed."),
+    ("snapshot_every_n_steps", 0, "0 or None takes no state; batches are then drawn again."),
 )
-_MAY_BE_NONE = ("batch_size", "max_bytes")
+_MAY_BE_NONE = ("batch_size", "max_bytes", "snapshot_every_n_steps")
 
 
 def _convert_numbers(o: dict[str, Any]) -> None:

@@ -22,15 +22,13 @@ from reader.data.batch_sampler import count_of
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
+from reader.feed.checkpoints import Checkpoints
 from reader.feed.groups import PlaceGroups
 from reader.feed.iterator import EpochIterator, WaitStats
-from reader.feed.keeper import PoolKeeper
+from reader.feed.keeper import make_keeper
 from reader.feed.opener import EpochOpener
 from reader.frameworks import check_places
 from reader.promises import Promises
-from reader.workers.loop import WorkerConfig
-from reader.workers.starting import start_pool
-from reader.workers.stream import Stream
 
 __all__ = ["DataLoader"]
 
@@ -88,6 +86,9 @@ class DataLoader:
             or sampler than by `set_epoch` then come an epoch late.
         worker_retries: how often a batch is tried again when its worker process died.
         max_bytes: most shared memory that batches may take; None: what the machine has.
+        snapshot_every_n_steps: how many batches lie between two looks at the state of a dataset or
+            sampler with `state_dict`; those behind the last look are drawn again on resuming. 0 or
+            None: all are.
 
     Raises:
         ConfigError: an argument that cannot work, or two that contradict each other.
@@ -137,6 +138,7 @@ class DataLoader:
         prefetch_next_epoch: bool = False,
         worker_retries: int = 1,
         max_bytes: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         config = LoaderConfig.build(
             dataset,
@@ -167,6 +169,7 @@ class DataLoader:
             prefetch_next_epoch=prefetch_next_epoch,
             worker_retries=worker_retries,
             max_bytes=max_bytes,
+            snapshot_every_n_steps=snapshot_every_n_steps,
         )
         check_places(config.framework, config.places)
         self.config = config
@@ -179,6 +182,7 @@ class DataLoader:
         if self.batch_sampler is None and not config.is_iterable:
             self._make_samplers()
         self._epoch = 0
+        self._base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         self._set_up()
 
     def _set_up(self) -> None:
@@ -186,18 +190,11 @@ class DataLoader:
         config = self.config
         self._ahead: Ahead | None = None
         self._stats = WaitStats()
-        self._keeper = PoolKeeper(
-            # of the config only what a pool needs: the finalizer below keeps it all alive, and a
-            # sampler in it could keep this loader
-            functools.partial(
-                start_pool,
-                self._worker_config(),
-                self._promises.make_prepare,
-                (config.window, config.start_method, config.max_bytes),
-            ),
-            config.persistent_workers,
+        self._keeper = make_keeper(config, self._promises, self.dataset, self._base_seed)
+        self._opener = EpochOpener(
+            config, self._promises, self._keeper, self._stats, self._base_seed
         )
-        self._opener = EpochOpener(config, self._promises, self._keeper, self._stats)
+        self._checkpoints = Checkpoints(config, self._promises.keeps_worker_rng, self._base_seed)
         self._finalizer = weakref.finalize(self, self._keeper.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
 
@@ -211,7 +208,7 @@ class DataLoader:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy of the loader has: its options and epoch, and neither workers nor batches."""
-        own = ("_ahead", "_stats", "_keeper", "_opener", "_finalizer")
+        own = ("_ahead", "_stats", "_keeper", "_opener", "_checkpoints", "_finalizer")
         state = {name: value for name, value in self.__dict__.items() if name not in own}
         return {**state, "_epoch": self.epoch}
 
@@ -227,22 +224,6 @@ class DataLoader:
         if config.batch_size is not None:
             self.batch_sampler = BatchSampler(self.sampler, config.batch_size, config.drop_last)
 
-    def _worker_config(self) -> WorkerConfig:
-        config = self.config
-        stream = Stream(config.batch_size, config.drop_last) if config.is_iterable else None
-        return WorkerConfig(
-            dataset=self.dataset,
-            collate_fn=config.collate_fn,
-            worker_init_fn=config.worker_init_fn,
-            num_workers=config.num_workers,
-            seed=config.seed,
-            base_seed=seeds.fresh_seed() if config.seed is None else config.seed,
-            stream=stream,
-            rules=self._promises.rules if config.collate_fn is None else None,
-            worker_type=config.worker_type,
-            seed_globals=config.seed_globals,
-        )
-
     @property
     def epoch(self) -> int:
         """The number of the epoch that the next `iter()` begins, from 0."""
@@ -256,6 +237,7 @@ class DataLoader:
         """
         self._drop_ahead()
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+        self._checkpoints.choose(self._epoch)
         for each in (self.dataset, self.sampler, self.batch_sampler):
             if callable(getattr(each, "set_epoch", None)):
                 each.set_epoch(self._epoch)
@@ -265,10 +247,13 @@ class DataLoader:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             if ahead.take_over():
+                self._checkpoints.begun(ahead.batches.progress)
                 return ahead.batches
             ahead.batches.close()
             self._epoch -= 1
-        return self._begin()
+        batches = self._begin()
+        self._checkpoints.begun(batches.progress)
+        return batches
 
     def _begin(self) -> EpochIterator | PlaceGroups:
         on_end = functools.partial(_make_ahead_of, weakref.ref(self))
@@ -278,6 +263,7 @@ class DataLoader:
             self.sampler,
             self.batch_sampler,
             on_end if self.config.prefetch_next_epoch else None,
+            self._checkpoints.start(),
         )
         self._epoch += 1
         return batches
@@ -292,6 +278,31 @@ class DataLoader:
         if ahead is not None:
             ahead.batches.close()
             self._epoch -= 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader is: what `load_state_dict` of another one goes on from.
+
+        That is behind the last batch that the loop over the newest iterator got, whatever was made
+        ahead, and an exception in a batch's place counts as that batch; after the loop it is the
+        beginning of the next epoch. JSON can hold it as far as it can hold the states of your own
+        samplers and datasets. Its size and its cost do not depend on the position.
+        """
+        ahead = None if self._ahead is None else self._ahead.batches.progress
+        return self._checkpoints.save(self.epoch, self.sampler, self.batch_sampler, ahead)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next `iter()` go on where `state` was saved; an iterator that lives goes on.
+
+        Samplers and datasets with `set_epoch` are told their epochs at once, their own states are
+        loaded when the iterator begins. The number of workers may be another one: see the guide.
+
+        Raises:
+            StateError: the state is damaged, or that of another kind of loader. Nothing has changed
+                then. While iterating: the sampler does not give the same order again.
+        """
+        epoch = self._checkpoints.load(state, self.sampler, self.batch_sampler)
+        self._drop_ahead()
+        self._epoch = epoch
 
     def __call__(self) -> Iterator[Any]:
         """The same as `iter(loader)`."""

@@ -28,8 +28,11 @@ class Promises:
     returns what to raise. `restarts_circle`: with `is_round_robin`, worker 0 makes the first batch
     of each epoch, also where workers stay. `takes_any_key`: a sampler may yield anything that the
     dataset takes for an index, and the dataset alone says which there are. `tells_deaths`: without
-    retries, the death of a worker is raised even where it costs no batch. `is_iterable`: tells an
-    iterable dataset from one with indices; None: as `reader.data.iterable` does.
+    retries, the death of a worker is raised even where it costs no batch. `keeps_worker_rng`:
+    workers send their global random state along whenever they send that of the dataset, so that it
+    goes on after a resume. `is_iterable`: tells an iterable dataset from one with indices; None: as
+    `reader.data.iterable` does. `adapter`: makes the user's batch of a LoDTensorArray; None: the
+    framework's does.
     """
 
     is_round_robin: bool = False
@@ -40,5 +43,7 @@ class Promises:
     reword: Callable[[BaseException, int, str], BaseException] | None = None
     restarts_circle: bool = False
     takes_any_key: bool = False
+    keeps_worker_rng: bool = False
     tells_deaths: bool = False
     is_iterable: Callable[[Any], bool] | None = None
+    adapter: Callable[[Any], Any] | None = None

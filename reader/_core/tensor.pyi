@@ -2,6 +2,7 @@
 # of each field is in tensor.pxd. Holds no code.
 
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import Any, final
 
 import numpy as np
@@ -11,9 +12,18 @@ from reader._core.structure import Structure
 
 _Array = np.ndarray[Any, Any]
 
+class Origin(IntEnum):
+    ORIGIN_TENSOR = 0
+    ORIGIN_ARRAY = 1
+
 @final
 class Schema:
-    def __init__(self, structure: Structure, types: list[FieldType]) -> None: ...
+    adapted: Any
+    def __init__(
+        self, structure: Structure, types: list[FieldType], origins: bytes | None = None
+    ) -> None: ...
+    @property
+    def origins(self) -> bytes | None: ...
     @property
     def types(self) -> list[FieldType]: ...
     @property

@@ -12,6 +12,8 @@ from reader._core.tensor import LoDTensor, Schema
 
 _Array = np.ndarray[Any, Any]
 
+def field_of_batch(index: int) -> Any: ...
+
 @final
 class LoDTensorArray:
     def __init__(self, tensors: Iterable[Any] = ()) -> None: ...

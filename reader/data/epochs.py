@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Mark", "epoch_carriers", "epoch_marks", "own_epoch", "tell_epoch"]
+__all__ = [
+    "Mark",
+    "carried_epochs",
+    "epoch_carriers",
+    "epoch_marks",
+    "find_carriers",
+    "own_epoch",
+    "tell_epoch",
+]
 
 _DEPTH = 8  # of objects inside objects
 _ONE = ("dataset", "sampler", "batch_sampler")  # attributes that hold an object of the kind
@@ -52,6 +60,35 @@ def epoch_carriers(*objects: Any) -> list[Any]:
     """Return datasets and samplers, and those inside of them, that say at which epoch they are."""
     found = [each for outer in objects for _, each in _walk(outer, (), _DEPTH)]
     return [each for each in found if own_epoch(each) is not None]
+
+
+def carried_epochs(**objects: Any) -> dict[str, int]:
+    """Return at which epoch datasets and samplers are that can be told one, by where they are."""
+    found: dict[str, int] = {}
+    for name, each in _named(objects):
+        epoch = own_epoch(each)
+        if epoch is not None and callable(getattr(each, "set_epoch", None)):
+            found[name] = epoch
+    return found
+
+
+def find_carriers(names: Any, **objects: Any) -> list[Any]:
+    """Return what `carried_epochs` named. KeyError: it is not there, or cannot be told an epoch."""
+    known = dict(_named(objects))
+    found = [known[name] for name in names]
+    for name, each in zip(names, found, strict=True):
+        if not callable(getattr(each, "set_epoch", None)):
+            raise KeyError(name)
+    return found
+
+
+def _named(objects: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for name, outer in objects.items():
+        for path, each in () if outer is None else _walk(outer, (), _DEPTH):
+            if id(each) not in seen:
+                seen.add(id(each))
+                yield ".".join(map(str, (name, *path))), each
 
 
 def own_epoch(value: Any) -> int | None:

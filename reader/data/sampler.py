@@ -42,8 +42,8 @@ class Sampler(Enterable[T_co], abc.ABC):
 
     Deriving from it is a convenience; the loader takes any iterable that can be iterated over anew
     for each epoch. A sampler with `__len__` gives its loader a length.
-    A `RandomSampler` is told the number of each epoch by its DataLoader; any other sampler keeps
-    its own count, or is told by whoever made it.
+    Samplers with a `seed` are told the number of each epoch by their DataLoader, unless they have
+    `counts_epochs`; any other sampler keeps its own count, or is told by whoever made it.
     A loader that resumes enters the order by `iter_from`, which passes indices by where a subclass
     has no better way.
     """

@@ -7,7 +7,7 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from reader._core.channel import TaskKind, encode_task
@@ -21,16 +21,16 @@ _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
 
 
 class Circle:
-    """Workers that take turns, from 0."""
+    """Workers that take turns, from `turn` on."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, turn: int = 0) -> None:
         self._workers = workers
-        self._turn = 0
+        self.turn = turn
 
     def next_worker(self) -> int:
         """Return whose turn it is, and pass the turn on."""
-        worker = self._turn
-        self._turn = (worker + 1) % self._workers
+        worker = self.turn
+        self.turn = (worker + 1) % self._workers
         return worker
 
 
@@ -43,6 +43,8 @@ class Dispatcher:
         is_batched: False when each list holds one index that is a task by itself.
         circle: whose turn it is to take each task; None: the least busy worker takes it.
         takes_any_key: the dataset alone says what is an index, and an empty batch is one.
+        note: told of each task that is drawn; returns what is told of the next one, or None.
+        first: the number of the first batch.
     """
 
     is_resumable = False  # the sampler's generator is broken by an exception
@@ -54,7 +56,10 @@ class Dispatcher:
         is_batched: bool,
         circle: Circle | None = None,
         takes_any_key: bool = False,
+        note: Callable[[int, bytes], Any] | None = None,
+        first: int = 0,
     ) -> None:
+        self._note = note
         self._takes_any_key = takes_any_key
         self._circle = circle
         self._batches = iter(batches)
@@ -62,7 +67,7 @@ class Dispatcher:
         self._is_batched = is_batched
         self._count: int | None = None  # the dataset's length when it was last asked
         self._has_len = hasattr(type(dataset), "__len__")
-        self.drawn = 0
+        self.drawn = first
 
     def draw(self) -> Task | None:
         """Return the next task, or None at the end.
@@ -95,6 +100,8 @@ class Dispatcher:
         if not self._takes_any_key:
             self._check(kind, keys)
         self.drawn += 1
+        if self._note is not None:
+            self._note = self._note(kind, payload)
         worker = -1 if self._circle is None else self._circle.next_worker()
         return kind, payload, worker
 

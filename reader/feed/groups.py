@@ -12,6 +12,7 @@ from typing import Any
 
 from reader._core.tensor_array import LoDTensorArray
 from reader.feed.iterator import EpochIterator
+from reader.feed.progress import Progress
 
 __all__ = ["Group", "PlaceGroups"]
 
@@ -21,10 +22,12 @@ class Group:
 
     Args:
         converts: makes the batch of each place.
+        progress: told which batches the user does not have yet.
     """
 
-    def __init__(self, converts: list[Callable[[LoDTensorArray], Any]]) -> None:
+    def __init__(self, converts: list[Callable[[LoDTensorArray], Any]], progress: Progress) -> None:
         self._converts = converts
+        self._progress = progress
         self._made: list[tuple[int | None, Any]] = []  # (number of the batch, batch)
 
     def __len__(self) -> int:
@@ -40,12 +43,19 @@ class Group:
         if self._made and self._made[-1][0] == batch.seq:
             return
         made = self._converts[len(self._made)](batch)
+        if not self._made:
+            self._progress.hold(batch.seq)
         self._made = [*self._made, (batch.seq, made)]
 
     def take(self) -> list[Any]:
         """Hand the batches over, and begin anew."""
         made, self._made = self._made, []
+        self._progress.release()
         return [batch for _, batch in made]
+
+    def drop(self) -> None:
+        """Let go of the batches; the user never got them."""
+        self._made = []
 
 
 class PlaceGroups(Iterator[list[Any]]):
@@ -81,13 +91,18 @@ class PlaceGroups(Iterator[list[Any]]):
         return len(self._batches)
 
     @property
+    def progress(self) -> Progress:
+        """How far the epoch was delivered."""
+        return self._batches.progress
+
+    @property
     def is_usable(self) -> bool:
         """Whether batches can still be taken, in this process."""
         return self._batches.is_usable
 
     def close(self) -> None:
         """End the epoch here. Idempotent."""
-        self._group.take()
+        self._group.drop()
         self._batches.close()
 
     def __next__(self) -> list[Any]:
@@ -101,6 +116,7 @@ class PlaceGroups(Iterator[list[Any]]):
 
     def _last(self) -> list[Any]:
         if len(self._group) and self._drop_last is False:
+            self.progress.is_finished = False  # not before the call after this one
             return self._take()
         left = len(self._take())
         if left and self._drop_last is None:

@@ -19,6 +19,7 @@ from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigTypeError, ReaderError
 from reader.feed.dispatcher import Task
 from reader.feed.keeper import PoolKeeper
+from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions, failed_start, failure, late
 from reader.feed.window import Source, Window
 from reader.workers.pool import Death, Pool, PoolState, died
@@ -54,6 +55,7 @@ class EpochIterator(Iterator[Any]):
         convert: makes the user's batch of a LoDTensorArray.
         options: see EpochOptions.
         stats: counted up while iterating.
+        progress: where the epoch is begun; told how far it comes.
     """
 
     def __init__(
@@ -63,7 +65,11 @@ class EpochIterator(Iterator[Any]):
         convert: Callable[[LoDTensorArray], Any],
         options: EpochOptions,
         stats: WaitStats,
+        progress: Progress,
     ) -> None:
+        self.progress = progress
+        self._parts = progress.parts
+        self._is_complete = False  # ended because there is no more
         self._convert = convert
         self._options = options
         self._stats = stats
@@ -76,14 +82,16 @@ class EpochIterator(Iterator[Any]):
         self._full_at = -1  # the last batch that was tried again for want of memory
         self._pool: Pool = keeper.borrow()
         # dropping the iterator gives the pool back, in whatever thread that happens
-        self._finalizer = weakref.finalize(self, keeper.give_back, self._pool)
+        self._finalizer = weakref.finalize(self, _give_back, keeper, self._pool, progress)
         self._finalizer.atexit = False
         self._feeder = self._pool.feeder
-        self._feeder.begin_run(options.epoch)
+        self._feeder.begin_run(options.epoch, self._first)
         size = self._pool.window if options.is_eager else 1
-        self._window = Window(self._feeder, make_source(), size, options.epoch)
-        if options.marks:
-            self._window.tell_all(self._pool.workers, options.marks)
+        progress.follow(self._feeder)
+        self._window = Window(self._feeder, make_source(), size, options.epoch, self._first)
+        if options.told is not None:
+            for worker in range(self._pool.workers):
+                self._window.tell(worker, options.told(worker))
         if options.is_eager:
             self._window.fill()
 
@@ -119,6 +127,7 @@ class EpochIterator(Iterator[Any]):
                 return self._last.pop()
             if self._state is IteratorState.DONE:
                 self._window.raise_trouble()
+                self.progress.is_finished |= self._is_complete
                 raise StopIteration
             self._check_pool()
             if not self._options.is_eager:
@@ -132,6 +141,11 @@ class EpochIterator(Iterator[Any]):
                 if type(item) is LoDTensorArray:
                     return self._deliver(item)
                 self._refuse(item)
+
+    @property
+    def _first(self) -> int:
+        """The number of the first task."""
+        return self.progress.first.batches
 
     @property
     def _is_over(self) -> bool:
@@ -159,6 +173,8 @@ class EpochIterator(Iterator[Any]):
         self._batches += 1
         self._stats.batches += 1
         self._accept(item)
+        if item.attached is not None and self._parts is not None:
+            self._note(item)
         if self._options.on_end is not None and self._is_over and not self._window.has_trouble:
             self._last.append(
                 batch
@@ -166,6 +182,11 @@ class EpochIterator(Iterator[Any]):
             self._end()  # the next epoch begins before the user has done with the last batch
             self._last.clear()
         return batch
+
+    def _note(self, item: LoDTensorArray) -> None:
+        """Keep what the worker sent along with a batch."""
+        if self._parts is not None:
+            self._parts.note(item.attached)
 
     def _send(self) -> None:
         """Workers may have room again, while a batch is waited for."""
@@ -208,9 +229,11 @@ class EpochIterator(Iterator[Any]):
     def _finish(self) -> None:
         self._end()
         self._window.raise_trouble()
+        self.progress.is_finished = True
         raise StopIteration
 
     def _end(self) -> None:
+        self._is_complete = not self._window.has_trouble
         self._let_go()
         if self._options.on_end is not None:
             self._options.on_end()
@@ -282,8 +305,8 @@ class EpochIterator(Iterator[Any]):
             raise error
         told: Death | None = None
         for death in self._pool.replace_ended():
-            if self._options.marks:
-                self._window.tell(death.worker_id, self._options.marks)
+            if self._options.told is not None:
+                self._window.tell(death.worker_id, self._options.told(death.worker_id))
             self._mourn(death)
             if death.busy is None and self._options.tells_deaths:
                 told = death
@@ -319,3 +342,8 @@ class EpochIterator(Iterator[Any]):
         self._state = IteratorState.DONE
         self._pool.close_soon()
         self._finalizer()
+
+
+def _give_back(keeper: PoolKeeper, pool: Pool, progress: Progress) -> None:
+    progress.freeze()  # before: another run begins with a count of its own
+    keeper.give_back(pool)

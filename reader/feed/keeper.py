@@ -1,18 +1,52 @@
 """Who has a loader's pool: the loader between epochs, an iterator during one.
 
-Imports the pool. One keeper per loader; loader and iterators may be dropped in any order and in any
+Imports the config and the pool. One keeper per loader; loader and iterators may be dropped in any order and in any
 thread, and whoever is last ends the workers.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
+from reader.config import LoaderConfig
+from reader.promises import Promises
+from reader.workers.loop import WorkerConfig
 from reader.workers.pool import Pool
+from reader.workers.starting import start_pool
+from reader.workers.stream import Stream
 
-__all__ = ["PoolKeeper"]
+__all__ = ["PoolKeeper", "make_keeper"]
+
+
+def make_keeper(
+    config: LoaderConfig, promises: Promises, dataset: Any, base_seed: int
+) -> PoolKeeper:
+    """Return the keeper of a loader's pools.
+
+    It has of the config only what a pool needs: a finalizer of the loader keeps it all alive, and a
+    sampler in it could keep the loader.
+    """
+    workers = WorkerConfig(
+        dataset=dataset,
+        collate_fn=config.collate_fn,
+        worker_init_fn=config.worker_init_fn,
+        num_workers=config.num_workers,
+        seed=config.seed,
+        base_seed=base_seed,
+        stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,
+        rules=promises.rules,
+        worker_type=config.worker_type,
+        seed_globals=config.seed_globals,
+        snapshot_every=config.snapshot_every_n_steps or 0,
+        keeps_rng=promises.keeps_worker_rng,
+    )
+    options = (config.window, config.start_method, config.max_bytes)
+    start = functools.partial(start_pool, workers, promises.make_prepare, options)
+    return PoolKeeper(start, config.persistent_workers)
 
 
 class PoolKeeper:

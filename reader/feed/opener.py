@@ -6,6 +6,7 @@ keeps no state of its own between epochs.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,19 +15,40 @@ from reader._core.tensor_array import LoDTensorArray
 from reader.config import LoaderConfig
 from reader.data import NoBatching
 from reader.data.batch_sampler import count_of
-from reader.data.epochs import epoch_marks
+from reader.data.epochs import Mark, carried_epochs, epoch_marks
+from reader.data.order import Order
+from reader.data.order_log import Position
 from reader.data.sampler import SeededSampler
 from reader.feed.dispatcher import Circle, Dispatcher
 from reader.feed.groups import Group, PlaceGroups
 from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
 from reader.feed.keeper import PoolKeeper
+from reader.feed.parts import Parts
+from reader.feed.progress import Progress
 from reader.feed.stream import StreamIterator
 from reader.frameworks import make_adapters
 from reader.promises import Promises
+from reader.workers.told import Told
 
-__all__ = ["EpochOpener"]
+__all__ = ["EpochOpener", "Start"]
 
 Convert = Callable[[LoDTensorArray], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where in an epoch an iterator begins.
+
+    `at`: what was delivered before; `order`: the state of the order, None to begin it; `parts`: of
+    the workers, None where nothing is known of them; `turn`: whose turn it is.
+    """
+
+    base_seed: int
+    at: Position = Position(0, 0)  # noqa: RUF009
+    order: dict[str, Any] | None = None
+    parts: Parts | None = None
+    turn: int | None = None
+    is_resumed: bool = False  # workers are to be told of their parts
 
 
 class EpochOpener:
@@ -37,11 +59,18 @@ class EpochOpener:
         promises: its facade's ways.
         keeper: lends the pools.
         stats: counted up by every iterator.
+        base_seed: what workers are given to key `sample_rng` by.
     """
 
     def __init__(
-        self, config: LoaderConfig, promises: Promises, keeper: PoolKeeper, stats: WaitStats
+        self,
+        config: LoaderConfig,
+        promises: Promises,
+        keeper: PoolKeeper,
+        stats: WaitStats,
+        base_seed: int,
     ) -> None:
+        self._base_seed = base_seed
         self._config = config
         self._promises = promises
         self._keeper = keeper
@@ -56,6 +85,7 @@ class EpochOpener:
         sampler: Any,
         batch_sampler: Any,
         on_end: Callable[[], None] | None,
+        start: Start,
     ) -> EpochIterator | PlaceGroups:
         """Begin an epoch: its first batches are being made when this returns.
 
@@ -65,6 +95,7 @@ class EpochOpener:
             sampler: the loader's, None with a batch sampler of the user.
             batch_sampler: the loader's, None without batching and for an iterable dataset.
             on_end: called when the last batch was delivered.
+            start: where in the epoch.
         """
         config = self._config
         batches = NoBatching(sampler) if batch_sampler is None and sampler is not None else None
@@ -76,7 +107,7 @@ class EpochOpener:
             worker_retries=config.worker_retries,
             # the global random state is swapped in while the consumer waits, and only then
             is_eager=not config.swaps_random_state,
-            marks=epoch_marks(dataset, epoch) if is_told else None,
+            told=self._telling(epoch_marks(dataset, epoch) if is_told else [], start),
             on_end=on_end,
             length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
             error_text=self._promises.error_text if config.num_workers else "",
@@ -84,35 +115,71 @@ class EpochOpener:
             tells_deaths=self._promises.tells_deaths and config.worker_retries == 0,
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
-        group = Group(converts)
+        progress = self._progress(epoch, start, dataset, sampler, batch_sampler)
+        group = Group(converts, progress)
         convert = converts[0] if len(converts) == 1 else group.add
         if config.is_iterable:
             made: EpochIterator = StreamIterator(
-                self._keeper, self._workers, convert, options, self._stats
+                self._keeper, self._workers, convert, options, self._stats, progress
             )
         else:
             for each in (sampler, getattr(batch_sampler, "sampler", None)):
                 if isinstance(each, SeededSampler) and not each.counts_epochs:
                     each.set_epoch(epoch)
-            make_source = functools.partial(self._make_source, batches, dataset)
-            made = EpochIterator(self._keeper, make_source, convert, options, self._stats)
+            make_source = functools.partial(
+                self._make_source, batches, dataset, start, progress, not options.is_eager
+            )
+            made = EpochIterator(self._keeper, make_source, convert, options, self._stats, progress)
         if len(converts) == 1:
             return made
         return PlaceGroups(made, group, config.drop_last_group)
 
-    def _make_source(self, batches: Any, dataset: Any) -> Dispatcher:
-        is_batched = self._config.batch_size is not None
-        any_key = self._promises.takes_any_key
-        if not self._promises.is_round_robin:
-            return Dispatcher(batches, dataset, is_batched, takes_any_key=any_key)
-        # a circle that goes on deals to where the last epoch left off, as in Paddle: the random
-        # numbers of workers that stay go on as well
-        if self._promises.restarts_circle or not self._config.persistent_workers:
-            self._circle = Circle(self._workers)
-        return Dispatcher(batches, dataset, is_batched, self._circle, any_key)
+    def _progress(
+        self, epoch: int, start: Start, dataset: Any, sampler: Any, batch_sampler: Any
+    ) -> Progress:
+        carriers = carried_epochs(dataset=dataset, batch_sampler=batch_sampler, sampler=sampler)
+        turn = None
+        if self._promises.is_round_robin and not self._config.is_iterable:
+            # a circle that goes on deals to where the last epoch left off, as in Paddle: the random
+            # numbers of workers that stay go on as well
+            if start.turn is not None:
+                self._circle = Circle(self._workers, start.turn % self._workers)
+            elif self._promises.restarts_circle or not self._config.persistent_workers:
+                self._circle = Circle(self._workers)
+            turn = self._circle.turn
+        return Progress(epoch, start.at, start.parts, carriers, turn)
+
+    def _telling(self, marks: list[Mark], start: Start) -> Callable[[int], Told] | None:
+        """What tells a worker how to begin; None when it knows."""
+        parts, base_seed = start.parts, start.base_seed
+        if not start.is_resumed:
+            if not marks and base_seed == self._base_seed:
+                return None
+            return lambda _: Told(marks, base_seed)
+        return lambda worker: Told(marks, base_seed, parts and parts.told(worker))
+
+    def _make_source(
+        self, batches: Any, dataset: Any, start: Start, progress: Progress, is_lazy: bool
+    ) -> Dispatcher:
+        config = self._config
+        depth = config.window + 2 + len(config.places)
+        order = Order(batches, config.snapshot_every_n_steps or 0, depth, is_lazy)
+        drawn = order.begin(start.order, start.at)
+        progress.log = order.log
+        return Dispatcher(
+            drawn,
+            dataset,
+            config.batch_size is not None,
+            self._circle if self._promises.is_round_robin else None,
+            self._promises.takes_any_key,
+            order.note,
+            start.at.batches,
+        )
 
     def _adapters(self) -> list[Convert]:
         config = self._config
+        if self._promises.adapter is not None:
+            return [self._promises.adapter] * len(config.places)
         return make_adapters(config.framework, config.feed_list, config.return_list, config.places)
 
     def _in_steps(self, convert: Convert) -> Convert:

@@ -15,7 +15,9 @@ from reader._core.tensor_array import LoDTensorArray
 from reader.feed.dispatcher import Task
 from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
 from reader.feed.keeper import PoolKeeper
-from reader.feed.trouble import failure
+from reader.feed.parts import Parts
+from reader.feed.progress import Progress
+from reader.feed.trouble import drawn_by, failure
 from reader.feed.turns import Turns
 from reader.workers.pool import Death
 
@@ -31,6 +33,7 @@ class StreamIterator(EpochIterator):
         convert: makes the user's batch of a LoDTensorArray.
         options: see EpochOptions.
         stats: counted up while iterating.
+        progress: with the parts of the workers.
     """
 
     def __init__(
@@ -40,13 +43,18 @@ class StreamIterator(EpochIterator):
         convert: Callable[[LoDTensorArray], Any],
         options: EpochOptions,
         stats: WaitStats,
+        progress: Progress,
     ) -> None:
-        self._turns = Turns(workers)
+        parts = progress.parts or Parts(workers, 1)
+        ended = [worker for worker, part in enumerate(parts.all) if part.is_ended]
+        self._turns = Turns(workers, ended, parts.last)
+        self._delivered = parts
         self._early: deque[tuple[Any, Task]] = deque()  # accepted while another was waited for
         self._asked: int | None = None  # the task that asks again for the batch that is next
         self._tries = 0  # how often it was asked for again
         self._first_deaths: dict[int, list[Death]] = {}  # by worker: before it answered anything
-        super().__init__(keeper, lambda: self._turns, convert, options, stats)
+        super().__init__(keeper, lambda: self._turns, convert, options, stats, progress)
+        self._batches = progress.first.batches
 
     @property
     def _is_over(self) -> bool:
@@ -55,6 +63,10 @@ class StreamIterator(EpochIterator):
     @property
     def _place(self) -> int:
         return self._batches
+
+    @property
+    def _first(self) -> int:
+        return 0  # tasks are turns, and not batches
 
     def _send(self) -> None:
         if self._asked is None:
@@ -77,14 +89,26 @@ class StreamIterator(EpochIterator):
 
     def _accept(self, item: Any) -> Task:
         if self._asked is None and self._early and self._early[0][0] is item:
-            return self._early.popleft()[1]
-        self._asked = None
-        return super()._accept(item)
+            task = self._early.popleft()[1]
+        else:
+            self._asked = None
+            task = super()._accept(item)
+        if type(item) is LoDTensorArray:
+            self._delivered.count(task[2], item.attached)
+        elif item.kind not in ("end", "full"):
+            self._delivered.count_failure(task[2], drawn_by(self._pool, item))
+        return task
+
+    def _note(self, item: LoDTensorArray) -> None:
+        """It was counted with the batch."""
 
     def _refuse(self, item: Any) -> None:
         if item.kind == "end":
+            is_first = self._turns.is_live(item.worker)
             self._turns.end(item.worker)
             self._accept(item)
+            if is_first:
+                self._delivered.end(item.worker, item.payload)
             self._refill()
         elif item.kind == "full":
             self._ask_again(item)

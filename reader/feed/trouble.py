@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.feeder import Failure
-from reader.data.epochs import Mark
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, traceback_text, with_context
 from reader.errors import ArenaFull, DatasetError, LoadTimeout, WorkerDied, shown
 from reader.workers.pool import Death, Pool, died
+from reader.workers.told import Told
 
-__all__ = ["EpochOptions", "failed_start", "failure", "late"]
+__all__ = ["EpochOptions", "drawn_by", "failed_start", "failure", "late"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,8 @@ class EpochOptions:
     timeout_s: float | None
     worker_retries: int
     is_eager: bool  # False: a batch is asked for only while the consumer waits for it
-    marks: list[Mark] | None = None  # what the datasets of persistent workers are told
+    # what a worker is told before its first task, by its number; None: nothing
+    told: Callable[[int], Told] | None = None
     on_end: Callable[[], None] | None = None  # called when the last batch was delivered
     length: Callable[[], int] | None = None  # how many batches there will be
     error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
@@ -51,8 +52,7 @@ def late(
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             at.append(
-                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for"
-                f" {seconds:.1f} s"
+                f"{_name(pool, worker)} is at batch {seq}, sample {row}{sample} for {seconds:.1f} s"
             )
     return LoadTimeout(
         f"batch {delivered} of epoch {options.epoch} did not come within"
@@ -67,7 +67,7 @@ def late(
 def failed_start(pool: Pool, item: Failure, options: EpochOptions) -> BaseException:
     """A worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _ = _carried(pool, item.payload)
-    where = f"the start of worker {item.worker}, before epoch {options.epoch}"
+    where = f"the start of {_name(pool, item.worker)}, before epoch {options.epoch}"
     return _told(exc, item.worker, where, text, options)
 
 
@@ -151,10 +151,19 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
     return error
 
 
+def drawn_by(pool: Pool, item: Failure) -> int | None:
+    """How many samples of an iterable dataset were drawn for a batch that failed; None: all."""
+    if item.kind != "error":
+        return None
+    payload = item.payload if pool.config.is_thread else pickle.loads(item.payload)
+    drawn: int = payload[3]
+    return drawn
+
+
 def _carried(pool: Pool, payload: Any) -> tuple[BaseException, str, int]:
     """Open what a worker sent: (exception, its traceback there, row of the sample or -1)."""
     if pool.config.is_thread:
-        exc, text, row = payload
+        exc, text, row = payload[:3]
         return exc, text, row
-    encoded, text, row = pickle.loads(payload)
+    encoded, text, row = pickle.loads(payload)[:3]
     return decode(encoded), text, row

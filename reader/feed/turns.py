@@ -6,6 +6,8 @@ A worker's answers, batch after batch and at last its end, tell how far its copy
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from reader._core.channel import TaskKind
 from reader.feed.dispatcher import Task
 
@@ -18,13 +20,20 @@ class Turns:
     The order of the batches is the circle of the workers, from 0: a worker whose copy of the
     dataset is used up is passed over from then on. So it is the same in every run, whatever the
     timing.
+
+    Args:
+        workers: how many there are.
+        ended: those whose copies were used up before.
+        last: whose turn came last, before.
     """
 
     is_resumable = True
 
-    def __init__(self, workers: int) -> None:
-        self._live = list(range(workers))
-        self._at = 0  # place in `_live` of the worker whose turn it is
+    def __init__(self, workers: int, ended: Iterable[int] = (), last: int = -1) -> None:
+        gone = set(ended)
+        self._live = [worker for worker in range(workers) if worker not in gone]
+        # place in `_live` of the worker whose turn it is
+        self._at = next((at for at, worker in enumerate(self._live) if worker > last), 0)
         self._sent = [0] * workers  # tasks of this epoch, by worker
 
     def draw(self) -> Task | None:

@@ -1,7 +1,7 @@
 """The window: which tasks are in flight, which wait, and when to draw more.
 
 Imports the channel's task format and the feeder. It is the one owner of these counts; it belongs to
-one iterator and runs in the thread that iterates. Sequence numbers count tasks, from 0.
+one iterator and runs in the thread that iterates. Sequence numbers count tasks.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ class Window:
         source: yields them.
         size: most tasks sent and not delivered; may be lowered while in use.
         epoch: for messages.
+        first: the number of the first task.
     """
 
-    def __init__(self, feeder: Feeder, source: Source, size: int, epoch: int) -> None:
+    def __init__(
+        self, feeder: Feeder, source: Source, size: int, epoch: int, first: int = 0
+    ) -> None:
         self.size = size
-        self.dispatched = 0
+        self.dispatched = first
         self._feeder = feeder
         self._source = source
         self._epoch = epoch
@@ -104,14 +107,9 @@ class Window:
         """Nobody is to be told of what the source raised."""
         self._trouble = None
 
-    def tell(self, worker: int, marks: Any) -> None:
-        """Have the dataset of a worker told of the epoch before anything else is sent."""
-        self._calls.append((worker, pickle.dumps(marks, 5)))
-
-    def tell_all(self, workers: int, marks: Any) -> None:
-        """`tell` every worker."""
-        for worker in range(workers):
-            self.tell(worker, marks)
+    def tell(self, worker: int, told: Any) -> None:
+        """Have a worker told of the epoch before anything else is sent."""
+        self._calls.append((worker, pickle.dumps(told, 5)))
 
     def hold(self, tasks: Iterable[tuple[int, Task]]) -> None:
         """Have tasks sent again, in the order of their numbers."""

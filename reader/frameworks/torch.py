@@ -1,46 +1,29 @@
 """Batches as torch tensors on the arena's memory.
 
 Imports torch and LoDTensorArray. A field whose type torch lacks (strings, dates, records) stays a
-NumPy array.
+NumPy array. What makes the fields of a form of batches is found once, and kept in their Schema.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
+from reader._core.dtype import EXTENDED, FieldType
+from reader._core.tensor import Origin
 from reader._core.tensor_array import LoDTensorArray
 from reader.places import Place
 
-__all__ = ["to_torch"]
+__all__ = ["tensor_of", "to_torch", "to_torch_as_sent"]
 
 _from_numpy = torch.from_numpy
 _EXTENDED: dict[str, Any] = {
-    name: getattr(torch, name)
-    for name in (
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-    )
-    if hasattr(torch, name)
+    name: getattr(torch, name) for name in EXTENDED if hasattr(torch, name)
 }
-
-
-def _has_torch_type(dtype: Any) -> bool:
-    import numpy as np
-
-    try:
-        _from_numpy(np.empty(0, dtype))
-    except TypeError:
-        return False
-    return True
-
-
-_known: dict[str, bool] = {}  # name of an element type -> whether torch has it
 
 
 def missing_device(place: Place) -> str:
@@ -50,20 +33,59 @@ def missing_device(place: Place) -> str:
     return f"copies to {str(place)!r} are not made by the loader yet"
 
 
+def tensor_of(array: Any, name: str | None) -> Any:
+    """Return a torch.Tensor on the memory of an array.
+
+    Args:
+        array: of a type that torch has; of unsigned integers for an extended type.
+        name: of the extended type, such as "bfloat16", or None.
+    """
+    return _from_numpy(array) if name is None else _from_numpy(array).view(_EXTENDED[name])
+
+
 def to_torch(batch: LoDTensorArray) -> Any:
     """Return the batch with torch.Tensor leaves that share its memory."""
-    fields: list[Any] = batch.storage_fields()
-    for place, its_type in enumerate(batch.types):
-        name = its_type.name
-        if its_type.extended:
-            if name in _EXTENDED:
-                fields[place] = _from_numpy(fields[place]).view(_EXTENDED[name])
-            else:
-                fields[place] = fields[place].view(its_type.numpy_dtype())
-            continue
-        known = _known.get(name)
-        if known is None:
-            known = _known[name] = _has_torch_type(its_type.storage)
-        if known:
-            fields[place] = _from_numpy(fields[place])
-    return batch.place_fields(fields)
+    return batch.place_fields(_adapt(batch, False))
+
+
+def to_torch_as_sent(batch: LoDTensorArray) -> Any:
+    """As to_torch; what the worker sent as a NumPy array stays one."""
+    return batch.place_fields(_adapt(batch, True))
+
+
+def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
+    schema = batch.schema
+    makers = None if schema is None else schema.adapted
+    if makers is None:
+        origins = None if schema is None or not keeps_arrays else schema.origins
+        makers = [
+            _same if origins and origins[place] == Origin.ORIGIN_ARRAY else _maker(its_type)
+            for place, its_type in enumerate(batch.types)
+        ]
+        if schema is not None:
+            schema.adapted = makers
+    fields = batch.storage_fields()
+    for place, make in enumerate(makers):
+        fields[place] = make(fields[place])
+    return fields
+
+
+def _maker(its_type: FieldType) -> Callable[[Any], Any]:
+    """What makes the leaf of a field's bytes."""
+    if not its_type.extended:
+        return _from_numpy if _has_torch_type(its_type.storage) else _same
+    if its_type.name in _EXTENDED:
+        return functools.partial(tensor_of, name=its_type.name)
+    return lambda field: field.view(its_type.numpy_dtype())
+
+
+def _same(field: Any) -> Any:
+    return field
+
+
+def _has_torch_type(dtype: Any) -> bool:
+    try:
+        _from_numpy(np.empty(0, dtype))
+    except TypeError:
+        return False
+    return True

@@ -1,7 +1,8 @@
 """What code of the user can ask about the worker it runs in.
 
-Imports `reader.data.seeds`, `reader.errors` and this room's rng. The state is one per thread: a worker process has
-one, a worker thread of the trainer another, and the trainer's own threads have none.
+Imports `reader.data.seeds`, `reader.errors` and this room's rng. The state is one per thread: a
+worker process has one, a worker thread of the trainer another, and the trainer's own threads have
+none.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.errors import DatasetError
+from reader.workers.told import Snapshots, put_rng
 
 __all__ = ["Fetcher"]
 
@@ -23,19 +24,36 @@ class Fetcher:
             one.
         collate_fn: called with the list of samples of a batch, or with one sample without batching;
             None stacks the samples in place.
+        snapshots: tells with batches what the dataset's state is; None: nothing does.
     """
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any] | None,
+        snapshots: Snapshots | None = None,
+    ) -> None:
+        self._snapshots = snapshots or Snapshots(0, dataset, 0, False, False)
+        self._made = 0  # batches
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
         self.row = -1  # the sample in hand, -1 when it is none in particular
         self.is_stacking = False  # then the channel knows the sample
 
+    def tell(self, run: int, part: dict[str, Any]) -> None:  # noqa: ARG002
+        """Go on with the state of a part. Raises what the user's code raises."""
+        self._snapshots.restore(part)
+        put_rng(part)
+
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the batch of one task and send it. Raises whatever the user's code raises."""
         self.row = -1
         self.is_stacking = False
+        if self._snapshots.is_wanted:
+            is_due = self._snapshots.is_due(self._made)
+            channel.set_attachment(self._snapshots.take if is_due else None)
+            self._made += 1
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
             sample = self.dataset[keys]

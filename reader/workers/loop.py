@@ -1,7 +1,7 @@
 """The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
 
-Imports this room's context, fetch and turns, the channel, seeds and failures. It runs in the worker's
-main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
+Imports this room's context, fetchers and turns, the channel, seeds and failures. It runs in the
+worker's main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.data import seeds
-from reader.data.epochs import tell_epoch
 from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
 from reader.errors import ArenaFull, DatasetError
@@ -23,12 +22,20 @@ from reader.workers.fetch import Fetcher
 from reader.workers.random_turns import RandomTurns
 from reader.workers.rng import WorkerRng
 from reader.workers.stream import Stream, StreamFetcher
+from reader.workers.told import Snapshots, Told, open_told
 
 __all__ = ["CollateRules", "WorkerConfig", "run"]
 
 
 class CollateRules(Protocol):
-    """How a facade collates by default where it differs from stacking alike samples."""
+    """How a facade collates by default where it differs from stacking alike samples.
+
+    Rules may have more: `is_strict`, true where samples are alike only with exactly the types of
+    the first, tuples become lists, and a form is asked about once. `pack(objects, fields)`
+    pickles what batches hold beside arrays, so that whole batches arrive as they were; it may add
+    arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
+    places. `revive(array, type name)` makes the tensor again that was stacked as an array.
+    """
 
     def can_stack(self, sample: Any) -> bool:
         """Whether a first sample of a batch may be stacked in place. Raises for one of no batch."""
@@ -55,6 +62,8 @@ class WorkerConfig:
     prepare: Callable[[int, int, Any], int] | None = None
     worker_type: str = "process"
     seed_globals: bool = True  # whether `seed` seeds the global generators before each batch
+    snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
+    keeps_rng: bool = False  # whether the global random state goes with them
 
     @property
     def is_thread(self) -> bool:
@@ -84,19 +93,22 @@ def run(
         return
     channel.hello()
     channel.set_rules(config.rules)
-    fetcher = _fetcher(config)
-    trouble: BaseException | None = None  # of the dataset's set_epoch; told with the next batch
+    fetcher = _fetcher(config, worker_id)
+    base_seed = config.base_seed
+    # of the dataset's set_epoch or load_state_dict; told with the next batch
+    trouble: BaseException | None = None
     while (task := channel.next_task()) is not None:
         kind, keys = task
         if kind == TaskKind.TASK_EPOCH:
-            trouble = _tell_epoch(config.dataset, keys)
+            base_seed = keys.base_seed
+            trouble = _tell(config.dataset, fetcher, channel.run, keys)
             continue
-        context.enter_task(config.base_seed, channel.epoch)
+        context.enter_task(base_seed, channel.epoch)
         try:
             if kind == TaskKind.TASK_BROKEN:
                 raise DatasetError(
-                    f"the sampler's keys for this batch cannot be unpickled in the worker: {keys!r};"
-                    " yield integers, strings or other keys that survive pickling"
+                    "the sampler's keys for this batch cannot be unpickled in the worker:"
+                    f" {keys!r}; yield integers, strings or other keys that survive pickling"
                 ) from keys
             if trouble is not None:
                 fetcher.row = -1
@@ -106,13 +118,19 @@ def run(
                     fetcher.give_up(channel.run)
                     raise told
                 raise trouble
-            with _seeded(config, channel, rng, turns):
+            number = channel.seq
+            if isinstance(fetcher, StreamFetcher):
+                number = fetcher.number(channel.run)
+                fetcher.reseed = _reseeding(config, channel.epoch, rng)
+            with _seeded(config, channel.epoch, number, rng, turns):
                 fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except BaseException as error:
             row = channel.position if fetcher.is_stacking else fetcher.row
-            channel.refuse(_carry(error, row, is_thread))
+            is_stream = isinstance(fetcher, StreamFetcher)
+            drawn = fetcher.drawn_by_failure(channel) if is_stream else 0
+            channel.refuse(_carry(error, row, is_thread, drawn))
         del task, keys
 
 
@@ -136,28 +154,40 @@ def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
     return rng
 
 
-def _fetcher(config: WorkerConfig) -> Fetcher | StreamFetcher:
-    if config.stream is None:
-        return Fetcher(config.dataset, config.collate_fn)
+def _fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:
     is_shared = config.is_thread and config.num_workers > 1
-    return StreamFetcher(config.dataset, config.collate_fn, config.stream, is_shared)
+    snapshots = Snapshots(
+        worker_id, config.dataset, config.snapshot_every, config.keeps_rng, is_shared
+    )
+    if config.stream is None:
+        return Fetcher(config.dataset, config.collate_fn, snapshots)
+    turn = (worker_id, max(1, config.num_workers))
+    return StreamFetcher(
+        config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots
+    )
 
 
-def _tell_epoch(dataset: Any, marks: Any) -> BaseException | None:
+def _tell(
+    dataset: Any, fetcher: Fetcher | StreamFetcher, run: int, told: Told
+) -> BaseException | None:
     try:
-        tell_epoch(dataset, marks)
+        fetcher.tell(run, open_told(told, dataset))
     except BaseException as error:
         return error
     return None
 
 
 def _seeded(
-    config: WorkerConfig, channel: WorkerChannel, rng: WorkerRng | None, turns: RandomTurns | None
+    config: WorkerConfig,
+    epoch: int,
+    number: int,
+    rng: WorkerRng | None,
+    turns: RandomTurns | None,
 ) -> AbstractContextManager[Any]:
-    """Make the random state of this batch a function of (seed, epoch, n)."""
+    """Make the random state of this batch a function of (seed, epoch, number)."""
     if config.seed is None:
         return _NOTHING
-    value = seeds.batch_seed(config.seed, channel.epoch, channel.seq)
+    value = seeds.batch_seed(config.seed, epoch, number)
     if rng is not None:
         rng.reseed(value)
     if config.seed_globals:
@@ -167,11 +197,32 @@ def _seeded(
     return _NOTHING
 
 
+def _reseeding(
+    config: WorkerConfig, epoch: int, rng: WorkerRng | None
+) -> Callable[[int], None] | None:
+    """What seeds again, within a turn, for batches that are drawn once more."""
+    if config.seed is None:
+        return None
+    seed, seeds_globals = config.seed, config.seed_globals
+
+    def reseed(number: int) -> None:
+        value = seeds.batch_seed(seed, epoch, number)
+        if rng is not None:
+            rng.reseed(value)
+        if seeds_globals:
+            seeds.seed_known_libraries(value)
+
+    return reseed
+
+
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
-def _carry(error: BaseException, row: int, is_thread: bool) -> Any:
-    """What crosses to the trainer: (exception, worker's traceback or "", row of the sample)."""
+def _carry(error: BaseException, row: int, is_thread: bool, drawn: int = 0) -> Any:
+    """What crosses to the trainer: exception, worker's traceback or "", row of the sample, drawn.
+
+    `drawn`: how many samples of an iterable dataset were drawn for the batch.
+    """
     if is_thread:
-        return error, "", row
-    return pickle.dumps((encode(error), traceback_text(error), row))
+        return error, "", row, drawn
+    return pickle.dumps((encode(error), traceback_text(error), row, drawn))

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import enum
 import logging
-import multiprocessing
 import os
 import select
 import signal
@@ -20,7 +19,6 @@ import threading
 import time
 import weakref
 from multiprocessing import util
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -28,18 +26,13 @@ from reader._core.arena import Arena, fork_generation
 from reader._core.channel import WorkerChannel
 from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
-from reader.errors import ReaderError, WorkerDied
+from reader.errors import InternalError, ReaderError, WorkerDied
 from reader.workers import loop
 from reader.workers.handle import ThreadHandle, WorkerHandle
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
-from reader.workers.process import (
-    InheritedFd,
-    WorkerSetup,
-    forget_process,
-    pack_config,
-    start_process,
-)
+from reader.workers.process import ProcessStarter, forget_process
+from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
 __all__ = ["Death", "Pool", "PoolState", "await_closing"]
@@ -101,8 +94,7 @@ class Pool:
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
         self._handles: dict[int, WorkerHandle] = {}
-        self._packed: int | None = None
-        self._trainer = -1
+        self._starter: ProcessStarter | None = None
         self._threads = WorkerThreads(config) if config.is_thread else None
         self._closer: threading.Thread | None = None
         self._side = None if self._threads is None else SideTable()
@@ -130,18 +122,9 @@ class Pool:
     # -- starting --------------------------------------------------------------------------------
 
     def _start_processes(self, start_method: str | None) -> None:
-        if start_method is None:
-            # asking for the default context's method must not fix it for the whole process
-            start_method = multiprocessing.get_start_method(allow_none=True)
-            start_method = start_method or multiprocessing.get_all_start_methods()[0]
-        self._context: BaseContext = multiprocessing.get_context(start_method)
-        if start_method != "fork":
-            data = pack_config(self.config)
-            self._packed = os.memfd_create("reader-config", os.MFD_CLOEXEC)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._packed, view[: 1 << 30]) :]
-        self._trainer = os.pidfd_open(os.getpid())
+        self._starter = ProcessStarter(self.config, start_method)
+        if self.workers > 1:
+            self._starter.open_template()
         for worker_id in range(self.workers):
             self._start_process(worker_id)
 
@@ -150,20 +133,13 @@ class Pool:
             self._start_and_note(worker_id)
 
     def _start_and_note(self, worker_id: int) -> None:
-        setup = WorkerSetup(
-            worker_id=worker_id,
-            arena=self.arena if self._packed is None else InheritedFd(self.arena.fd),
-            bell=InheritedFd(self.feeder.bell),
-            trainer=InheritedFd(self._trainer),
-            keep_slots=self._keep_slots,
-            config=self.config if self._packed is None else None,
-            packed=None if self._packed is None else InheritedFd(self._packed),
-        )
-        process = start_process(self._context, setup)
+        if self._starter is None:
+            raise InternalError("a worker process was to be started in a pool of threads")
+        process = self._starter.start(worker_id, self.arena, self.feeder.bell, self._keep_slots)
         self._processes[worker_id] = process
         self._handles[worker_id] = WorkerHandle(process)
         try:
-            self._pidfds[worker_id] = os.pidfd_open(process.pid or 0)
+            self._pidfds[worker_id] = pidfd_of(process)
         except ProcessLookupError:  # it is gone and reaped already: any ended process will do
             self._pidfds[worker_id] = _ended_pidfd()
         self.feeder.attach(worker_id, self._pidfds[worker_id])
@@ -294,11 +270,11 @@ class Pool:
     def _let_go(self) -> None:
         """Give back thread, descriptors and memory; what the user holds stays."""
         self.feeder.close()
-        for fd in [*self._pidfds.values(), self._packed, self._trainer]:
-            if fd is not None and fd >= 0:
-                os.close(fd)
+        for fd in self._pidfds.values():
+            os.close(fd)
         self._pidfds.clear()
-        self._packed, self._trainer = None, -1
+        if self._starter is not None:
+            self._starter.close()
         # a thread may be in code of the user that nothing can end: what it uses stays with it
         is_ended = self._threads is None or self._threads.join(_GRACE_S)
         self.arena.close()

@@ -1,7 +1,7 @@
 """A worker process: how it is started, and what it does from its first line to its last.
 
-Imports multiprocessing's contexts, the core and this room's loop. `WorkerSetup` is made by the pool
-in the trainer and crosses to the worker by fork or by pickle; descriptors cross with it.
+Imports the contexts of multiprocessing, the core, the loop and template. `WorkerSetup` is made in
+the trainer by the pool's starter and crosses by fork or by pickle; descriptors cross with it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import logging
+import multiprocessing
 import os
 import pickle
 import signal
@@ -29,9 +31,19 @@ from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
 from reader.errors import ConfigError, InternalError, ReaderError, shown
 from reader.workers import loop
+from reader.workers.interrupt import interrupt_after
+from reader.workers.libraries import libraries_of
 from reader.workers.memory import available_bytes
+from reader.workers.template import (
+    Template,
+    TemplateEnded,
+    default_method_left_alone,
+    memory_file,
+)
 
-__all__ = ["InheritedFd", "WorkerSetup", "forget_process", "pack_config", "start_process"]
+__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process", "pack_config"]
+
+_log = logging.getLogger("reader")
 
 # Starting a process looks through multiprocessing's list of all; on Python 3.10 it must not meet
 # one that is being closed. Taken for nothing else, and before no other lock.
@@ -104,19 +116,106 @@ def pack_config(config: loop.WorkerConfig) -> bytes:
         raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
 
 
-def start_process(context: BaseContext, setup: WorkerSetup) -> BaseProcess:
-    """Start a worker process. It gets no Ctrl-C from its first instruction on.
+class ProcessStarter:
+    """Starts the worker processes of a pool, the first and those that replace others.
+
+    Args:
+        config: what each worker is given.
+        start_method: of multiprocessing; None: what Python's own default is.
 
     Raises:
-        ReaderError: the system or Python refuses another process.
+        ConfigError: the config cannot be pickled, and the method needs it.
+        ReaderError: the system refuses memory or descriptors.
     """
-    process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+
+    def __init__(self, config: loop.WorkerConfig, start_method: str | None) -> None:
+        if start_method is None:
+            # asking for the default context's method must not fix it for the whole process
+            start_method = multiprocessing.get_start_method(allow_none=True)
+            start_method = start_method or multiprocessing.get_all_start_methods()[0]
+        self._context: BaseContext = multiprocessing.get_context(start_method)
+        self._method = start_method
+        self._config = config
+        self._libraries: list[str] = []
+        self._template: Template | None = None
+        self._packed: int | None = None
+        self._trainer = -1
+        data = b"" if start_method == "fork" else pack_config(config)
+        try:
+            if start_method != "fork":
+                self._libraries = libraries_of(config, data)
+                self._packed = memory_file("reader-config", data)
+            self._trainer = os.pidfd_open(os.getpid())
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _refused("worker processes", error) from error
+            raise
+
+    def open_template(self) -> None:
+        """Have workers forked by a template, if they are not the trainer's forks. Waits for it.
+
+        Raises:
+            ReaderError: the system refuses another process.
+        """
+        if self._method == "fork":
+            return
+        try:
+            with interrupt_after():
+                self._template = Template(self._method, self._trainer, self._libraries)
+            self._template.await_ready()
+        except TemplateEnded:
+            self._give_up_template()
+        except OSError as error:
+            raise _refused("the process that starts workers", error) from error
+
+    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> BaseProcess:
+        """Start a worker process. It gets no Ctrl-C from its first instruction on.
+
+        Raises:
+            ReaderError: the system or Python refuses another process.
+        """
+        is_fork = self._packed is None
+        setup = WorkerSetup(
+            worker_id=worker_id,
+            arena=arena if is_fork else InheritedFd(arena.fd),
+            bell=InheritedFd(bell),
+            trainer=InheritedFd(self._trainer),
+            keep_slots=keep_slots,
+            config=self._config if is_fork else None,
+            packed=None if self._packed is None else InheritedFd(self._packed),
+        )
+        if self._template is not None:
+            try:
+                return _start(self._template, setup)
+            except TemplateEnded:
+                self._give_up_template()
+        return _start(self._context, setup)
+
+    def close(self) -> None:
+        """End the template and close what workers inherited. The workers have ended."""
+        if self._template is not None:
+            self._template.close()
+        for fd in (self._packed, self._trainer):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self._template, self._packed, self._trainer = None, None, -1
+
+    def _give_up_template(self) -> None:
+        _log.warning("the process that imports libraries for workers ended; each imports its own")
+        if self._template is not None:
+            self._template.close()
+        self._template = None
+
+
+def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
+    process: BaseProcess = context.Process(  # type: ignore[union-attr]
         target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
     )
     # the mask is inherited, across exec too; the worker opens it when it ignores SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with _table_lock:
+        with _table_lock, default_method_left_alone():
             process.start()
     except AssertionError as error:
         raise ReaderError(
@@ -124,13 +223,17 @@ def start_process(context: BaseContext, setup: WorkerSetup) -> BaseProcess:
             " daemon=False, or use num_workers=0"
         ) from error
     except OSError as error:
-        raise ReaderError(
-            f"worker process {setup.worker_id} cannot be started: {error}. Lower num_workers, or"
-            " raise the limit on processes (ulimit -u) or memory"
-        ) from error
+        raise _refused(f"worker process {setup.worker_id}", error) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process
+
+
+def _refused(what: str, error: OSError) -> ReaderError:
+    return ReaderError(
+        f"{what} cannot be started: {error}. Lower num_workers, or raise the limit on processes"
+        " (ulimit -u) or memory"
+    )
 
 
 def main(setup: WorkerSetup) -> None:

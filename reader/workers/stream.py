@@ -1,7 +1,7 @@
 """One task of a worker on an iterable dataset: the next batch of its own copy.
 
-Imports the channel's task kinds. A StreamFetcher belongs to one worker and is used in its main
-thread; the dataset and the functions in it are the user's.
+Imports the channel's task kinds and what workers tell. A StreamFetcher belongs to one worker and is
+used in its main thread; the dataset and the functions in it are the user's.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from itertools import islice
+from types import GeneratorType
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.errors import ArenaFull, DatasetError
+from reader.workers.told import Snapshots, put_rng
 
 __all__ = ["Stream", "StreamFetcher"]
 
@@ -34,6 +36,7 @@ class _Drawn:
     samples: list[Any]
     batch: Any = None
     is_made: bool = False
+    is_end: bool = False
 
 
 class StreamFetcher:
@@ -45,6 +48,8 @@ class StreamFetcher:
             None stacks the samples in place.
         stream: see Stream.
         is_shared: other threads iterate over the same dataset.
+        turn: (this worker, how many there are).
+        snapshots: tells with batches where the dataset is; None: nothing does.
     """
 
     def __init__(
@@ -53,39 +58,61 @@ class StreamFetcher:
         collate_fn: Callable[[Any], Any] | None,
         stream: Stream,
         is_shared: bool = False,
+        turn: tuple[int, int] = (0, 1),
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.stream = stream
         self._is_shared = is_shared
+        self._turn = turn
+        self._snapshots = snapshots or Snapshots(turn[0], dataset, 0, False, is_shared)
+        self.reseed: Callable[[int], None] | None = None  # seeds for the batch of a number
         self.row = -1  # the sample in hand, -1 when it is none in particular
         self.is_stacking = False  # then the channel knows the sample
         self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
+        self._is_entered = False  # whether the iterator was made
         self._samples: Iterator[Any] | None = None  # None when used up
+        self._made = 0  # batches of this epoch, errors too
+        self._part: dict[str, Any] = {}  # where to go on, until the iterator is made
+        self._told: tuple[int, dict[str, Any]] = (-1, {})  # (run, its part)
+        self._is_broken = False  # an exception ended the user's generator, and that is to be told
+        self._is_end_told = False
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
+
+    def tell(self, run: int, part: dict[str, Any]) -> None:
+        """Go on in `run` where `part` says. Raises what the user's code raises."""
+        self._told = (run, part)
+        self._snapshots.restore(part)
 
     def give_up(self, run: int) -> None:
         """Have nothing more to yield in this attempt at an epoch."""
-        self._run = run
+        self._begin(run)
+        self._is_entered = True
         self._samples = None
+
+    def number(self, run: int) -> int:
+        """The number of the batch to be made: of its own kind in the epoch, whoever ended when."""
+        self._begin(run)
+        worker, workers = self._turn
+        return self._made * workers + worker
+
+    def _begin(self, run: int) -> None:
+        if self._run == run:
+            return
+        self._run = run
         self._no_room.clear()
+        self._samples = None  # an iterator that was given up ends before the next begins
+        self._snapshots.follow(None)
+        self._part = self._told[1] if self._told[0] == run else {}
+        self._made = self._part.get("made", 0)
+        self._is_entered = self._is_broken = self._is_end_told = False
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
         self.row = -1
         self.is_stacking = False
-        if self._run != channel.run:
-            self._run = channel.run
-            self._no_room.clear()
-            self._samples = None  # an iterator that was given up ends before the next begins
-            self._samples = iter(self.dataset)
-            if self._is_shared and self._samples is self.dataset:
-                self._samples = None
-                raise DatasetError(
-                    f"__iter__ of {type(self.dataset).__name__} returns the dataset itself, and the"
-                    " worker threads would draw from one iterator; make __iter__ a generator"
-                    " function, or pass worker_type='process' or num_workers=0"
-                )
+        self._begin(channel.run)
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
             number = keys
@@ -95,15 +122,69 @@ class StreamFetcher:
         try:
             if kind == TaskKind.TASK_AGAIN:
                 self._send(channel, drawn)
-            elif self._samples is None:
-                channel.end()
-            elif self.collate_fn is None and self.stream.batch_size is not None:
+            else:
+                self._next(channel, drawn)
+        except ArenaFull:
+            self._no_room[number] = drawn
+            raise
+
+    def drawn_by_failure(self, channel: WorkerChannel) -> int:
+        """How many samples were drawn for the batch that has just failed."""
+        size = self.stream.batch_size or 1
+        if not self._is_entered:
+            return 0
+        if self.is_stacking:
+            return size if channel.drew_all else channel.position + 1
+        return size if self.row < 0 else self.row + 1
+
+    # -- one batch -------------------------------------------------------------------------------
+
+    def _next(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        if not self._is_entered:
+            try:
+                self._enter()
+            finally:
+                self._is_entered = True
+        if self._is_broken:
+            self._break_off()
+        made, self._made = self._made, self._made + 1
+        channel.set_attachment(self._snapshots.take if self._snapshots.is_due(made) else None)
+        if self._samples is None:
+            self._end(channel, drawn)
+            return
+        try:
+            if self.collate_fn is None and self.stream.batch_size is not None:
                 self._stack(channel, drawn)
             else:
                 self._collate(channel, drawn)
         except ArenaFull:
-            self._no_room[number] = drawn
             raise
+        except BaseException:
+            is_drawing = not (self.is_stacking and channel.drew_all)
+            self._is_broken = is_drawing and _is_dead(self._samples)
+            raise
+
+    def _break_off(self) -> None:
+        """The user's generator cannot go on: say so once; the end comes next."""
+        self._is_broken = False
+        self._samples = None
+        self._made += 1
+        raise DatasetError(
+            f"the generator of {type(self.dataset).__name__} was ended by the exception that was"
+            f" raised before, and cannot go on: the rest of the part of worker {self._turn[0]} of"
+            " this epoch is lost. Catch what may fail inside of the generator, or let __iter__"
+            " return an object whose __next__ can be called again after an exception"
+        )
+
+    def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        """Say that this copy is used up; the first time with the state that it ends in."""
+        drawn.is_end = True
+        self._samples = None
+        if self._snapshots.is_wanted and not self._is_end_told:
+            channel.end(self._snapshots.take())
+        else:
+            channel.end()
+        self._is_end_told = True
 
     def _stack(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Draw into the slot itself."""
@@ -113,12 +194,13 @@ class StreamFetcher:
         self.is_stacking = True
         try:
             if not channel.stream(source, size, self.stream.drop_last):
-                self._samples = None
+                self._end(channel, drawn)
         except ArenaFull:
-            drawn.samples = channel.take_drawn()
-            drawn.samples += islice(source, size - len(drawn.samples))
-            if len(drawn.samples) < size:
-                self._samples = None
+            if not drawn.is_end:
+                drawn.samples = channel.take_drawn()
+                drawn.samples += islice(source, size - len(drawn.samples))
+                if len(drawn.samples) < size:
+                    self._samples = None
             raise
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
@@ -128,11 +210,11 @@ class StreamFetcher:
             channel.skip()
             return
         short = len(drawn.samples) < (size or 1)
+        if not drawn.samples or (short and self.stream.drop_last):
+            self._end(channel, drawn)
+            return
         if short:
             self._samples = None
-        if not drawn.samples or (short and self.stream.drop_last):
-            channel.end()
-            return
         made = drawn.samples[0] if size is None else drawn.samples
         drawn.batch = made if self.collate_fn is None else self.collate_fn(made)
         drawn.is_made = True
@@ -155,8 +237,66 @@ class StreamFetcher:
         """Send what had no room before."""
         if drawn.is_made:
             channel.write(drawn.batch)
-        elif self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1):
-            channel.end()
+        elif drawn.is_end or (
+            self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1)
+        ):
+            self._end(channel, drawn)
         else:
             rows = list(range(len(drawn.samples)))
             channel.stack(drawn.samples, rows, None)
+
+    # -- going on --------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        """Make the iterator, and bring it to where its part was left."""
+        part, self._part = self._part, {}
+        samples = iter(self.dataset)
+        if self._is_shared and samples is self.dataset:
+            raise DatasetError(
+                f"__iter__ of {type(self.dataset).__name__} returns the dataset itself, and the"
+                " worker threads would draw from one iterator; make __iter__ a generator"
+                " function, or pass worker_type='process' or num_workers=0"
+            )
+        if "iterator" in part:
+            samples.load_state_dict(part["iterator"])  # type: ignore[attr-defined]
+        self._snapshots.follow(samples)
+        self._samples = samples
+        before, after = part.get("before", []), part.get("draws", [])
+        number = self._made - sum(count for count, _ in [*before, *after])
+        number = self._pass_by(before, number)
+        put_rng(part)
+        self._pass_by(after, number)
+        if self.reseed is not None and (before or after):
+            worker, workers = self._turn
+            self.reseed(self._made * workers + worker)
+
+    def _pass_by(self, draws: list[list[int]], number: int) -> int:
+        """Draw what was delivered before: [how many batches, samples drawn for each]."""
+        worker, workers = self._turn
+        for count, size in draws:
+            for _ in range(count):
+                if self._samples is None:
+                    break
+                if self.reseed is not None:
+                    self.reseed(number * workers + worker)
+                number += 1
+                if size == 0:  # that the generator cannot go on was told then
+                    self._is_broken = False
+                    self._samples = None
+                self._draw_again(size)
+        return number
+
+    def _draw_again(self, left: int) -> None:
+        while self._samples is not None and left > 0:
+            try:
+                for _ in islice(self._samples, left):
+                    left -= 1
+                return
+            except Exception:  # it was told in its place, before
+                left -= 1
+                self._is_broken = _is_dead(self._samples)
+
+
+def _is_dead(samples: Any) -> bool:
+    """Whether an exception has just ended a generator, so that it only looks used up."""
+    return type(samples) is GeneratorType and samples.gi_frame is None

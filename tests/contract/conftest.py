@@ -16,21 +16,22 @@ _CELLS: dict[str, Cell] = {
     "0": {"num_workers": 0},
     "1": {"num_workers": 1},
     "2": {"num_workers": 2},
+    "threads": {"num_workers": 2, "worker_type": "thread"},
     "fork": {"num_workers": 2, "start_method": "fork"},
     "spawn": {"num_workers": 2, "start_method": "spawn"},
     "forkserver": {"num_workers": 2, "start_method": "forkserver"},
 }
 
 
-@pytest.fixture(params=["0", "1", "2"])
+@pytest.fixture(params=["0", "1", "2", "threads"])
 def cell(request: pytest.FixtureRequest) -> Cell:
-    """0, 1 and 2 workers."""
+    """0, 1 and 2 workers, and two threads."""
     return dict(_CELLS[request.param])
 
 
 @pytest.fixture(params=list(_CELLS))
 def each_cell(request: pytest.FixtureRequest) -> Cell:
-    """Each number of workers and each start method: for the few tests that are worth the time."""
+    """Each number of workers, threads, each start method: for the few tests worth the time."""
     return dict(_CELLS[request.param])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -236,7 +237,7 @@ def test_worker_info_names_the_worker_and_its_dataset(each_cell: dict[str, Any])
 
 def test_worker_init_fn_runs_once_in_each_worker_before_any_sample(cell: dict[str, Any]) -> None:
     with DataLoader(
-        Calls(lambda i: (len(_inits), _inits[0] if _inits else -1), 16),
+        Calls(lambda i: (len(_own_inits()), [*_own_inits(), -1][0]), 16),
         batch_size=1,
         worker_init_fn=_note_init,
         persistent_workers=True,
@@ -250,17 +251,22 @@ def test_worker_init_fn_runs_once_in_each_worker_before_any_sample(cell: dict[st
                 assert set(found) == {(0, -1)}
             else:
                 assert set(found) <= {(1, worker_id) for worker_id in range(workers)}
-    assert _inits == []
+    assert _own_inits() == []
 
 
-_inits: list[Any] = []
+_inits = threading.local()  # a worker's own, whether it is a process or a thread
+
+
+def _own_inits() -> list[int]:
+    found: list[int] = _inits.__dict__.setdefault("ids", [])
+    return found
 
 
 def _note_init(worker_id: int) -> None:
     info = get_worker_info()
     assert info is not None
     assert info.id == worker_id
-    _inits.append(worker_id)
+    _own_inits().append(worker_id)
 
 
 @pytest.mark.parametrize("prefetch_factor", [1, 2, 50])

@@ -296,6 +296,15 @@ def test_batch_sampler_takes_samplers_of_paddle_and_of_the_engine() -> None:
         assert epochs(batches) == [[[0, 1, 2], [3, 4]]] * 2 + [2]
 
 
+def test_batches_of_the_face_can_be_entered_anywhere() -> None:
+    for make in (
+        lambda: samplers.BatchSampler(range(10), batch_size=3),
+        lambda: samplers.DistributedBatchSampler(range(20), 2, 2, 1, shuffle=True),
+    ):
+        whole = list(make())
+        assert [list(make().iter_from(n)) for n in range(5)] == [whole[n:] for n in range(5)]
+
+
 def test_abstract_sampler_raises_what_paddles_does() -> None:
     assert samplers.Sampler([1]).data_source == [1]
     with pytest.raises(NotImplementedError):

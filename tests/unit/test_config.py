@@ -105,6 +105,8 @@ BAD_TYPE: list[tuple[str, Any, str]] = [
     ("collate_fn", [], r"collate_fn must be callable or None, got \[\] \(list\)\. Pass the functi"),
     ("worker_init_fn", 3, r"worker_init_fn must be callable or None, got 3 \(int\)"),
     ("framework", None, r"framework must be one of 'numpy', 'paddle', 'torch', got None"),
+    ("worker_type", 1, r"worker_type must be one of 'process', 'thread', got 1 \(int\)\. Pass"),
+    ("seed_globals", 2, r"seed_globals must be a bool, got 2"),
     ("start_method", 1, r"start_method must be None or one of .*, got 1 \(int\)"),
     ("sampler", 5, r"sampler must be an iterable of dataset indices, got 5 \(int\)\. Pass a list"),
     ("sampler", "012", r"sampler must be an iterable of dataset indices, got '012' \(str\)"),
@@ -144,6 +146,11 @@ BAD_VALUE: list[tuple[dict[str, Any], str]] = [
     ({"prefetch_next_epoch": True}, r"prefetch_next_epoch=True .* workers that stay"),
     ({"start_method": "thread", "num_workers": 1}, r"start_method must be None or one of .*'fork'"),
     ({"start_method": "spawn"}, r"start_method='spawn' contradicts num_workers=0, .* Pass num_w"),
+    ({"worker_type": "fiber"}, r"worker_type must be one of 'process', 'thread', got 'fiber' .*"),
+    (
+        {"worker_type": "thread", "num_workers": 2, "start_method": "fork"},
+        r"start_method='fork' contradicts worker_type='thread', which starts no process\. Leave out",
+    ),
     ({"sampler": [0], "shuffle": True}, r"sampler decides the order and excludes shuffle=True"),
     ({"sampler": iter([0])}, r"sampler must give a fresh iterator .* one-shot iterator .* list\("),
     ({"sampler": (i for i in [0])}, r"sampler must give .* empty from the second epoch on"),
@@ -341,3 +348,21 @@ def test_importing_imports_no_framework() -> None:
     )
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+@pytest.mark.parametrize(
+    ("options", "uses_threads", "swaps"),
+    [
+        ({}, True, False),
+        ({"seed": 1}, True, True),
+        ({"seed": 1, "seed_globals": False}, True, False),
+        ({"seed": 1, "num_workers": 2}, False, False),
+        ({"num_workers": 2, "worker_type": "thread"}, True, False),
+        ({"seed": 0, "num_workers": 2, "worker_type": "thread"}, True, True),
+    ],
+)
+def test_threads_with_a_seed_for_global_generators_swap_the_random_state(
+    options: dict[str, Any], uses_threads: bool, swaps: bool
+) -> None:
+    config = build(**options)
+    assert (config.uses_threads, config.swaps_random_state) == (uses_threads, swaps)

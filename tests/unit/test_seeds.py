@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from reader.data.seeds import (
     batch_seed,
+    captured_random_state,
     draws_rng,
     fresh_seed,
     order_key,
     order_rng,
-    preserved_random_state,
     sample_rng,
     seed_known_libraries,
 )
@@ -31,8 +31,9 @@ KEYS = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.intege
 
 @pytest.fixture(autouse=True)
 def _own_random_state() -> Iterator[None]:
-    with preserved_random_state():
-        yield
+    put_back = captured_random_state()
+    yield
+    put_back()
 
 
 def first_draw(rng: np.random.Generator) -> int:
@@ -166,8 +167,9 @@ def test_state_of_loaded_frameworks_is_preserved(
     frameworks: tuple[FakeGenerator, FakeGenerator],
 ) -> None:
     frameworks[0].state, frameworks[1].state = 1, 2
-    with preserved_random_state():
-        seed_known_libraries(77)
+    put_back = captured_random_state()
+    seed_known_libraries(77)
+    put_back()
     assert [generator.state for generator in frameworks] == [1, 2]
 
 
@@ -178,27 +180,27 @@ def test_half_imported_frameworks_are_passed_over(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace())
     seed_known_libraries(1)
     monkeypatch.setitem(sys.modules, "paddle", None)
-    with preserved_random_state():
-        seed_known_libraries(1)
+    captured_random_state()()
+    seed_known_libraries(1)
 
 
-def test_state_is_put_back_after_an_exception_too() -> None:
+def test_state_is_put_back_whatever_was_drawn_meanwhile() -> None:
     random.seed(3)
     np.random.seed(3)
     np.random.standard_normal()
     before = repr((random.getstate(), np.random.get_state(legacy=False)))
-    with pytest.raises(KeyError), preserved_random_state():
-        seed_known_libraries(9)
-        np.random.random(1000)
-        random.random()
-        raise KeyError
+    put_back = captured_random_state()
+    seed_known_libraries(9)
+    np.random.random(1000)
+    random.random()
+    put_back()
     assert repr((random.getstate(), np.random.get_state(legacy=False))) == before
 
 
 REAL = """
 import sys
 {imports}
-from reader.data.seeds import preserved_random_state, seed_known_libraries
+from reader.data.seeds import captured_random_state, seed_known_libraries
 
 def draw():
     return {draw}
@@ -210,9 +212,10 @@ assert draw() == first
 before = draw()
 seed_known_libraries(2**64 - 1)
 draw()
-with preserved_random_state():
-    seed_known_libraries(5)
-    draw()
+put_back = captured_random_state()
+seed_known_libraries(5)
+draw()
+put_back()
 assert draw() == before
 """
 

@@ -15,6 +15,8 @@ from reader.workers.stream import Stream, StreamFetcher
 class Paper:
     """Stands for a WorkerChannel; the first `full` attempts to send find no room."""
 
+    is_stale = False
+
     def __init__(self, full: int = 0) -> None:
         self.full = full
         self.sent: list[Any] = []

@@ -31,4 +31,5 @@ cdef class WorkerChannel:
     cdef rd_record record(self, int kind) noexcept
     cdef int send(self, rd_record* record) except -1
     cdef int send_payload(self, int kind, payload) except -1
+    cdef int carry(self, rd_record* record, payload) except -1
     cdef int done(self, rd_record* record) except -1

@@ -99,7 +99,7 @@ cdef class WorkerChannel:
 
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
-        self.writer.rules = rules
+        self.writer.set_rules(rules)
 
     def set_attachment(self, make):
         """Let ``make()`` give what travels beside each batch from now on; None: nothing does.
@@ -210,12 +210,12 @@ cdef class WorkerChannel:
     def stream(self, source, Py_ssize_t count, bint drop_last):
         """Draw ``count`` samples from an iterator, stack them in place and send the batch.
 
-        Sends the end where none is left, or too few with ``drop_last``; returns whether a batch
-        was sent. Raises what the source raises, CollateError, and ArenaFull: see `take_drawn`.
+        Returns whether a batch was sent: not where none is left, or too few with ``drop_last``, and
+        `end` is then still to be called. Raises what the source raises, CollateError, and
+        ArenaFull: see `take_drawn`.
         """
         cdef rd_record record = self.record(0)
         if self.writer.stream(source, count, drop_last, &record):
-            self.end()
             return False
         self.done(&record)
         return True
@@ -225,9 +225,19 @@ cdef class WorkerChannel:
         drawn, self.writer.drawn = self.writer.drawn, []
         return drawn
 
-    def end(self):
-        """Answer the task in hand: this worker's copy of the dataset is used up."""
+    @property
+    def drew_all(self):
+        """Whether the last `stream` had drawn all samples of its batch, when it failed."""
+        return self.writer.drew_all
+
+    def end(self, state=None):
+        """Answer the task in hand: this worker's copy of the dataset is used up.
+
+        ``state``: an object that comes as the `payload` of the answer. Raises ArenaFull.
+        """
         cdef rd_record record = self.record(RD_END)
+        if state is not None:
+            self.carry(&record, state if self.side is not None else pickle.dumps(state, 5))
         self.done(&record)
 
     def write(self, batch):
@@ -272,23 +282,28 @@ cdef class WorkerChannel:
 
     cdef int send_payload(self, int kind, payload) except -1:
         cdef rd_record record = self.record(kind)
+        try:
+            self.carry(&record, payload)
+        except ArenaFull as full:
+            return self.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes,
+                                    full.knob) or 0
+        self.c.at_since_ns = 0
+        return self.send(&record)
+
+    cdef int carry(self, rd_record* record, payload) except -1:
+        """Give a record an object (of a thread) or bytes to bring along."""
         cdef rd_slot* slot
         cdef const char* data
         if self.side is not None:
-            record.a = self.side.put(self.run, payload)
-        else:
-            try:
-                slot = self.heap.alloc(max(1, len(payload)))
-            except ArenaFull as full:
-                return self.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes,
-                                        full.knob) or 0
-            data = payload
-            memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
-            slot.objects_nbytes = len(payload)
-            record.slot = rd_slot_offset(self.arena.c, slot)
-            record.generation = slot.generation
-        self.c.at_since_ns = 0
-        return self.send(&record)
+            record.a = self.side.put(None if record.kind == RD_FAILED else self.run, payload)
+            return 0
+        slot = self.heap.alloc(max(1, len(payload)))
+        data = payload
+        memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
+        slot.objects_nbytes = len(payload)
+        record.slot = rd_slot_offset(self.arena.c, slot)
+        record.generation = slot.generation
+        return 0
 
     cdef int done(self, rd_record* record) except -1:
         cdef int64_t now = rd_now_ns()

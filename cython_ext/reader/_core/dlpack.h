@@ -29,4 +29,15 @@ typedef struct rd_dl_versioned {
     rd_dl_tensor tensor;
 } rd_dl_versioned;
 
+/* The C exchange of DLPack 1.3: a class of tensors holds a capsule "dlpack_exchange_api" with it. */
+typedef struct rd_dl_exchange {
+    uint32_t major, minor;
+    void *previous;
+    void *allocate;
+    int (*managed)(void *value, rd_dl_versioned **out);
+    int (*make)(rd_dl_versioned *tensor, void **out);
+    int (*view)(void *value, rd_dl_tensor *out); /* borrowed; not 0: a Python exception is set */
+    void *stream;
+} rd_dl_exchange;
+
 #endif

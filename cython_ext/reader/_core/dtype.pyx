@@ -23,6 +23,7 @@ EXTENDED = {
     "float8_e5m2": (1, 12),
     "float8_e5m2fnuz": (1, 13),
     "float8_e8m0fnu": (1, 14),
+    "complex32": (4, 5),
 }
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
@@ -50,7 +51,14 @@ cdef class FieldType:
                     f"a {self.name} field as a NumPy array needs the package ml_dtypes; "
                     f"install it (pip install ml_dtypes), or ask for framework='torch' or 'paddle'"
                 ) from error
-            self.shown = np.dtype(getattr(ml_dtypes, self.name))
+            if not hasattr(ml_dtypes, self.name):
+                raise ConfigError(
+                    f"NumPy has no element type for a {self.name} field; ask for framework='torch', "
+                    f"or convert it in the dataset")
+            shown = np.dtype(getattr(ml_dtypes, self.name))
+            with cython.critical_section(self):  # written once: others read it without a lock
+                if self.shown is None:
+                    self.shown = shown
         return self.shown
 
     def __reduce__(self):
@@ -61,6 +69,7 @@ cdef class FieldType:
 
 
 _known = {}
+_by_code = {}  # (DLPack code, bits) -> FieldType or None
 
 
 def field_type(dtype):
@@ -88,8 +97,33 @@ def field_type(dtype):
         name = self.storage.name if self.storage.names is None else str(self.storage)
     self.name = sys.intern(name)
     self.itemsize = self.storage.itemsize
-    if len(_known) > 4096:  # dtypes made up by the thousand must not pile up
-        _known.clear()
+    if len(_known) > 4096:  # dtypes made up by the thousand must not pile up: records, texts
+        for key in list(_known):
+            known = _known.get(key)
+            if known is not None and known.storage.kind in "SUV":
+                _known.pop(key, None)
     # one object per type, so that types compare by identity
     return _known.setdefault(dtype, _known.setdefault(self.name if self.extended else self.storage,
                                                       self))
+
+
+cdef FieldType dl_field_type(int code, int bits, int lanes):
+    """The FieldType of a DLPack type; None for one that fields cannot have."""
+    if lanes != 1:
+        return None
+    key = code << 8 | bits
+    found = _by_code.get(key, _by_code)
+    if found is not _by_code:
+        return found
+    kinds = {0: "i", 1: "u", 2: "f", 5: "c"}
+    found = None
+    if code == 6 and bits == 8:
+        found = field_type(np.dtype(bool))
+    elif code in kinds and bits in (8, 16, 32, 64, 128) and (code != 5 or bits >= 64) and (
+            code < 2 or bits > 8) and (code > 2 or bits <= 64):
+        found = field_type(np.dtype(f"{kinds[code]}{bits // 8}"))
+    for name, (width, its_code) in EXTENDED.items():
+        if its_code == code and width * 8 == bits:
+            found = field_type(name)
+    _by_code[key] = found
+    return found

@@ -67,6 +67,7 @@ cdef class Feeder:
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
     cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
     cdef object open_taken(self)
+    cdef object last_state(self, rd_record* record)
     cdef object payload(self, rd_record* record)
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)

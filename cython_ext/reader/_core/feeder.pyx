@@ -344,7 +344,9 @@ cdef class Feeder:
         if bell >= 0:
             queue_finish(&self.s.queue, QUEUE_CLOSED)
             notify(&self.s)  # wakes a consumer that waits
+            pthread_mutex_lock(&self.s.lock)  # that consumer may be emptying the rings
             self.flush()
+            pthread_mutex_unlock(&self.s.lock)
             self.s.arena.bell = -1
             self.s.bell = -1  # the arena closes it
 
@@ -364,7 +366,6 @@ cdef class Feeder:
 
     def attach(self, uint32_t worker, int pidfd=-1):
         """Let a worker take tasks. ``pidfd``: of its process; stays the caller's; -1: a thread."""
-        cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         pthread_mutex_lock(&self.s.lock)
         self.s.workers[worker].pidfd = pidfd
         self.s.workers[worker].ended = 0
@@ -409,8 +410,11 @@ cdef class Feeder:
     def ended_workers(self):
         """Numbers of worker processes that ended and are not detached yet."""
         cdef uint32_t i
+        found = []  # made before the lock is taken: making it may collect garbage
         pthread_mutex_lock(&self.s.lock)
-        found = [i for i in range(self.s.nworkers) if self.s.workers[i].ended]
+        for i in range(self.s.nworkers):
+            if self.s.workers[i].ended:
+                found.append(i)
         pthread_mutex_unlock(&self.s.lock)
         return found
 
@@ -641,10 +645,16 @@ cdef class Feeder:
             return Failure("full", record.seq, self.s.epoch, record.worker, None, record.a, record.b,
                            record.c, "max_bytes" if record.spare else "prefetch_factor")
         if record.kind == RD_END:
-            return Failure("end", record.seq, self.s.epoch, record.worker)
+            return Failure("end", record.seq, self.s.epoch, record.worker, self.last_state(record))
         if record.kind == RD_LOST:
             return Failure("lost", record.seq, self.s.epoch, record.worker)
         return Failure("error", record.seq, self.s.epoch, record.worker, self.payload(record))
+
+    cdef object last_state(self, rd_record* record):
+        """What an END record carries, None without."""
+        if self.side is not None:
+            return self.side.take(record.a) if record.a else None
+        return pickle.loads(self.payload(record)) if record.slot else None
 
     cdef object payload(self, rd_record* record):
         """What an ERROR or FAILED record carries; its slot goes back."""
@@ -663,6 +673,7 @@ cdef class Feeder:
         cdef Schema schema
         cdef rd_slot* slot = NULL
         cdef list objects = []
+        cdef bytes packed = None
         attached = None
         if record.slot:
             slot = rd_slot_at(self.s.arena, record.slot)
@@ -676,14 +687,18 @@ cdef class Feeder:
                 schema = pickle.loads(self.slot_objects(record.schema))
                 self.schemas[record.schema] = schema
             if <int64_t>slot.objects_nbytes > record.b:
-                objects = pickle.loads(self.slot_objects(record.slot))
+                packed = self.slot_objects(record.slot)
         else:
-            schema, objects = map(pickle.loads, pickle.loads(self.slot_objects(record.slot)))
+            first, packed = pickle.loads(self.slot_objects(record.slot))
+            schema = pickle.loads(first)
+        if packed is not None and not record.c:  # else they are unpacked with the batch's fields
+            objects, packed = pickle.loads(packed), None
         if record.b:  # what the worker attached lies behind the objects
             attached = pickle.loads(self.slot_objects(record.slot)[slot.objects_nbytes - record.b:])
         if slot is not NULL:  # last: what raised before may be tried again
             lease = Lease.take(self.s.arena, record.slot)
-        return LoDTensorArray.from_slot(lease, schema, objects, attached, record, self.s.epoch)
+        return LoDTensorArray.from_slot(lease, schema, objects, packed, attached, record,
+                                        self.s.epoch)
 
     def stats(self):
         """Counts of the reader thread: received, reordered, trimmed; and batches queued."""

@@ -1,15 +1,20 @@
 # The form of a batch, and how a sample is copied to its row.
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint64_t
+from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType
+from reader._core.exchange cimport rd_view
 from reader._core.structure cimport Structure
+from reader._core.tensor cimport Schema
 
 
 cdef class SampleLeaf:
     cdef int kind                # LEAF_*: how samples are recognised and copied
     cdef int place               # number of the field, or of the object list
     cdef FieldType type
-    cdef object python_type      # of NumPy scalars: their exact type
+    cdef object python_type      # exact type in sample 0
+    cdef rd_view view            # of torch tensors: how to look into them; NULL: by a converter
+    cdef bint in_sequence        # LEAF_OBJECT: its container is a sequence
     cdef bint is_plain           # rows can be copied as bytes: no records, no extended type
     cdef int ndim
     cdef int64_t[64] extents
@@ -23,20 +28,25 @@ cdef class Plan:
     cdef list leaves             # SampleLeaf, in depth-first order
     cdef list fields             # those that are arrays
     cdef list objects            # those that are not
+    cdef bint is_strict          # types must be those of sample 0, exactly; tuples become lists
+    cdef Structure its_batch     # containers of the batch
+    cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
     cdef uint64_t objects_room   # bytes that the pickled objects took last time
     cdef list path               # where two samples differ, innermost first
     cdef str difference          # how
 
     @staticmethod
-    cdef Plan of(object sample)
-    cdef Structure plan_node(self, object sample, int depth)
+    cdef Plan of(object sample, bint is_strict)
+    cdef Structure plan_node(self, object sample, int depth, bint in_sequence)
     cdef int put(self, Structure at, object sample, Py_ssize_t row) except -1
     cdef int put_leaf(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
     cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
     cdef int differ(self, str difference) except -1
     cdef str where(self)
-    cdef list take_back(self, Py_ssize_t count)
+    cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1
+    cdef list object_lists(self)
+    cdef list take_back(self, Py_ssize_t count, object revive)
     cdef int forget_objects(self) except -1
 
 

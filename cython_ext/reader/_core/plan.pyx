@@ -1,6 +1,6 @@
 """The form of a batch: what one sample looks like, and how others are copied to their rows.
 
-Imports dtype and structure. A Plan is made from sample 0 and remembered, since most batches are
+Imports dtype, exchange and structure. A Plan is made from sample 0 and remembered, since most batches are
 alike; it belongs to one BatchWriter, which says where the rows lie.
 """
 import numpy as np
@@ -15,6 +15,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
+from reader._core.dtype cimport dl_field_type
+from reader._core.exchange cimport dense_array, is_dense, look, settled, tensor_view
 from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                      container_children, container_kind, foreign_converter,
                                      make_container, node)
@@ -94,9 +96,17 @@ cdef int classify(object sample) except -1:
 
 cdef object as_ndarray(object value, list name):
     """The array behind a value; name[0] becomes the extended type's name or None."""
+    cdef rd_dl_tensor tensor
+    cdef rd_view view
+    cdef FieldType type
     name[0] = None
     if isinstance(value, np.ndarray):
         return value
+    view = tensor_view(value.__class__)
+    if view is not NULL and look(view, value, &tensor) and is_dense(&tensor):
+        type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+        name[0] = type.name if type.extended else None
+        return dense_array(value, type, &tensor)
     converter = foreign_converter(value)
     if converter is not None:
         found = converter(value)
@@ -132,16 +142,19 @@ cdef class Plan:
     """The form of a batch. Aim the leaves' ``rows`` at memory before `put`."""
 
     @staticmethod
-    cdef Plan of(object sample):
+    cdef Plan of(object sample, bint is_strict):
         """The plan of batches whose samples are like this one."""
         cdef Plan self = Plan.__new__(Plan)
         self.leaves = []
         self.fields = []
         self.objects = []
-        self.structure = self.plan_node(sample, 0)
+        self.is_strict = is_strict
+        self.structure = self.its_batch = self.plan_node(sample, 0, False)
+        if is_strict:
+            self.its_batch = self.structure.listed()
         return self
 
-    cdef Structure plan_node(self, object sample, int depth):
+    cdef Structure plan_node(self, object sample, int depth, bint in_sequence):
         """The node of a part of sample 0; adds its leaves to the self."""
         cdef SampleLeaf leaf
         cdef int i, what = classify(sample)
@@ -151,11 +164,14 @@ cdef class Plan:
                     f"the sample is nested deeper than {MAX_DEPTH} levels, or a "
                     f"{type(sample).__name__} in it contains itself; flatten it, or pass a collate_fn")
             kind = container_kind(sample)
-            children = [self.plan_node(child, depth + 1)
+            children = [self.plan_node(child, depth + 1, kind != DICT)
                         for child in container_children(kind, sample)]
             return make_container(kind, sample, children)
         leaf = SampleLeaf.__new__(SampleLeaf)
         leaf.kind = what
+        leaf.python_type = type(sample)
+        leaf.view = tensor_view(leaf.python_type)
+        leaf.in_sequence = in_sequence
         leaf.ndim = 0
         self.leaves.append(leaf)
         if what == LEAF_OBJECT:
@@ -177,7 +193,6 @@ cdef class Plan:
                 leaf.extents[i] = array.shape[i]
         elif what == LEAF_SCALAR:
             leaf.type = field_type(sample.dtype)
-            leaf.python_type = type(sample)
         else:
             leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
                          else BOOL8 if what == LEAF_BOOL else COMPLEX128)
@@ -202,7 +217,11 @@ cdef class Plan:
             return self.put_leaf(<SampleLeaf>self.fields[at.index], sample, row)
         if kind == OBJECT:
             leaf = <SampleLeaf>self.objects[at.index]
-            if not (isinstance(sample, str) or sample is None) and classify(sample) != LEAF_OBJECT:
+            if self.is_strict:
+                if type(sample) is not leaf.python_type:
+                    return self.differ(f"is {describe(sample)} and in sample 0 it is a "
+                                       f"{leaf.python_type.__name__}")
+            elif not (isinstance(sample, str) or sample is None) and classify(sample) != LEAF_OBJECT:
                 return self.differ(f"is {describe(sample)} and in sample 0 it is "
                                    f"{describe(leaf.values[0]) if leaf.values else 'an object'}")
             leaf.values.append(sample)
@@ -249,7 +268,23 @@ cdef class Plan:
         cdef long long integer
         cdef double complex number
         cdef char* target = leaf.rows + row * leaf.nbytes
+        cdef rd_dl_tensor tensor
+        cdef bint found
+        if self.is_strict and type(sample) is not leaf.python_type:
+            return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
         if kind == LEAF_ARRAY:
+            if leaf.view is not NULL and type(sample) is leaf.python_type:
+                found = look(leaf.view, sample, &tensor)
+                if not found and self.is_strict:
+                    sample = settled(sample)
+                    found = look(leaf.view, sample, &tensor)
+                if found:
+                    if self.is_strict and sample.requires_grad:
+                        return self.differ("requires a gradient")
+                    if is_dense(&tensor):
+                        return self.put_tensor(leaf, &tensor, row)
+                elif self.is_strict:
+                    return self.differ("is a tensor of another kind than in sample 0")
             return self.put_array(leaf, sample, row)
         if kind == LEAF_SCALAR:
             if type(sample) is leaf.python_type:
@@ -266,6 +301,8 @@ cdef class Plan:
         elif kind == LEAF_INT:
             if PyLong_CheckExact(sample) or classify(sample) == LEAF_INT:
                 integer = PyLong_AsLongLongAndOverflow(sample, &overflow)
+                if overflow and self.is_strict:
+                    return self.differ(f"is {sample}, which does not fit into int64")
                 if overflow:
                     raise CollateError(
                         f"the integer {sample} does not fit into int64; return a NumPy scalar or "
@@ -278,6 +315,28 @@ cdef class Plan:
                 (<double complex*>target)[0] = number
                 return 0
         return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
+
+    cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1:
+        """Copy a dense tensor to its row."""
+        cdef FieldType type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+        cdef char* target = leaf.rows + row * leaf.nbytes
+        cdef size_t nbytes = <size_t>leaf.nbytes
+        cdef int i
+        if type is not leaf.type:
+            return self.differ(f"has dtype {type.name} and in sample 0 it has {leaf.type.name}")
+        for i in range(tensor.ndim):
+            if tensor.ndim != leaf.ndim or tensor.shape[i] != leaf.extents[i]:
+                break
+        else:
+            if tensor.ndim == leaf.ndim:
+                if nbytes > NOGIL_NBYTES:
+                    with nogil:
+                        memcpy(target, tensor.data, nbytes)
+                else:
+                    memcpy(target, tensor.data, nbytes)
+                return 0
+        shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
+        return self.differ(f"has shape {shape} and in sample 0 it has {leaf_shape(leaf)}")
 
     cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1:
         cdef cnp.ndarray array
@@ -317,6 +376,8 @@ cdef class Plan:
             if cnp.PyArray_DIM(array, i) != leaf.extents[i]:
                 return self.differ(f"has shape {(<object>array).shape} and in sample 0 it has "
                                    f"{leaf_shape(leaf)}")
+        if self.is_strict and not has_torch_strides(array):
+            return self.differ("has strides that torch does not know")
         copy_array(array, type, leaf.rows + row * leaf.nbytes)
         return 0
 
@@ -325,12 +386,19 @@ cdef class Plan:
         where = "".join(reversed(self.path))
         return f"its field {where}" if where else "it"
 
-    cdef list take_back(self, Py_ssize_t count):
-        """The samples of the first rows, copied."""
+    cdef list object_lists(self):
+        """The values of the objects so far, each field's in the container that the batch has."""
+        cdef SampleLeaf leaf
+        return [tuple(leaf.values) if self.is_strict and leaf.in_sequence else leaf.values
+                for leaf in self.objects]
+
+    cdef list take_back(self, Py_ssize_t count, object revive):
+        """The samples of the first rows, copied; ``revive(array, name of an extended type)`` makes
+        tensors again, and None leaves them arrays."""
         cdef SampleLeaf leaf
         samples = []
         for row in range(count):
-            fields = [row_value(leaf, row) for leaf in self.fields]
+            fields = [row_value(leaf, row, revive) for leaf in self.fields]
             objects = [leaf.values[row] for leaf in self.objects]
             samples.append(self.structure.build(fields, objects))
         return samples
@@ -343,10 +411,22 @@ cdef class Plan:
         return 0
 
 
-cdef object row_value(SampleLeaf leaf, Py_ssize_t row):
+cdef bint has_torch_strides(cnp.ndarray array):
+    """Whether torch takes the array over: steps that are whole elements, and none backwards."""
+    cdef int i
+    for i in range(cnp.PyArray_NDIM(array)):
+        if cnp.PyArray_STRIDE(array, i) < 0 or (
+                cnp.PyArray_STRIDE(array, i) % cnp.PyArray_ITEMSIZE(array)):
+            return False
+    return True
+
+
+cdef object row_value(SampleLeaf leaf, Py_ssize_t row, object revive):
     """A value as it was before stacking, near enough for collating it in another way."""
     cdef object array = rd_make_ndarray(leaf.type.storage, leaf.ndim, leaf.extents,
                                         leaf.rows + row * leaf.nbytes, False, NULL).copy()
+    if leaf.kind == LEAF_ARRAY and revive is not None and not issubclass(leaf.python_type, np.ndarray):
+        return revive(array, leaf.type.name if leaf.type.extended else None)
     if leaf.type.extended:
         array = array.view(leaf.type.numpy_dtype())
     if leaf.kind == LEAF_ARRAY:

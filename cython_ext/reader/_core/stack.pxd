@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 from reader._core.arena cimport Heap, rd_record, rd_slot
 from reader._core.plan cimport Plan
-from reader._core.structure cimport Structure
+from reader._core.tensor cimport Schema
 
 
 cdef class SideTable:
@@ -16,20 +16,26 @@ cdef class BatchWriter:
     cdef Plan plan               # of the last batch; most batches are alike
     cdef dict schemas            # (structure, types) -> offset of the KEPT slot
     cdef object rules            # how to collate samples that are not alike; None: refuse them
+    cdef bint is_strict          # the rules want samples that are exactly alike
+    cdef object pack             # the rules' way to pickle what arrives exactly as it was; or None
+    cdef object revive           # the rules' way to make a tensor of an array again; or None
     cdef object attach           # makes what travels beside each batch; None: nothing does
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the sample in hand, for messages
+    cdef readonly bint drew_all  # of stream(): whether all samples of the batch were drawn
 
-    cdef uint64_t publish_schema(self, Structure structure, list types) except? 0
+    cdef uint64_t publish_schema(self, Schema schema) except? 0
+    cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1
+    cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record)
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL
-    cdef rd_slot* add_objects(self, rd_slot* slot, Plan plan, list objects, list types,
-                              Structure structure, rd_record* record) except? NULL
+    cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL
     cdef int write(self, object batch, rd_record* record) except -1
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,
                          rd_record* record) except -1
+    cdef set_rules(self, object rules)
     cdef bint is_stale(self, rd_record* record) noexcept
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names)
     cdef int skip(self, rd_slot* slot, rd_record* record) noexcept

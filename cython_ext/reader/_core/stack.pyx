@@ -5,6 +5,8 @@ worker and one thread.
 """
 import pickle
 
+import numpy as np
+
 cimport cython
 cimport numpy as cnp
 from libc.stdint cimport uint32_t
@@ -14,11 +16,11 @@ from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u
                                  rd_header, rd_slot_offset, store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
-from reader._core.structure cimport Flat
+from reader._core.structure cimport Flat, Structure
+from reader._core.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
 
 from reader._core.dtype import field_type
 from reader._core.structure import flatten
-from reader._core.tensor import Schema
 from reader.errors import CollateError, DatasetError
 
 cnp.import_array()
@@ -53,7 +55,7 @@ cdef class SideTable:
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; returns the token that take() wants."""
+        """Keep a value; returns the token that take() wants. Run None: whatever run begins."""
         cdef Py_ssize_t token
         entry = (run, value)  # before the count: making it may collect garbage, and so run others
         with cython.critical_section(self):
@@ -70,7 +72,7 @@ cdef class SideTable:
         """Forget what runs before this one left behind."""
         for token in list(self.entries):  # others put and take meanwhile
             entry = self.entries.get(token)
-            if entry is not None and entry[0] != run:
+            if entry is not None and entry[0] is not None and entry[0] != run:
                 self.entries.pop(token, None)
 
 
@@ -91,9 +93,20 @@ cdef class BatchWriter:
         self.schemas = {}
         self.plan = None
         self.rules = None
+        self.is_strict = False
+        self.pack = None
+        self.revive = None
         self.attach = None
         self.drawn = []
         self.position = 0
+
+    cdef set_rules(self, object rules):
+        """Have the rules of a facade, or None; see `reader.workers.loop.CollateRules`."""
+        self.rules = rules
+        self.plan = None
+        self.is_strict = getattr(rules, "is_strict", False)
+        self.pack = getattr(rules, "pack", None)
+        self.revive = getattr(rules, "revive", None)
 
     # -- parts of a batch ------------------------------------------------------------------------
 
@@ -168,7 +181,7 @@ cdef class BatchWriter:
                         if plan is not None and not self.suits(None, sample):
                             samples = [sample] + self.fetch_rest(source, keys, 0)
                             return self.collate(samples, record)
-                        plan = Plan.of(sample)
+                        plan = Plan.of(sample, self.is_strict)
                         slot = self.begin(plan, count)
                         if plan.put(plan.structure, sample, 0):
                             raise CollateError(f"sample {names[0] if names else 0!r} changed while "
@@ -177,7 +190,7 @@ cdef class BatchWriter:
                 elif plan.put(plan.structure, sample, row):
                     if self.rules is None:
                         raise CollateError(self.unlike(plan, row, names))
-                    samples = plan.take_back(row)
+                    samples = plan.take_back(row, self.revive)
                     self.skip(slot, record)
                     slot = NULL
                     samples.append(sample)
@@ -205,6 +218,7 @@ cdef class BatchWriter:
         cdef object sample
         self.position = 0
         self.drawn = []
+        self.drew_all = False
         if plan is None or plan.objects:
             # objects may outgrow their room when all is drawn: then the samples must be at hand
             return self.stream_list(source, count, drop_last, record)
@@ -233,7 +247,7 @@ cdef class BatchWriter:
                     break
                 if plan.put(plan.structure, sample, row):
                     if self.rules is not None:
-                        self.drawn = plan.take_back(row)
+                        self.drawn = plan.take_back(row, self.revive)
                         self.skip(slot, record)
                         slot = NULL
                         self.drawn.append(sample)
@@ -242,7 +256,9 @@ cdef class BatchWriter:
                     for _ in range(row + 1, count):  # the next batch begins where it would have
                         if next(source, END) is END:
                             break
+                    self.drew_all = True
                     raise CollateError(text)
+            self.drew_all = True
             slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
@@ -263,6 +279,7 @@ cdef class BatchWriter:
             if sample is END:
                 break
             samples.append(sample)
+        self.drew_all = True
         if not samples or (drop_last and len(samples) < count):
             self.drawn = []
             return ENDED
@@ -291,8 +308,9 @@ cdef class BatchWriter:
         return 0
 
     cdef bint suits(self, Plan plan, object sample) except -1:
-        """Whether samples may be stacked in place; rules look at each batch that has objects."""
-        if self.rules is None or (plan is not None and not plan.objects):
+        """Whether samples may be stacked in place; rules look at each batch that has objects, and
+        strict ones at the first of a form."""
+        if self.rules is None or (plan is not None and (self.is_strict or not plan.objects)):
             return True
         return self.rules.can_stack(sample)
 
@@ -322,45 +340,55 @@ cdef class BatchWriter:
     cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL:
         """Add schema and objects to a slot whose rows are written, and fill in the record."""
         self.position = -1  # from here on it is no sample in particular
-        objects = [(<SampleLeaf>leaf).values for leaf in plan.objects]
-        types = None
-        if self.side is not None or plan.schema == 0:
-            types = [(<SampleLeaf>leaf).type for leaf in plan.fields]
+        if plan.its_schema is None:
+            plan.its_schema = Schema(plan.its_batch, [(<SampleLeaf>leaf).type for leaf in plan.fields])
         if self.side is None and plan.schema == 0:
-            plan.schema = self.publish_schema(plan.structure, types)
+            plan.schema = self.publish_schema(plan.its_schema)
         record.schema = plan.schema
-        slot = self.add_objects(slot, plan, objects, types, plan.structure, record)
+        objects = plan.object_lists()
+        if self.side is not None:
+            self.hand_over(objects, plan.its_schema, record)
+        else:
+            slot = self.add_payload(slot, plan, self.payload(objects, plan.its_schema, None, record))
         record.kind = RD_BATCH
         record.slot = 0 if slot is NULL else rd_slot_offset(self.heap.arena.c, slot)
         record.generation = 0 if slot is NULL else slot.generation
         return slot
 
-    cdef rd_slot* add_objects(self, rd_slot* slot, Plan plan, list objects, list types,
-                              Structure structure, rd_record* record) except? NULL:
-        """Put what is no array behind the arrays of the slot, or into the side table."""
-        cdef bytes attached, pickled = b""
-        cdef uint64_t at, size
+    cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1:
+        """Put what is no array into the side table."""
+        beside = None if self.attach is None else self.attach()
+        record.a = self.side.put(record.run, (schema, objects, beside))
+        return 0
+
+    cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record):
+        """What is no array as bytes: schema, objects and what is attached, as far as there are any.
+
+        ``packed``: the objects as the rules packed them, or None.
+        """
+        cdef bytes attached, made = b""
+        record.c = packed is not None
+        if packed is None and (objects or not record.schema):
+            packed = pickle_objects(objects, schema.structure)
+        if not record.schema:
+            made = pickle.dumps((pickle_schema(schema), packed), 5)
+        elif packed is not None:
+            made = packed
+        if self.attach is not None:
+            attached = pickle_attached(self.attach())
+            record.b = len(attached)
+            made += attached
+        return made
+
+    cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL:
+        """Copy bytes behind the arrays of the slot, or of a larger one that takes its place."""
+        cdef uint64_t at = slot.objects, size = len(payload)
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
-        cdef const char* data
-        beside = None if self.attach is None else self.attach()
-        if self.side is not None:
-            record.a = self.side.put(record.run, (Schema(structure, types), objects, beside))
-            return slot
-        if not objects and record.schema and self.attach is None:
+        cdef const char* data = payload
+        if size == 0:
             slot.objects = 0
             return slot
-        if not record.schema:
-            pickled = pickle.dumps((pickle_schema(structure, types),
-                                    pickle_objects(objects, structure)), 5)
-        elif objects:
-            pickled = pickle_objects(objects, structure)
-        if self.attach is not None:
-            attached = pickle_attached(beside)
-            record.b = len(attached)
-            pickled += attached
-        at = slot.objects
-        size = len(pickled)
         if at + size > slot.backed:
             # rare: the objects outgrew the room that the last batch needed
             larger = self.heap.alloc(at + size)
@@ -369,7 +397,6 @@ cdef class BatchWriter:
             self.heap.abandon(slot)
             slot = larger
             slot.objects = at
-        data = pickled
         memcpy(base + slot.start + at, data, size)
         slot.objects_nbytes = size
         if plan is not None:
@@ -378,7 +405,7 @@ cdef class BatchWriter:
 
     cdef int write(self, object batch, rd_record* record) except -1:
         """Move a ready-made batch: one copy of each array."""
-        cdef Flat flat = flatten(batch)
+        cdef Flat flat = flatten(batch, self.pack is not None)
         cdef list arrays = [], types = []
         cdef uint64_t at = 0, table
         cdef int64_t* entry
@@ -386,8 +413,13 @@ cdef class BatchWriter:
         cdef char* start
         cdef cnp.ndarray array
         cdef FieldType type
+        cdef Schema schema
+        cdef bytes origins = None, packed = None, payload = b""
         cdef int i
         name = [None]
+        if self.pack is not None and self.side is None and flat.objects:
+            # fields that objects consist of join the others
+            packed = pickle_objects(flat.objects, flat.structure, self.pack, flat.fields)
         for value in flat.fields:
             made = as_ndarray(value, name)
             type = field_type(name[0] if name[0] is not None else made.dtype)
@@ -397,12 +429,16 @@ cdef class BatchWriter:
         table = at
         for array in arrays:
             at = aligned(at) + room(cnp.PyArray_NBYTES(array))
+        if self.pack is not None:
+            origins = find_origins(flat.fields)
+        schema = Schema(flat.structure, types, origins)
         record.schema = 0
         if self.side is None:
-            record.schema = self.publish_schema(flat.structure, types)
+            record.schema = self.publish_schema(schema)
+            payload = self.payload(flat.objects, schema, packed, record)
         try:
             if arrays or self.side is None:
-                slot = self.heap.alloc(at)
+                slot = self.heap.alloc(at + len(payload))
                 slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
                 entry = <int64_t*>start
@@ -418,7 +454,10 @@ cdef class BatchWriter:
                     at += room(cnp.PyArray_NBYTES(array))
                     entry += 3 + cnp.PyArray_NDIM(array)
                 slot.nfields = <uint32_t>len(arrays)
-            slot = self.add_objects(slot, None, flat.objects, types, flat.structure, record)
+            if self.side is None:
+                slot = self.add_payload(slot, None, payload)
+            else:
+                self.hand_over(flat.objects, schema, record)
         except BaseException:
             if slot is not NULL:
                 self.heap.abandon(slot)
@@ -428,18 +467,18 @@ cdef class BatchWriter:
         record.generation = 0 if slot is NULL else slot.generation
         return 0
 
-    cdef uint64_t publish_schema(self, Structure structure, list types) except? 0:
+    cdef uint64_t publish_schema(self, Schema schema) except? 0:
         """Offset of the KEPT slot with the schema; 0 = it travels with each batch instead."""
         cdef rd_slot* slot
         cdef bytes pickled
         cdef const char* data
-        key = (structure, tuple(types))
+        key = (schema.structure, tuple(schema.types), schema.origins)
         found = self.schemas.get(key)
         if found is not None:
             return found
         if len(self.schemas) >= KEPT_SCHEMAS:
             return 0
-        pickled = pickle_schema(structure, types)
+        pickled = pickle_schema(schema)
         slot = self.heap.alloc(len(pickled))
         data = pickled
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
@@ -449,12 +488,19 @@ cdef class BatchWriter:
         return self.schemas[key]
 
 
-cdef bytes pickle_schema(Structure structure, list types):
+cdef bytes find_origins(list fields):
+    """An Origin for each field, or None where all are tensors."""
+    cdef bytes origins = bytes([ORIGIN_ARRAY if isinstance(value, np.ndarray) else ORIGIN_TENSOR
+                                for value in fields])
+    return origins if ORIGIN_ARRAY in origins else None
+
+
+cdef bytes pickle_schema(Schema schema):
     try:
-        return pickle.dumps(Schema(structure, types), 5)
+        return pickle.dumps(schema, 5)
     except Exception as error:
         raise DatasetError(
-            f"cannot send the structure of the batch ({structure!r}) to the trainer: {error}; use "
+            f"cannot send the structure of the batch ({schema.structure!r}) to the trainer: {error}; use "
             f"containers whose types and keys can be pickled") from error
 
 
@@ -467,12 +513,17 @@ cdef bytes pickle_attached(object value):
             f"{error}; it must consist of what pickle accepts") from error
 
 
-cdef bytes pickle_objects(list objects, Structure structure):
+cdef bytes pickle_objects(list objects, Structure structure, object pack=None, list fields=None):
+    """The objects of a batch, pickled; ``pack(objects, fields)`` may add fields that they are made
+    of, and passes RuntimeError on: torch's word for what it does not send."""
     try:
-        return pickle.dumps(objects, 5)
+        return pickle.dumps(objects, 5) if pack is None else pack(objects, fields)
     except Exception as error:
+        if pack is not None and isinstance(error, RuntimeError):
+            raise
+        dumps = pickle.dumps if pack is None else lambda value: pack(value, [])
         for value, where in zip(objects, structure.paths()[1]):
-            culprit, its_error, where = find_culprit(value, where)
+            culprit, its_error, where = find_culprit(value, where, dumps)
             if its_error is not None:
                 raise DatasetError(
                     f"cannot send {'field ' + where if where else 'the value'} of the batch to the "
@@ -481,10 +532,10 @@ cdef bytes pickle_objects(list objects, Structure structure):
         raise DatasetError(f"cannot send the batch to the trainer: {error}") from error
 
 
-def find_culprit(value, where, depth=0):
+def find_culprit(value, where, dumps, depth=0):
     """The innermost part of a value that cannot be pickled: (part, exception or None, its path)."""
     try:
-        pickle.dumps(value, 5)
+        dumps(value)
         return value, None, where
     except Exception as error:
         parts = ()
@@ -493,7 +544,7 @@ def find_culprit(value, where, depth=0):
         elif type(value) is dict:
             parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
         for its_where, part in parts if depth < 8 else ():
-            culprit, its_error, its_where = find_culprit(part, its_where, depth + 1)
+            culprit, its_error, its_where = find_culprit(part, its_where, dumps, depth + 1)
             if its_error is not None:
                 return culprit, its_error, its_where
         return value, error, where

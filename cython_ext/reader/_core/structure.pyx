@@ -1,6 +1,6 @@
 """Structure of a batch: flatten into array fields and restore, container types included.
 
-Imports numpy and cloudpickle alone. A Structure is immutable once built, hashable, picklable, and
+Imports numpy, cloudpickle and exchange alone. A Structure is immutable once built, hashable, picklable, and
 travels with its batch; nothing here is shared between threads except the registries, which are
 written at import time or by the user before loading starts.
 """
@@ -15,6 +15,9 @@ import numpy as np
 
 cimport cython
 cimport numpy as cnp
+
+from reader._core.dlpack cimport rd_dl_tensor
+from reader._core.exchange cimport is_plain, rd_view, tensor_view
 
 from reader.errors import CollateError
 
@@ -161,12 +164,24 @@ cdef class Structure:
         if self.its_plain is None:
             children = [child.plain() for child in self.children]
             if self.kind == DICT:
-                self.its_plain = node(DICT, -1, dict, self.keys, None, children)
+                made = node(DICT, -1, dict, self.keys, None, children)
             elif self.kind == DATACLASS or self.kind == CUSTOM:
-                self.its_plain = node(self.kind, -1, self.cls, self.keys, self.extra, children)
+                made = node(self.kind, -1, self.cls, self.keys, self.extra, children)
             else:
-                self.its_plain = node(LIST, -1, list, None, None, children)
+                made = node(LIST, -1, list, None, None, children)
+            with cython.critical_section(self):  # written once: others read it without a lock
+                if self.its_plain is None:
+                    self.its_plain = made
         return self.its_plain
+
+    def listed(self):
+        """The same structure with lists for tuples; named tuples stay."""
+        if self.children is None:
+            return self
+        children = [child.listed() for child in self.children]
+        if self.kind == TUPLE:
+            return node(LIST, -1, list, None, None, children)
+        return node(self.kind, -1, self.cls, self.keys, self.extra, children)
 
     def paths(self):
         """Name the places: two lists of texts such as ``['x'][0]``, for fields and for objects."""
@@ -347,6 +362,65 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
     return make_container(kind, value, children)
 
 
+cdef int exact_kind(object value) except -1:
+    """The kind of a container that its parts make up entirely; OBJECT for all others."""
+    cls = type(value)
+    if cls is dict:
+        for key in <dict>value:
+            # 1 and True are one key, and so would the structures be that differ in it
+            if type(key) is not str and type(key) is not int:
+                return OBJECT
+        return DICT
+    if cls is list:
+        return LIST
+    if cls is tuple:
+        return TUPLE
+    if _containers and cls in _containers:
+        return CUSTOM
+    return NAMEDTUPLE if is_named_tuple(cls) else OBJECT
+
+
+def is_named_tuple(cls):
+    """Whether a class is made by namedtuple or NamedTuple, and is copied field by field."""
+    return (getattr(cls, "__bases__", None) == (tuple,) and hasattr(cls, "_fields")
+            and hasattr(cls, "_make") and "__reduce__" not in vars(cls)
+            and "__reduce_ex__" not in vars(cls))
+
+
+cdef Structure _flatten_exact(object value, list fields, list objects, int depth):
+    """As _flatten, and what has more to it than its parts stays whole."""
+    cdef int kind
+    cdef list children
+    cdef Py_ssize_t nfields, nobjects
+    cdef rd_dl_tensor tensor
+    cdef rd_view view = tensor_view(type(value))
+    if view is not NULL:
+        if is_plain(view, value, &tensor):
+            fields.append(value)
+            return node(FIELD, len(fields) - 1, None, None, None, None)
+    elif type(value) is np.ndarray:
+        if is_plain_array(value):
+            fields.append(value)
+            return node(FIELD, len(fields) - 1, None, None, None, None)
+    elif depth < MAX_DEPTH:
+        kind = exact_kind(value)
+        if kind != OBJECT:
+            nfields, nobjects = len(fields), len(objects)
+            children = [_flatten_exact(child, fields, objects, depth + 1)
+                        for child in container_children(kind, value)]
+            if len(fields) > nfields:
+                return make_container(kind, value, children)
+            del objects[nobjects:]
+    objects.append(value)
+    return node(OBJECT, len(objects) - 1, None, None, None, None)
+
+
+cpdef bint is_plain_array(cnp.ndarray array):
+    """Whether an array is given back as it was by its bytes, shape and element type."""
+    type = array.dtype
+    return type.kind in "biufcmM" and type.isnative and cnp.PyArray_IS_C_CONTIGUOUS(array)
+
+
 @cython.final
 cdef class Flat:
     """What flatten() returns: ``fields`` (arrays and tensors), ``objects`` and ``structure``."""
@@ -355,7 +429,7 @@ cdef class Flat:
         return iter((self.fields, self.objects, self.structure))
 
 
-def flatten(value):
+def flatten(value, bint exact=False):
     """Take a batch apart: returns a Flat, which unpacks into (fields, objects, structure).
 
     Arrays and tensors become fields, in depth-first order. A container that holds no array
@@ -363,11 +437,18 @@ def flatten(value):
     tuples, namedtuples, dataclasses, their subclasses and registered containers are taken apart;
     ``structure.restore(fields, objects)`` gives them back with their types. Raises CollateError (a
     ValueError) for one nested deeper than 100 levels, such as one that contains itself.
+
+    ``exact``: what comes back is to be the same down to types, strides and attributes: only plain
+    dicts, lists, tuples and named tuples are taken apart, only plain arrays and torch tensors in C
+    order are fields, and all else is an object; nothing is raised.
     """
     cdef Flat flat = Flat.__new__(Flat)
     flat.fields = []
     flat.objects = []
-    flat.structure = _flatten(value, flat.fields, flat.objects, 0)
+    if exact:
+        flat.structure = _flatten_exact(value, flat.fields, flat.objects, 0)
+    else:
+        flat.structure = _flatten(value, flat.fields, flat.objects, 0)
     return flat
 
 

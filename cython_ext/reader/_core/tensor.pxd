@@ -5,10 +5,16 @@ from reader._core.dtype cimport FieldType
 from reader._core.structure cimport Structure
 
 
+cpdef enum Origin:
+    ORIGIN_TENSOR = 0    # a tensor, or made by stacking
+    ORIGIN_ARRAY = 1     # a NumPy array, and to be one again
+
 
 cdef class Schema:
     cdef readonly Structure structure
     cdef readonly list types       # FieldType per field
+    cdef readonly bytes origins    # Origin per field; None: all are ORIGIN_TENSOR
+    cdef public object adapted     # a framework's, for all batches of this form; None at first
     cdef Schema its_plain          # what plain() gave; None = not asked yet
 
     cdef Schema plain(self)

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from cpython.pycapsule cimport (PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid,
                                 PyCapsule_New, PyCapsule_SetName)
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -21,7 +21,8 @@ from reader._core.structure import Ragged, register_array_converter, register_co
 from reader.errors import CollateError, ConfigError, ConfigTypeError
 
 from reader._core.arena cimport rd_lease, rd_lease_ref, rd_lease_unref
-from reader._core.dtype cimport FieldType
+from reader._core.dlpack cimport rd_dl_managed, rd_dl_tensor, rd_dl_versioned
+from reader._core.dtype cimport FieldType, dl_field_type
 from reader._core.structure cimport Structure, foreign_converter
 
 from reader._core.dtype import field_type
@@ -35,28 +36,6 @@ cdef extern from "reader/_core/later.h":
 cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
                            PyObject* base)
-
-cdef extern from "reader/_core/dlpack.h":
-    ctypedef struct rd_dl_tensor:
-        void* data
-        int32_t device_type, device_id, ndim
-        uint8_t code, bits
-        uint16_t lanes
-        int64_t* shape
-        int64_t* strides
-        uint64_t byte_offset
-
-    ctypedef struct rd_dl_managed:
-        rd_dl_tensor tensor
-        void* context
-        void (*deleter)(rd_dl_managed*) noexcept nogil
-
-    ctypedef struct rd_dl_versioned:
-        uint32_t major, minor
-        void* context
-        void (*deleter)(rd_dl_versioned*) noexcept nogil
-        uint64_t flags
-        rd_dl_tensor tensor
 
 # What a DLPack consumer keeps: the shape, and a hold on the bytes that needs no GIL when they lie
 # in a slot.
@@ -110,40 +89,42 @@ cdef class _Imported:
             self.versioned.deleter(self.versioned)
 
 
-cdef object dl_field_type(uint8_t code, uint8_t bits, uint16_t lanes):
-    from reader._core.dtype import EXTENDED
-    kinds = {0: "i", 1: "u", 2: "f", 5: "c"}
-    if lanes == 1:
-        if code == 6 and bits == 8:
-            return field_type(np.dtype(bool))
-        if code in kinds and bits % 8 == 0:
-            return field_type(np.dtype(f"{kinds[code]}{bits // 8}"))
-        for name, (width, its_code) in EXTENDED.items():
-            if its_code == code and width * 8 == bits:
-                return field_type(name)
+cdef FieldType imported_type(const rd_dl_tensor* tensor):
+    cdef FieldType found = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+    if found is not None:
+        return found
     raise ConfigTypeError(
-        f"a DLPack tensor with type code {code}, {bits} bits and {lanes} lanes has no element type "
-        f"here; convert it before"
+        f"a DLPack tensor with type code {tensor.code}, {tensor.bits} bits and {tensor.lanes} lanes "
+        f"has no element type here; convert it before"
     )
 
 
 @cython.final
 cdef class Schema:
-    """What batches of one form share: their structure and the types of their fields."""
+    """What batches of one form share: their structure, and the types and origins of their fields.
 
-    def __init__(self, Structure structure not None, list types not None):
+    ``origins``: a byte for each field, ORIGIN_*; None: each is what the framework of the batch
+    makes of it. ``adapted``: a framework's adapter may keep here what it found out.
+    """
+
+    def __init__(self, Structure structure not None, list types not None, bytes origins=None):
         self.structure = structure
         self.types = types
+        self.origins = origins
 
     cdef Schema plain(self):
         """The schema with plain dicts and lists: see Structure.plain. Made once."""
         if self.its_plain is None:
             structure = self.structure.plain()
-            self.its_plain = self if structure is self.structure else Schema(structure, self.types)
+            made = self if structure is self.structure else Schema(
+                structure, self.types, self.origins)
+            with cython.critical_section(self):  # written once, as Structure.its_plain
+                if self.its_plain is None:
+                    self.its_plain = made
         return self.its_plain
 
     def __reduce__(self):
-        return Schema, (self.structure, self.types)
+        return Schema, (self.structure, self.types, self.origins)
 
 
 @cython.final
@@ -502,7 +483,7 @@ cdef class LoDTensor:
                               f"memory of the CPU (1) or pinned memory (3) can be shared: copy it")
         if tensor.ndim > 64:
             raise ConfigError(f"the tensor has {tensor.ndim} dimensions; at most 64 are supported")
-        type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+        type = imported_type(tensor)
         self.lay_out(type, tensor.ndim, tensor.shape)
         if tensor.strides is not NULL:
             for i in range(tensor.ndim - 1, -1, -1):

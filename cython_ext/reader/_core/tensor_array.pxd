@@ -11,13 +11,14 @@ cdef class LoDTensorArray:
     cdef char* bytes_at            # start of the slot
     cdef list tensors              # LoDTensor by field, made on demand from the slot
     cdef readonly list objects     # leaves that are no arrays
+    cdef bytes packed              # the objects instead, pickled around fields; None mostly
     cdef readonly object attached  # what the worker sent beside the batch; None without
     cdef readonly object seq       # batch number, None when made in Python
     cdef readonly object epoch
 
     @staticmethod
-    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, object attached,
-                                  const rd_record* record, uint64_t epoch)
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,
+                                  object attached, const rd_record* record, uint64_t epoch)
     cdef list make_arrays(self)
     cdef list make_tensors(self)
     cdef list list_tensors(self)

@@ -3,6 +3,9 @@
 Imports LoDTensor and structure. It belongs to who holds it, and keeps its slot of the arena leased
 while it lives; the views made of it keep the slot by themselves.
 """
+import pickle
+import threading
+
 cimport cython
 cimport numpy as cnp
 from cpython.object cimport PyObject
@@ -21,6 +24,24 @@ cnp.import_array()
 cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
                            PyObject* base)
+
+
+cdef object _unpacking = threading.local()  # fields: those of the batch that is being unpacked
+
+
+def field_of_batch(index):
+    """What stands in packed objects for a field of their batch; called while they are unpacked."""
+    return _unpacking.fields[index]
+
+
+cdef list unpack(bytes packed, list fields):
+    """The objects of a batch that were pickled around some of its fields."""
+    before = getattr(_unpacking, "fields", None)
+    _unpacking.fields = fields
+    try:
+        return pickle.loads(packed)
+    finally:
+        _unpacking.fields = before
 
 
 @cython.final
@@ -49,12 +70,13 @@ cdef class LoDTensorArray:
         return self
 
     @staticmethod
-    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, object attached,
-                                  const rd_record* record, uint64_t epoch):
+    cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,
+                                  object attached, const rd_record* record, uint64_t epoch):
         cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
         self.lease = lease
         self.schema = schema
         self.objects = objects
+        self.packed = packed
         self.attached = attached
         self.seq = record.seq
         self.epoch = epoch
@@ -141,6 +163,8 @@ cdef class LoDTensorArray:
         """Put fields that were made elsewhere into the batch's containers."""
         if self.schema is None:
             return fields
+        if self.packed is not None:
+            return self.schema.structure.build(fields, unpack(self.packed, fields))
         return self.schema.structure.build(fields, self.objects)
 
     def plain_containers(self):
@@ -155,6 +179,7 @@ cdef class LoDTensorArray:
         made.bytes_at = self.bytes_at
         made.tensors = self.tensors
         made.objects = [plain_value(value) for value in self.objects]
+        made.packed = self.packed
         made.attached = self.attached
         made.seq = self.seq
         made.epoch = self.epoch
@@ -166,6 +191,7 @@ cdef class LoDTensorArray:
         cdef LoDTensor tensor, copied
         made.schema = self.schema
         made.objects = self.objects
+        made.packed = self.packed
         made.attached = self.attached
         made.seq = self.seq
         made.epoch = self.epoch

@@ -1,22 +1,116 @@
-"""PyTorch's default ways to make a batch of samples, as far as they are done in place.
+"""PyTorch's default way to make a batch of samples, as far as it is done in place.
 
-Imports torch. Placeholder of the branch that has the rules.
+Imports torch and the core. `TorchRules` are asked in the workers; what they do not know to be the
+same when stacked in place is left to PyTorch's own function.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from reader.compat.torch.inner import collate
+import numpy as np
+import torch
+
+from reader._core.exchange import can_stack_tensor
+from reader._core.structure import is_named_tuple
+from reader.compat.torch import inner
+from reader.compat.torch.packing import pack
+from reader.frameworks.torch import tensor_of
 
 __all__ = ["TorchRules"]
 
+_SCALARS = {
+    np.bool_,
+    *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+}  # PyTorch refuses np.uint64
+_ARRAYS = {np.dtype(kind) for kind in _SCALARS} | {np.dtype(np.uint64)}
+_MAX_DEPTH = 90  # of nested containers; deeper ones are left to PyTorch
+_MAX_NDIM = 60
+
 
 class TorchRules:
-    """See `reader.workers.loop.CollateRules`."""
+    """How PyTorch collates by default; see `reader.workers.loop.CollateRules`.
+
+    Samples are stacked in place where the result is that of `torch.utils.data.default_collate`:
+    plain tensors, arrays, numbers and strings in plain containers, all samples exactly of the
+    types and shapes of the first one. Any other batch goes through that function itself, and so
+    does every batch while its map of functions is not PyTorch's own.
+    """
+
+    is_strict = True
+    pack = staticmethod(pack)
+    revive = staticmethod(tensor_of)
 
     def can_stack(self, sample: Any) -> bool:
-        return False
+        """Whether stacking in place makes the very batch that PyTorch makes."""
+        own = _foreign_keys()
+        return own is not None and _can_stack(sample, own, 0)
 
     def collate(self, samples: list[Any]) -> Any:
-        return collate.default_collate(samples)
+        """The batch by PyTorch's function, with its errors."""
+        default_collate: Any = inner.collate.default_collate
+        return default_collate(samples)
+
+
+def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
+    kind = type(sample)
+    if foreign and isinstance(sample, foreign):
+        return False
+    if kind is torch.Tensor:
+        return bool(sample.dim() < _MAX_NDIM and can_stack_tensor(sample))
+    if kind is np.ndarray or kind is np.memmap:
+        return _can_stack_array(sample)
+    if kind is int:
+        return bool(-(1 << 63) <= sample < 1 << 63)
+    if kind in (float, bool, str, bytes) or kind in _SCALARS:
+        return True
+    if depth == _MAX_DEPTH:
+        return False
+    if kind is dict:
+        # 1 and True are one key, and batches that differ in it alone would pass for alike
+        return all(
+            type(key) in (str, int) and _can_stack(value, foreign, depth + 1)
+            for key, value in sample.items()
+        )
+    if kind is tuple or kind is list or is_named_tuple(kind):
+        return all(_can_stack(part, foreign, depth + 1) for part in sample)
+    return False
+
+
+def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
+    """Whether torch.as_tensor takes the array."""
+    if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
+        return False
+    size: int = array.itemsize
+    return all(step >= 0 and step % size == 0 for step in array.strides)
+
+
+def _foreign_keys() -> tuple[Any, ...] | None:
+    """The types that somebody added to PyTorch's map of collating functions.
+
+    None: stacking in place would not be what PyTorch does here, for something of its own was
+    replaced, or a mode of torch (such as a default device) changes what its functions do.
+    """
+    its = inner.collate
+    own = {
+        torch.Tensor: its.collate_tensor_fn,
+        np.ndarray: its.collate_numpy_array_fn,
+        (np.bool_, np.number, np.object_): its.collate_numpy_scalar_fn,
+        float: its.collate_float_fn,
+        int: its.collate_int_fn,
+        str: its.collate_str_fn,
+        bytes: its.collate_str_fn,
+    }
+    found = its.default_collate_fn_map
+    if list(found.items())[: len(own)] != list(own.items()):
+        return None
+    functions = (its.default_collate, its.collate, *own.values())
+    if any(getattr(each, "__module__", None) != its.__name__ for each in functions):
+        return None
+    if inner.is_in_torch_mode():
+        return None
+    foreign: list[Any] = []
+    for key in list(found)[len(own) :]:
+        foreign += key if isinstance(key, tuple) else [key]
+    return tuple(foreign)

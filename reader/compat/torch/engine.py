@@ -15,6 +15,7 @@ from reader.compat.torch.collate import TorchRules
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
+from reader.frameworks.torch import to_torch_as_sent
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
 
@@ -27,6 +28,7 @@ _PROMISES = Promises(
     tells_deaths=True,
     is_iterable=lambda dataset: isinstance(dataset, torch.utils.data.IterableDataset),
     rules=TorchRules(),
+    adapter=to_torch_as_sent,
     reword=reworded,
 )
 

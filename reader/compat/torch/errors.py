@@ -69,6 +69,8 @@ def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseExcept
     that has a field for it; any other keeps its text, and the words become a note.
     """
     kind = type(exc)
+    if exc.args and str(exc.args[0]).startswith("Caught "):
+        return exc  # a worker thread may raise one object again and again
     text = (
         f"Caught {kind.__name__} in DataLoader worker process {worker}.\nOriginal {traceback_text}"
     )

@@ -1,7 +1,7 @@
 """What this face uses of PyTorch beyond its public names: the whole list, in one place.
 
-Imports torch. Nothing is defined here; a version of PyTorch that lacks one of these fails at import
-and not in the middle of an epoch.
+Imports torch. Next to nothing is defined here; a version of PyTorch that lacks one of these fails
+at import and not in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.multiprocessing import reductions
 from torch.utils.data import dataloader
 from torch.utils.data._utils import collate, worker
 from torch.utils.data._utils import pin_memory as pinning
@@ -18,9 +19,12 @@ __all__ = [
     "InlineBase",
     "WorkerInfo",
     "collate",
+    "is_in_torch_mode",
     "is_profiled",
     "numpy_seed",
     "pin_memory",
+    "rebuild_tensor",
+    "reduce_tensor",
     "shard_pipes",
     "worker",
 ]
@@ -32,3 +36,11 @@ WorkerInfo: Any = worker.WorkerInfo
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
 pin_memory: Any = pinning.pin_memory
 is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
+rebuild_tensor: Any = reductions.rebuild_tensor
+reduce_tensor: Any = reductions.reduce_tensor
+
+
+def is_in_torch_mode() -> bool:
+    """Whether a mode of torch, such as a default device, changes what its functions do."""
+    its: Any = torch._C
+    return bool(its._len_torch_function_stack() or its._len_torch_dispatch_stack())

@@ -33,12 +33,16 @@ class WorkersIterator(BaseIterator):  # type: ignore[misc]
     def __init__(self, loader: Any, last: WorkersIterator | None = None) -> None:
         if last is None:
             super().__init__(loader)
-            self._engine = self._make_engine(loader)
         else:  # no seed is drawn for workers that have theirs
             own = ("_batches", "_take", "_handles")
             self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
+        is_pipe = isinstance(self._dataset, IterDataPipe)
+        if is_pipe:
+            self._reset(loader)  # draws the seed that its shuffling has in this epoch
+        if last is None or is_pipe:
+            self._engine = self._make_engine(loader)
         self._is_stream = isinstance(self._dataset, IterableDataset)
         self._engine._epoch = loader.epoch
         self._batches = iter(self._engine)

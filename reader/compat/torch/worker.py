@@ -7,6 +7,7 @@ global random state; in a thread of the trainer it leaves that alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from typing import Any
 
@@ -38,11 +39,10 @@ class TorchWorker:
         seed = self.base_seed + worker_id
         own = get_worker_info()
         if own is not None and own.worker_type == "thread":
-            enter_thread(
-                inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread")
-            )
+            enter_thread(inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread"))
             return seed
         torch.set_num_threads(1)
+        _stack_in_private_memory()
         random.seed(seed)
         torch.manual_seed(seed)
         np.random.seed(inner.numpy_seed(self.base_seed, worker_id))
@@ -54,3 +54,26 @@ class TorchWorker:
             id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset
         )
         return seed
+
+
+def _stack_in_private_memory() -> None:
+    """Have `default_collate`, called by code of the user in this process, do without /dev/shm.
+
+    In a worker PyTorch stacks into a new segment of shared memory each time, for its own way to the
+    trainer; ours copies the batch into the slot that it has.
+    """
+    functions = inner.collate
+    original = functions.collate_tensor_fn
+    if functions.default_collate_fn_map.get(torch.Tensor) is not original:
+        return  # somebody replaced it, maybe this function in the process that forked this one
+
+    @functools.wraps(original)
+    def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        info, inner.worker._worker_info = inner.worker._worker_info, None
+        try:
+            return original(batch, collate_fn_map=collate_fn_map)
+        finally:
+            inner.worker._worker_info = info
+
+    functions.collate_tensor_fn = collate_tensor_fn
+    functions.default_collate_fn_map[torch.Tensor] = collate_tensor_fn

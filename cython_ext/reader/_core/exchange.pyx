@@ -1,0 +1,148 @@
+"""What lies in a torch tensor: its memory, shape and type, in some ten nanoseconds.
+
+Imports dtype and dlpack; never torch, which it finds in `sys.modules`. Torch hands its tensors out
+through the C exchange of DLPack 1.3; without one (torch before 2.10) the functions here find nothing,
+and the converters of `reader.data.foreign` do the same in Python.
+"""
+import sys
+
+cimport cython
+cimport numpy as cnp
+from cpython.exc cimport PyErr_Clear
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+
+from reader._core.dlpack cimport rd_dl_exchange
+from reader._core.dtype cimport dl_field_type
+
+cnp.import_array()
+
+cdef extern from "reader/_core/ndarray.h":
+    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
+                           PyObject* base)
+
+cdef enum:
+    DL_CPU = 1
+    DL_UINT = 1
+    DL_FLOAT = 2
+    DL_COMPLEX = 5
+
+cdef object tensor_class = None  # torch.Tensor, once seen
+cdef object strided = None       # torch.strided
+cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
+cdef rd_view its_view = NULL
+
+
+cdef rd_view tensor_view(object cls) except? NULL:
+    """How to look into instances of a class; NULL unless it is torch.Tensor itself."""
+    global tensor_class, its_view, strided, byte_types
+    if tensor_class is None:
+        torch = sys.modules.get("torch")
+        if torch is None or not hasattr(torch, "Tensor"):
+            return NULL
+        capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        if capsule is not None and PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
+            its_view = (<rd_dl_exchange*>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")).view
+        strided = torch.strided
+        byte_types = (torch.int8, torch.uint8)
+        tensor_class = torch.Tensor  # last: other threads look at it
+    return its_view if cls is tensor_class else NULL
+
+
+cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
+    """Fill ``out``, valid while nobody changes the tensor. False for one that is not strided memory
+    of the CPU with an element type of ours, as it stands there.
+
+    A millisecond for kinds that torch refuses with an exception: see is_usual.
+    """
+    if view(<void*>value, out):
+        PyErr_Clear()
+        return False
+    if out.device_type != DL_CPU or (out.data is NULL and not is_empty(out)):
+        return False
+    if dl_field_type(out.code, out.bits, out.lanes) is None:
+        return False
+    if out.bits == 8 and out.code <= DL_UINT and value.dtype not in byte_types:
+        return False
+    if out.code == DL_COMPLEX and value.is_conj():
+        return False  # its memory holds the conjugate
+    if (out.code == DL_COMPLEX or out.code == DL_FLOAT) and value.is_neg():
+        return False
+    out.data = <char*>out.data + out.byte_offset
+    out.byte_offset = 0
+    return True
+
+
+cdef bint is_usual(object value) except -1:
+    """Whether a tensor is of the kinds that `look` does not raise for, within torch."""
+    return (value.layout is strided and value.is_cpu and not value.is_quantized
+            and not value.is_nested)
+
+
+cdef object settled(object value):
+    """A tensor whose memory holds its values: lazy conjugation and negation are carried out."""
+    return value.resolve_conj().resolve_neg()
+
+
+cdef bint is_empty(const rd_dl_tensor* tensor) noexcept:
+    cdef int i
+    for i in range(tensor.ndim):
+        if tensor.shape[i] == 0:
+            return True
+    return False
+
+
+cdef bint is_dense(const rd_dl_tensor* tensor) noexcept:
+    """Whether the elements lie in C order without gaps."""
+    cdef int64_t step = 1
+    cdef int i
+    if tensor.strides is NULL or is_empty(tensor):
+        return True
+    for i in range(tensor.ndim - 1, -1, -1):
+        if tensor.shape[i] != 1 and tensor.strides[i] != step:
+            return False
+        step *= tensor.shape[i]
+    return True
+
+
+cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
+    """Whether its strides are those of a new tensor: also of extents 0 and 1, where they tell the
+    memory format and nothing else."""
+    cdef int64_t step = 1
+    cdef int i
+    if tensor.strides is NULL:
+        return True
+    for i in range(tensor.ndim - 1, -1, -1):
+        if tensor.strides[i] != step:
+            return False
+        step *= max(tensor.shape[i], <int64_t>1)
+    return True
+
+
+cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1:
+    """Whether a tensor is given back as it was by its bytes, shape and element type."""
+    return (is_usual(value) and look(view, value, out) and is_canonical(out)
+            and not value.requires_grad)
+
+
+cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor):
+    """An array on the memory of a dense tensor, which it keeps alive; extended types as integers."""
+    return rd_make_ndarray(type.storage, tensor.ndim, tensor.shape, tensor.data, False,
+                           <PyObject*>value)
+
+
+def can_stack_tensor(value):
+    """Whether a value is exactly a torch.Tensor of strided CPU memory that needs no gradient, with
+    an element type that fields can have."""
+    cdef rd_dl_tensor tensor
+    cdef rd_view view = tensor_view(type(value))
+    if view is NULL or value.requires_grad or not is_usual(value):
+        return False
+    return look(view, value, &tensor) or look(view, settled(value), &tensor)
+
+
+def is_plain_tensor(value):
+    """Whether a torch.Tensor is given back as it was by its bytes, shape and element type."""
+    cdef rd_dl_tensor tensor
+    cdef rd_view view = tensor_view(type(value))
+    return view is not NULL and is_plain(view, value, &tensor)

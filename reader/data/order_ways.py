@@ -1,0 +1,399 @@
+"""The ways of entering an order: anywhere, with the sampler's own state, or by drawing it again.
+
+Imports the log, `reader.data.{entry,random_state,batch_sampler}` and the task format. A way belongs
+to one epoch and runs in the thread that dispatches; samplers, and their iterators, are the user's.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, islice, takewhile
+from typing import Any
+
+import numpy as np
+
+from reader._core.channel import TaskKind, encode_task
+from reader.data.batch_sampler import BatchSampler, NoBatching
+from reader.data.entry import Enterable, entered
+from reader.data.order_log import OrderLog, Position
+from reader.data.random_state import (
+    capture,
+    from_json,
+    generator_state,
+    set_generator,
+    swapped_in,
+    to_json,
+)
+from reader.errors import StateError, got
+
+__all__ = [
+    "LOAD",
+    "Cut",
+    "Entry",
+    "Replay",
+    "Stateful",
+    "can_enter",
+    "check_generators",
+    "cut_of",
+    "has_state",
+    "put_generators",
+    "random_generators",
+    "state_of",
+]
+
+LOAD = "Load a state that was saved with the same dataset, sampler and options."
+_INTEGERS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
+_CHUNK = 4096  # keys drawn again at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A batch sampler that does nothing but cut what a sampler yields."""
+
+    sampler: Any
+    batch_size: int
+    drop_last: bool
+
+    def batches(self, keys: Iterator[Any]) -> Iterator[list[Any]]:
+        """Cut `keys` as it does."""
+        made: Iterator[list[Any]] = iter(lambda: list(islice(keys, self.batch_size)), [])
+        return takewhile(self._is_full, made) if self.drop_last else made
+
+    def _is_full(self, batch: list[Any]) -> bool:
+        return len(batch) == self.batch_size
+
+
+def cut_of(batches: Any) -> Cut | None:
+    """Return what a batch sampler cuts; None for one with ways of its own."""
+    kind = type(batches)
+    if kind is NoBatching:
+        return Cut(batches.sampler, 1, False)
+    if kind is BatchSampler or (kind.__module__, kind.__qualname__) == _OF_TORCH:
+        return Cut(batches.sampler, batches.batch_size, batches.drop_last)
+    return None
+
+
+_OF_TORCH = ("torch.utils.data.sampler", "BatchSampler")
+
+
+def can_enter(batches: Any, cut: Cut | None) -> bool:
+    """Whether the order can be entered anywhere."""
+    return _is_enterable(batches) if cut is None else _is_enterable(cut.sampler)
+
+
+def _is_enterable(items: Any) -> bool:
+    if type(items) in (list, tuple, range, np.ndarray):
+        return True
+    for base in type(items).__mro__:
+        if "iter_from" in vars(base):
+            # the one of the base class draws the items again and passes them by
+            return vars(base)["iter_from"] is not vars(Enterable)["iter_from"]
+        if "__iter__" in vars(base):
+            return False  # an inherited iter_from would give the order of the inherited __iter__
+    return False
+
+
+def has_state(value: Any) -> bool:
+    """Whether a sampler, dataset or iterator says and takes where it is."""
+    return callable(getattr(value, "state_dict", None)) and callable(
+        getattr(value, "load_state_dict", None)
+    )
+
+
+def state_of(value: Any) -> Any:
+    """Return the state of what has one, apart from what may go on to change."""
+    return copy.deepcopy(value.state_dict())
+
+
+class Entry:
+    """An order that can be entered anywhere; a sampler that draws its seed tells it."""
+
+    def __init__(self, batches: Any, cut: Cut | None, at: Position) -> None:
+        self._batches = batches
+        self._cut = cut
+        self._drawer = _drawer(batches, cut)
+        self.log = OrderLog("entry", at, None if cut is None else cut.batch_size)
+        self.note = self._note_drawn if self._drawer is not None else None
+
+    def begin(self) -> Iterator[Any]:
+        """Begin anew."""
+        return iter(self._batches)
+
+    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
+        """Begin at a place."""
+        if "drawn" in state:
+            self._drawer.load_state_dict(state["drawn"])
+        if self._cut is None:
+            return _entered(self._batches, at.batches)
+        position = at.batches * self._cut.batch_size if at.samples is None else at.samples
+        return self._cut.batches(_entered(self._cut.sampler, position))
+
+    def _note_drawn(self, kind: int, payload: bytes) -> None:  # noqa: ARG002
+        # now and not before: an order may be drawn when its first item is taken
+        self.log.fixed["drawn"] = state_of(self._drawer)
+
+    @staticmethod
+    def check(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:
+        """Refuse a state that does not fit."""
+        drawer = _drawer(batches, cut)
+        if "drawn" in state and (drawer is None or not isinstance(state["drawn"], dict)):
+            raise StateError(
+                f"drawn in the state must be a dict, got {got(state['drawn'])}. {LOAD}"
+            )
+
+
+def _drawer(batches: Any, cut: Cut | None) -> Any:
+    """The sampler whose state is what its last order was drawn with."""
+    source = batches if cut is None else cut.sampler
+    return source if has_state(source) else None
+
+
+def _entered(items: Any, position: int) -> Iterator[Any]:
+    return iter(items[position:]) if type(items) is np.ndarray else entered(items, position)
+
+
+class Replay:
+    """An order that is drawn again, from the random state that it began with.
+
+    Args:
+        batches: the batch sampler.
+        cut: what it cuts.
+        at: where the order is entered.
+        depth: most batches drawn and not delivered.
+        is_lazy: the first batch is drawn later than the epoch is begun.
+    """
+
+    def __init__(
+        self, batches: Any, cut: Cut | None, at: Position, depth: int, is_lazy: bool
+    ) -> None:
+        self._batches = batches
+        self._cut = cut
+        self._source = batches if cut is None else cut.sampler
+        self._depth = depth
+        self._is_lazy = is_lazy
+        self._checksum = 0
+        self._drawn = at.batches
+        self.log = OrderLog("replay", at, None if cut is None else cut.batch_size)
+        self.note: Callable[[int, bytes], Any] | None = self._note_task
+
+    def begin(self) -> Iterator[Any]:
+        """Begin anew."""
+        self._capture()
+        made = iter(self._batches)
+        return self._lazily(made) if self._is_lazy else made
+
+    def _capture(self) -> None:
+        self.log.keep_checksums(self._depth, 0)
+        self.log.random = [capture()]
+        generators = random_generators(self._batches)
+        if generators:
+            states = [to_json(generator_state(each)) for each in generators]
+            self.log.fixed["generators"] = states
+        if has_state(self._source):
+            self.log.fixed["source"] = state_of(self._source)
+
+    def _lazily(self, made: Iterator[Any]) -> Iterator[Any]:
+        self.log.random.append(capture())
+        yield from made
+
+    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
+        """Draw what came before once more, and check that it is the same."""
+        put_generators(self._batches, state.get("generators", []))
+        if "source" in state:
+            self._source.load_state_dict(copy.deepcopy(state["source"]))
+        random = [from_json(each) for each in state["random"]]
+        with _swapped(random[0]):
+            made = iter(self._batches if self._cut is None else self._source)
+        with _swapped(random[-1]):
+            missing = self._pass_by(made, at)
+            first = list(islice(made, 1))  # what draws its order late draws it here
+        if self._checksum != state["checksum"] or missing:
+            raise StateError(
+                f"the sampler ({type(self._source).__name__}) does not give the same order again:"
+                f" its first {at.batches} batches are not those that were delivered. Give it a seed"
+                " of its own, or state_dict and load_state_dict"
+            )
+        self.log.random = random
+        names = ("generators", "source")
+        self.log.fixed = {name: state[name] for name in names if name in state}
+        self.log.keep_checksums(self._depth, self._checksum)
+        made = chain(first, made)
+        return made if self._cut is None else self._cut.batches(made)
+
+    def _pass_by(self, made: Iterator[Any], at: Position) -> bool:
+        """Draw what was delivered; whether some of it is missing."""
+        if self._cut is None:
+            for _ in range(at.batches):
+                keys = next(made, None)
+                if keys is None:
+                    return True
+                self._add(*encode_task(keys if type(keys) is list else list(keys), True))
+            return False
+        size = self._cut.batch_size
+        left = at.batches * size if at.samples is None else at.samples
+        while left > 0:
+            keys = list(islice(made, min(left, _CHUNK)))
+            if not keys:
+                return left >= size  # the last batch may have been short
+            self._add(*encode_task(keys, True))
+            left -= len(keys)
+        return False
+
+    def _add(self, kind: int, payload: bytes) -> None:
+        if kind in _INTEGERS:  # what other keys are written as depends on more than their values
+            self._checksum = zlib.crc32(payload, self._checksum)
+
+    def _note_task(self, kind: int, payload: bytes) -> Any:
+        self._add(kind, payload)
+        self._drawn += 1
+        self.log.note_checksum(self._drawn, self._checksum)
+        return self._note_task
+
+    @staticmethod
+    def check(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:  # noqa: ARG004
+        """Refuse a state that does not fit."""
+        if type(state.get("checksum")) is not int:
+            raise StateError(
+                f"checksum in the state must be an int, got {got(state.get('checksum'))}. {LOAD}"
+            )
+        random = state.get("random")
+        if not isinstance(random, list) or len(random) not in (1, 2):
+            raise StateError(f"random in the state must be a list, got {got(random)}. {LOAD}")
+        for each in random:
+            found = from_json(each)
+            try:
+                with swapped_in(found):
+                    pass
+            except Exception as error:
+                raise StateError(f"random in the state cannot be set: {error!r}. {LOAD}") from error
+        check_generators(batches, state)
+
+
+class Stateful(Replay):
+    """An order whose sampler, or whose sampler's iterator, has a state; else it is replayed.
+
+    Args:
+        every: take it whenever so many batches were drawn.
+    """
+
+    def __init__(
+        self,
+        batches: Any,
+        cut: Cut | None,
+        at: Position,
+        every: int,
+        depth: int,
+        is_lazy: bool,
+    ) -> None:
+        super().__init__(batches, cut, at, depth, is_lazy)
+        self._every = every
+        self._iterator: Any = None
+
+    def begin(self) -> Iterator[Any]:
+        """Begin anew."""
+        self._capture()
+        self._iterator = iter(self._source)
+        if not has_state(self._source) and not has_state(self._iterator):
+            made = self._iterator if self._cut is None else self._cut.batches(self._iterator)
+            return self._lazily(made) if self._is_lazy else made
+        return self._watch()
+
+    def _watch(self) -> Iterator[Any]:
+        log = OrderLog("stateful", self.log.first, self.log.batch_size)
+        log.keep_states(self._depth, self._every)
+        log.note_state(self._drawn, self._states())
+        self.log = log
+        self.note = self._note_state
+        made = self._iterator if self._cut is None else self._cut.batches(self._iterator)
+        return self._ending(made)
+
+    def _ending(self, made: Iterator[Any]) -> Iterator[Any]:
+        yield from made
+        self.log.last_iterator = self._states().get("iterator")
+
+    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
+        """Have the sampler go on from its own state."""
+        if "source" in state:
+            self._source.load_state_dict(copy.deepcopy(state["source"]))
+        self._iterator = iter(self._source)
+        if "iterator" in state and self._iterator is not self._source:
+            if not has_state(self._iterator):
+                raise StateError(
+                    f"the state has one of the sampler's iterator, and that of"
+                    f" {type(self._source).__name__} here has no load_state_dict. {LOAD}"
+                )
+            self._iterator.load_state_dict(copy.deepcopy(state["iterator"]))
+        made = self._watch()
+        for _ in islice(self._iterator, state["skip"]):
+            pass
+        return made
+
+    def with_first(self, first: Any, made: Iterator[Any]) -> Iterator[Any]:
+        """What was drawn to look whether there is any, and the rest."""
+        return chain([first], made)
+
+    def _states(self) -> dict[str, Any]:
+        found = {}
+        if has_state(self._source):
+            found["source"] = state_of(self._source)
+        if self._iterator is not self._source and has_state(self._iterator):
+            found["iterator"] = state_of(self._iterator)
+        return found
+
+    def _note_state(self, kind: int, payload: bytes) -> Any:  # noqa: ARG002
+        self._drawn += 1
+        if (self._drawn - self.log.first.batches) % self._every == 0:
+            self.log.note_state(self._drawn, self._states())
+        return self._note_state
+
+    @staticmethod
+    def check(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:  # noqa: ARG004
+        """Refuse a state that does not fit."""
+        skip = state.get("skip")
+        if type(skip) is not int or skip < 0:
+            raise StateError(f"skip in the state must be an int from 0, got {got(skip)}. {LOAD}")
+        if "source" not in state and "iterator" not in state:
+            raise StateError(f"the state lacks that of the sampler: {got(state)}. {LOAD}")
+
+
+def random_generators(batches: Any) -> list[Any]:
+    """Return the generators of torch that a batch sampler and those inside of it draw from."""
+    kind = getattr(sys.modules.get("torch"), "Generator", None)
+    found: list[Any] = []
+    while kind is not None and batches is not None and len(found) < 8:
+        generator = getattr(batches, "generator", None)
+        if isinstance(generator, kind) and not any(each is generator for each in found):
+            found.append(generator)
+        batches = vars(batches).get("sampler") if hasattr(batches, "__dict__") else None
+    return found
+
+
+def put_generators(batches: Any, states: list[Any]) -> None:
+    """Set the generators of samplers as they were."""
+    for generator, state in zip(random_generators(batches), states, strict=True):
+        set_generator(generator, from_json(state))
+
+
+def check_generators(batches: Any, state: dict[str, Any]) -> None:
+    """Refuse what is no list of the states of the samplers' generators."""
+    states = state.get("generators", [])
+    own = random_generators(batches)
+    if not isinstance(states, list) or len(states) != len(own):
+        raise StateError(
+            f"generators in the state must be the states of {len(own)} generators, got"
+            f" {got(states)}. Give the samplers the generators they had. {LOAD}"
+        )
+    for generator, each in zip(own, states, strict=True):
+        found = from_json(each)
+        size = len(generator_state(generator))
+        if not isinstance(found, bytes) or len(found) != size:
+            raise StateError(f"a generator's state must have {size} bytes, got {got(each)}. {LOAD}")
+
+
+def _swapped(random: dict[str, Any]) -> AbstractContextManager[None]:
+    return swapped_in(random) if random else nullcontext()

@@ -1,0 +1,303 @@
+"""The state of a loader: saved at what its iterator delivered, checked, and begun with again.
+
+Imports the opener's Start, progress, parts and orders. Checkpoints belong to one loader; the state
+it returns is the user's, and the one it was given is copied.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from reader.config import SEED_LIMIT, LoaderConfig
+from reader.data.batch_sampler import NoBatching
+from reader.data.epochs import carried_epochs, find_carriers
+from reader.data.order import boundary_state, check_order_state
+from reader.data.order_log import Position
+from reader.data.order_ways import has_state, state_of
+from reader.errors import StateError, got
+from reader.feed.opener import Start
+from reader.feed.parts import Part, Parts
+from reader.feed.progress import Progress
+from reader.workers.told import has_snapshots
+
+__all__ = ["Checkpoints"]
+
+_FORMAT = 1
+_REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
+
+
+class Checkpoints:
+    """Saves and loads the state of one loader.
+
+    Args:
+        config: the loader's options.
+        keeps_rng: workers send their global random state along.
+        base_seed: what keys `sample_rng`.
+    """
+
+    def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
+        self._config = config
+        self._workers = max(1, config.num_workers)
+        self._has_snapshots = has_snapshots(
+            config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
+        )
+        self.base_seed = base_seed
+        self.progress: Progress | None = None  # of the iterator that the user got last
+        self.pending: dict[str, Any] | None = None  # loaded, and not begun with yet
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(
+        self, epoch: int, sampler: Any, batch_sampler: Any, ahead: Progress | None
+    ) -> dict[str, Any]:
+        """Return the state of the loader.
+
+        Args:
+            epoch: the number of the epoch that would begin next.
+            sampler: the loader's.
+            batch_sampler: the loader's.
+            ahead: of the next epoch, where it was begun ahead.
+        """
+        if self.pending is not None:
+            return copy.deepcopy(self.pending)
+        config = self._config
+        carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler, "sampler": sampler}
+        progress = self.progress
+        if progress is not None and progress.is_finished and ahead is not None:
+            progress = ahead
+        state: dict[str, Any] = {
+            "reader": _FORMAT,
+            "kind": self._kind,
+            "seed": config.seed,
+            "base_seed": self.base_seed,
+            "fit": self._fit(sampler, batch_sampler),
+        }
+        if progress is None or progress.is_finished or not self._is_begun(progress):
+            state.update(epoch=epoch, batches=0, samples=0, turn=None)
+            state["epochs"] = carried_epochs(**carriers)
+            parts = self._parts_between()
+            if not config.is_iterable:
+                log = None if progress is None else progress.log
+                state["order"] = boundary_state(_batches(sampler, batch_sampler), log)
+        else:
+            parts = progress.parts
+            state.update(epoch=progress.epoch, epochs=dict(progress.epochs))
+            if config.is_iterable:
+                state.update(batches=parts.batches if parts else 0, samples=None, turn=None)
+            else:
+                at = progress.batches
+                state.update(batches=at, turn=progress.next_turn(self._workers))
+                if progress.log is not None:
+                    state.update(samples=progress.log.samples(at), order=progress.log.state(at))
+        state["workers"] = None if parts is None else parts.to_json()
+        state["last_worker"] = None if parts is None else parts.last
+        return state
+
+    def _is_begun(self, progress: Progress) -> bool:
+        return self._config.is_iterable or progress.log is not None
+
+    @property
+    def _kind(self) -> str:
+        return "iterable" if self._config.is_iterable else "map"
+
+    def _fit(self, sampler: Any, batch_sampler: Any) -> dict[str, Any]:
+        config = self._config
+        own = config.batch_sampler is not None
+        return {
+            "length": _length(config.dataset) if self._kind == "map" else None,
+            "batch_size": None if own else config.batch_size,
+            "sampler": None if sampler is None else type(sampler).__qualname__,
+            "batch_sampler": type(batch_sampler).__qualname__ if own else None,
+        }
+
+    def _next_parts(self) -> Parts | None:
+        """What the workers begin the next epoch with."""
+        config = self._config
+        if not self._has_snapshots and not config.is_iterable:
+            return None
+        size = config.batch_size or 1
+        last = None if self.progress is None else self.progress.parts
+        stays = config.persistent_workers or config.num_workers == 0
+        return last.next_epoch() if last is not None and stays else Parts(self._workers, size)
+
+    def _parts_between(self) -> Parts | None:
+        """As `_next_parts`, with the state that a dataset at hand has now: nothing runs."""
+        parts = self._next_parts()
+        is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
+        if parts is not None and is_at_hand and self._has_snapshots:
+            parts.all = [Part({"dataset": state_of(self._config.dataset)})]
+        return parts
+
+    # -- beginning -------------------------------------------------------------------------------
+
+    def start(self) -> Start:
+        """Where the next iterator begins."""
+        state = self.pending
+        if state is None:
+            return Start(self.base_seed, parts=self._next_parts())
+        order = state["order"] if self._kind == "map" else None
+        return Start(
+            self.base_seed,
+            self._position(state),
+            copy.deepcopy(order),
+            self._parts(state),
+            state["turn"],
+            is_resumed=True,
+        )
+
+    def choose(self, epoch: int) -> None:
+        """The user chose the next epoch: a state of another one is not gone on with."""
+        if self.pending is not None and self.pending["epoch"] != epoch:
+            self.pending = None
+
+    def begun(self, progress: Progress) -> None:
+        """The user got an iterator."""
+        self.progress = progress
+        self.pending = None
+
+    def _position(self, state: dict[str, Any]) -> Position:
+        if self._kind == "iterable":
+            return Position(state["batches"], None)
+        size, samples = self._config.batch_size or 1, state["samples"]
+        was = state["fit"]["batch_size"] or 1
+        if samples is None or was == size:
+            return Position(state["batches"], samples)
+        return Position(samples // size, samples)
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def load(self, state: Any, sampler: Any, batch_sampler: Any) -> int:
+        """Let the next iterator begin where `state` was saved; returns its epoch.
+
+        Raises:
+            StateError: the state is damaged, or not of such a loader. Nothing has changed then.
+        """
+        config = self._config
+        self._check(state, sampler, batch_sampler)
+        carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler, "sampler": sampler}
+        try:
+            found = find_carriers(state["epochs"], **carriers)
+        except KeyError as error:
+            raise StateError(
+                f"the state says an epoch for {error}, and there is nothing here that takes one."
+                f" {_REMEDY}"
+            ) from None
+        parts = self._parts(state)
+        del parts
+        taken = copy.deepcopy(state)
+        for each, epoch in zip(found, taken["epochs"].values(), strict=True):
+            each.set_epoch(epoch)
+        self.base_seed = taken["base_seed"]
+        self.pending = taken
+        self.progress = None
+        return int(taken["epoch"])
+
+    def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
+        if not isinstance(state, dict) or "reader" not in state:
+            raise StateError(f"this is no state of a reader.DataLoader: {got(state)}. {_REMEDY}")
+        if state["reader"] != _FORMAT or type(state["reader"]) is not int:
+            raise StateError(
+                f"the state has format {got(state['reader'])}, and this version of reader reads"
+                f" format {_FORMAT}. Load it with the version that saved it"
+            )
+        for name, wanted, is_right in _CHECKS:
+            if name not in state or not is_right(state[name]):
+                value = got(state[name]) if name in state else "nothing"
+                raise StateError(f"{name} in the state must be {wanted}, got {value}. {_REMEDY}")
+        for name, own in (("kind", self._kind), ("seed", self._config.seed)):
+            if state[name] != own:
+                raise StateError(
+                    f"{name} of the loader is {own!r} here and {state[name]!r} in the state."
+                    f" {_REMEDY}"
+                )
+        self._check_fit(state, self._fit(sampler, batch_sampler))
+        if self._kind == "map":
+            every = self._config.snapshot_every_n_steps or 0
+            batches = _batches(sampler, batch_sampler)
+            check_order_state(batches, state.get("order"), every)
+
+    def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
+        for name, value in own.items():
+            if name not in state["fit"]:
+                raise StateError(f"fit in the state lacks {name}. {_REMEDY}")
+            was = state["fit"][name]
+            if was == value and type(was) is type(value):
+                continue
+            if name == "length" and state["batches"] == 0:
+                continue  # a new epoch sees what there is
+            if name == "batch_size" and self._can_cut_anew(was, state):
+                continue
+            raise StateError(
+                f"{name} is {value!r} here and {was!r} in the state: an epoch cannot be gone on"
+                f" with like that. {_REMEDY}"
+            )
+
+    def _can_cut_anew(self, was: Any, state: dict[str, Any]) -> bool:
+        """Whether batches of another size may go on: where the place is known in samples."""
+        is_size = was is None or (type(was) is int and was >= 1)
+        return is_size and (self._kind == "iterable" or state["samples"] is not None)
+
+    def _parts(self, state: dict[str, Any]) -> Parts | None:
+        saved = state["workers"]
+        if saved is None:
+            if self._kind == "iterable":
+                raise StateError(f"workers in the state must be a list, got None. {_REMEDY}")
+            return self._next_parts()
+        parts = Parts(self._workers, self._config.batch_size or 1)
+        found = [Part.from_json(each) for each in saved]
+        if len(found) == self._workers:
+            parts.all = found
+            last = state["last_worker"]
+            if type(last) is not int or not 0 <= last < self._workers:
+                raise StateError(
+                    f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+                )
+            parts.last = last
+        elif any(part.made or part.state for part in found):
+            raise StateError(
+                f"the state is that of {len(found)} workers, each at a place of its own, and there"
+                f" are {self._workers} here. Pass num_workers={len(found)}, or let the dataset deal"
+                " its items out by reader.shard, one sample for each: then any number of workers"
+                " can go on"
+            )
+        return parts
+
+
+def _batches(sampler: Any, batch_sampler: Any) -> Any:
+    return NoBatching(sampler) if batch_sampler is None else batch_sampler
+
+
+def _length(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(type(dataset), "__len__") else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_seed(value: Any) -> bool:
+    return _is_count(value) and value < SEED_LIMIT
+
+
+_CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("kind", "a kind of dataset", lambda each: type(each) is str),
+    ("epoch", "the number of an epoch", _is_count),
+    ("batches", "a count", _is_count),
+    ("samples", "a count or None", lambda each: each is None or _is_count(each)),
+    ("seed", "a seed or None", lambda each: each is None or _is_seed(each)),
+    ("base_seed", "a seed", _is_seed),
+    ("turn", "a worker's number or None", lambda each: each is None or _is_count(each)),
+    ("last_worker", "a worker's number or None", lambda each: each is None or _is_count(each)),
+    ("fit", "a dict", lambda each: isinstance(each, dict)),
+    ("workers", "a list or None", lambda each: each is None or isinstance(each, list)),
+    (
+        "epochs",
+        "a dict of epochs",
+        lambda each: (
+            isinstance(each, dict)
+            and all(type(key) is str and _is_count(value) for key, value in each.items())
+        ),
+    ),
+)

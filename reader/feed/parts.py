@@ -1,0 +1,216 @@
+"""How far each worker's part of an epoch was delivered, and the state it sent along on the way.
+
+Imports `reader.data`. Parts belong to one iterator and are written by the thread that iterates;
+whoever saves the loader's state reads them, and what they hold is data alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from reader.data.random_state import from_json, to_json
+from reader.errors import StateError, got
+from reader.workers.told import Snapshot
+
+__all__ = ["Part", "Parts"]
+
+_STATES = ("dataset", "iterator", "rng")
+
+
+class Part:
+    """The part of one worker.
+
+    `before` and `draws` tell what was drawn before the state was taken, and after it: lists of
+    [how many batches, how many samples for each].
+    """
+
+    __slots__ = ("_packed", "_state", "before", "draws", "full", "is_ended", "made")
+
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        self._state: dict[str, Any] = state or {}
+        self._packed: bytes | None = None  # a state as the worker sent it, not opened yet
+        self.before: list[list[int]] = []
+        self.draws: list[list[int]] = []
+        self.full = 0  # batches of the usual size behind those in `draws`
+        self.made = 0  # batches of this epoch, errors too
+        self.is_ended = False
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the worker said last, by name."""
+        packed, self._packed = self._packed, None
+        if packed is not None:
+            self._state = pickle.loads(packed)
+        return self._state
+
+    def take(self, snapshot: Snapshot, batch_size: int) -> None:
+        """The worker sent its state with what was just counted."""
+        self.settle(batch_size)
+        _, is_position, self._packed = snapshot
+        self.before = [] if is_position else [*self.before, *self.draws]
+        self.draws = []
+
+    def settle(self, batch_size: int) -> None:
+        """Write down the batches of the usual size."""
+        if self.full:
+            _append(self.draws, [self.full, batch_size])
+            self.full = 0
+
+    def next_epoch(self) -> Part:
+        """What a worker that stays begins the next epoch with."""
+        return Part({name: self.state[name] for name in ("dataset", "rng") if name in self.state})
+
+    def told(self, batch_size: int) -> dict[str, Any]:
+        """What the worker needs to go on."""
+        self.settle(batch_size)
+        found = dict(self.state)
+        if self.made:
+            found.update(made=self.made, before=self.before, draws=self.draws)
+        return found
+
+    def to_json(self, batch_size: int) -> dict[str, Any]:
+        """The part as JSON has it, as far as the user's own states are."""
+        self.settle(batch_size)
+        state = dict(self.state)
+        if "rng" in state:
+            state["rng"] = to_json(state["rng"])
+        found: dict[str, Any] = {"state": state, "made": self.made, "ended": self.is_ended}
+        for name, draws in (("before", self.before), ("draws", self.draws)):
+            found[name] = [list(each) for each in draws]
+        return found
+
+    @classmethod
+    def from_json(cls, saved: Any) -> Part:
+        """Read what `to_json` wrote. StateError when it is something else."""
+        if not isinstance(saved, dict) or not isinstance(saved.get("state"), dict):
+            raise StateError(
+                f"each of workers in the state must be a dict, got {got(saved)}. {_BAD}"
+            )
+        unknown = saved["state"].keys() - set(_STATES)
+        if unknown:
+            raise StateError(f"a worker in the state has no {sorted(unknown)}. {_BAD}")
+        part = cls(dict(saved["state"]))
+        if "rng" in part._state:
+            part._state["rng"] = from_json(part._state["rng"])
+        part.made = _checked("made", saved, lambda each: type(each) is int and each >= 0)
+        part.is_ended = _checked("ended", saved, lambda each: type(each) is bool)
+        part.before = _checked("before", saved, _is_draws)
+        part.draws = _checked("draws", saved, _is_draws)
+        return part
+
+
+class Parts:
+    """The parts of all workers.
+
+    Args:
+        workers: how many there are; one, where the trainer does without.
+        batch_size: samples of a full batch.
+    """
+
+    def __init__(self, workers: int, batch_size: int) -> None:
+        self.all = [Part() for _ in range(workers)]
+        self.batch_size = batch_size
+        self.last = workers - 1  # whose answer was delivered last
+        self.is_held = False  # what is counted is not delivered yet: it waits in a group
+        self._waiting: list[Callable[[], None]] = []
+
+    def count(self, worker: int, snapshot: Snapshot | None) -> None:
+        """A batch was delivered."""
+        if self.is_held:
+            self._waiting.append(lambda: self._count(worker, snapshot))
+        else:
+            self._count(worker, snapshot)
+
+    def _count(self, worker: int, snapshot: Snapshot | None) -> None:
+        part = self.all[worker]
+        part.made += 1
+        part.full += 1
+        self.last = worker
+        if snapshot is not None:
+            part.take(snapshot, self.batch_size)
+
+    def count_failure(self, worker: int, drawn: int | None) -> None:
+        """An exception was delivered, for which so many samples were drawn; None: a batch's."""
+        size = self.batch_size if drawn is None else drawn
+        self._later(lambda: self._count_failure(worker, size))
+
+    def _count_failure(self, worker: int, drawn: int) -> None:
+        part = self.all[worker]
+        part.settle(self.batch_size)
+        _append(part.draws, [1, drawn])
+        part.made += 1
+        self.last = worker
+
+    def end(self, worker: int, snapshot: Snapshot | None) -> None:
+        """A worker's part is used up."""
+        self._later(lambda: self._end(worker, snapshot))
+
+    def _end(self, worker: int, snapshot: Snapshot | None) -> None:
+        self.all[worker].is_ended = True
+        self.last = worker
+        if snapshot is not None:
+            self.all[worker].take(snapshot, self.batch_size)
+
+    def note(self, snapshot: Snapshot) -> None:
+        """A worker sent its state with a batch of a map-style dataset."""
+        self._later(lambda: self.all[snapshot[0]].take(snapshot, self.batch_size))
+
+    def _later(self, change: Callable[[], None]) -> None:
+        if self.is_held:
+            self._waiting.append(change)
+        else:
+            change()
+
+    def release(self) -> None:
+        """What was held back is delivered now."""
+        self.is_held = False
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            change()
+
+    @property
+    def batches(self) -> int:
+        """How many batches were delivered, exceptions too."""
+        return sum(part.made for part in self.all)
+
+    def next_epoch(self) -> Parts:
+        """What workers that stay begin the next epoch with."""
+        parts = Parts(len(self.all), self.batch_size)
+        parts.all = [part.next_epoch() for part in self.all]
+        return parts
+
+    def told(self, worker: int) -> bytes | None:
+        """What a worker is told of its part, pickled; None: nothing."""
+        told = self.all[worker].told(self.batch_size)
+        return pickle.dumps(told, 5) if told else None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """All parts, as `Part.to_json`."""
+        return [part.to_json(self.batch_size) for part in self.all]
+
+
+_BAD = "Load a state that was saved by a loader of this kind"
+
+
+def _append(draws: list[list[int]], more: list[int]) -> None:
+    if draws and draws[-1][1] == more[1]:
+        draws[-1] = [draws[-1][0] + more[0], more[1]]
+    else:
+        draws.append(more)
+
+
+def _checked(name: str, saved: dict[str, Any], is_right: Callable[[Any], bool]) -> Any:
+    if name not in saved or not is_right(saved[name]):
+        raise StateError(f"{name} of a worker in the state is {got(saved.get(name))}. {_BAD}")
+    return saved[name]
+
+
+def _is_draws(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, list)
+        and len(each) == 2
+        and all(type(number) is int and number >= 0 for number in each)
+        for each in value
+    )

@@ -1,0 +1,85 @@
+"""How far an epoch was delivered: shared by its iterator and by the loader that may be asked.
+
+Imports the log of orders and the parts. While the iterator lives the feeder counts for it; when it
+lets go of its pool the count is frozen here. It names no object of the user's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reader._core.feeder import Feeder
+from reader.data.order_log import OrderLog, Position
+from reader.feed.parts import Parts
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """How far one epoch was delivered.
+
+    Args:
+        epoch: its number.
+        first: where in it the iterator began.
+        parts: those of the workers, where they have any.
+        epochs: which epochs the user's samplers and datasets were at when it began.
+        turn: whose turn the first batch is, where workers take turns.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        first: Position,
+        parts: Parts | None,
+        epochs: dict[str, int],
+        turn: int | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.first = first
+        self.parts = parts
+        self.epochs = epochs
+        self.turn = turn
+        self.log: OrderLog | None = None  # of a map-style dataset, once the order is begun
+        self.is_finished = False  # the user's loop was told that the epoch is over
+        self._feeder: Feeder | None = None
+        self._taken = first.batches
+        self._held: int | None = None  # the first batch that waits in a group of places
+
+    def follow(self, feeder: Feeder) -> None:
+        """The feeder counts from now on what is delivered."""
+        self._feeder = feeder
+
+    def freeze(self) -> None:
+        """The iterator lets go of its pool."""
+        feeder, self._feeder = self._feeder, None
+        if feeder is not None:
+            self._taken = feeder.accepted
+
+    def hold(self, batch: int) -> None:
+        """A batch waits for others of its group: the user does not have it yet."""
+        self._held = batch
+        if self.parts is not None:
+            self.parts.is_held = True
+
+    def release(self) -> None:
+        """The user got the group."""
+        self._held = None
+        if self.parts is not None:
+            self.parts.release()
+
+    @property
+    def batches(self) -> int:
+        """How many batches of a map-style dataset the user got, exceptions too."""
+        if self._held is not None:
+            return self._held
+        return self._taken if self._feeder is None else self._feeder.accepted
+
+    def order(self) -> dict[str, Any] | None:
+        """The order's part of a state; None while nothing was begun."""
+        return None if self.log is None else self.log.state(self.batches)
+
+    def next_turn(self, workers: int) -> int | None:
+        """Whose turn it is, where workers take turns."""
+        if self.turn is None:
+            return None
+        return (self.turn + self.batches - self.first.batches) % workers

@@ -1,0 +1,181 @@
+"""The template process: a fresh interpreter that imports what workers need, and forks them.
+
+Imports the standard library, numpy and the core's watch; it runs none of the user's own modules.
+`serve` is all that happens in it; its children leave `serve` as workers and never come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from multiprocessing import process, resource_tracker, spawn, util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reader._core.channel import watch_trainer
+
+__all__ = ["READY", "REPLY", "STATUS", "inherited_fd", "serve"]
+
+_MAX_FDS = 250  # of one message: what the kernel lets pass, and a little less
+READY = b"ready"
+REPLY = struct.Struct("qq")  # pid, errno: one of them is 0
+STATUS = struct.Struct("q")  # exit status as multiprocessing counts: -signal, or the code
+
+_fds: list[int] = []  # what the trainer sent this worker, in the order of its pickled indices
+
+
+def inherited_fd(index: int) -> int:
+    """Return the descriptor that the trainer sent as number `index` with this worker."""
+    return _fds[index]
+
+
+class _Children:
+    """The workers that live: each one's pidfd, pid and the pipe that tells of its end."""
+
+    def __init__(self) -> None:
+        self._by_fd: dict[int, tuple[int, int]] = {}
+        self.poll = select.poll()
+
+    def add(self, pidfd: int, pid: int, status: int) -> None:
+        self._by_fd[pidfd] = pid, status
+        self.poll.register(pidfd, select.POLLIN)
+
+    def reap(self, pidfd: int) -> None:
+        """Take the exit status of one that has ended, and tell the trainer."""
+        self.poll.unregister(pidfd)
+        pid, status = self._by_fd.pop(pidfd)
+        exitcode = 255
+        with contextlib.suppress(ChildProcessError):
+            exitcode = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(OSError):  # the trainer does not care any more
+            os.write(status, STATUS.pack(exitcode))
+        os.close(status)
+        os.close(pidfd)
+
+    def forget(self) -> None:
+        """In a worker: close what is the template's. A pipe held here would never end."""
+        for pidfd, (_, status) in self._by_fd.items():
+            os.close(pidfd)
+            os.close(status)
+        self._by_fd.clear()
+
+
+def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> None:
+    """Import `modules`, then fork a worker for each message, until the trainer closes or ends.
+
+    Args:
+        control: socket to the trainer; a message is one byte with the descriptors of a worker:
+            a memory file with its pickles, the pipe for its exit status, and those it was sent.
+        trainer: pidfd of the trainer, for as long as this process and its workers live.
+        tracker: descriptor of multiprocessing's resource tracker.
+        modules: names to import; one that fails is left to the workers, which need it or not.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
+    on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, no status could be told
+    watch_trainer(trainer)
+    resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
+    with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
+        comm.write("reader-template")
+    gc.disable()  # nothing here becomes garbage, and looking for it takes a tenth of the time
+    for name in modules:
+        with contextlib.suppress(Exception):
+            import_module(name)
+    gc.freeze()
+    children = _Children()
+    with socket.socket(fileno=control) as sock:
+        sock.send(READY)
+        children.poll.register(control, select.POLLIN)
+        while True:
+            for fd, _ in children.poll.poll():
+                if fd != control:
+                    children.reap(fd)
+                    continue
+                message, fds, _, _ = socket.recv_fds(sock, 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+                if not message:
+                    return
+                if _fork(sock, children, fds):
+                    signal.signal(signal.SIGCHLD, on_child)
+                    _be_worker(fds, trainer)
+
+
+def _fork(sock: socket.socket, children: _Children, fds: list[int]) -> bool:
+    """Fork; True in the worker. The trainer is told the pid and given a pidfd, or an errno."""
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads: BLAS has some, which are ready for a fork, and the
+            # watch is ours
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+    except OSError as error:
+        sock.send(REPLY.pack(0, error.errno or 1))
+        pid = -1
+    if pid == 0:
+        children.forget()
+        sock.close()
+        return True
+    if pid > 0:
+        try:
+            pidfd = os.pidfd_open(pid)
+            children.add(pidfd, pid, os.dup(fds[1]))
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            sock.send(REPLY.pack(0, error.errno or 1))
+        else:
+            socket.send_fds(sock, [REPLY.pack(pid, 0)], [pidfd])
+    for fd in fds:
+        os.close(fd)
+    return False
+
+
+def _be_worker(fds: list[int], trainer: int) -> None:
+    """Do what a spawned process does from its first line on. Does not return."""
+    status = 1
+    try:
+        gc.enable()
+        np.random.seed()  # as in a fresh interpreter; `random` does so by itself
+        data, pipe, *_fds[:] = fds
+        os.close(pipe)
+        status = _bootstrap(_read(data), trainer)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # the user's main module raised, as it would anywhere
+    finally:
+        with contextlib.suppress(Exception):
+            util._flush_std_streams()  # type: ignore[attr-defined]
+        os._exit(status)
+
+
+def _read(fd: int) -> io.BytesIO:
+    size = os.fstat(fd).st_size
+    data = bytearray()
+    while len(data) < size:
+        data += os.pread(fd, size - len(data), len(data))
+    os.close(fd)
+    return io.BytesIO(data)
+
+
+def _bootstrap(stream: io.BytesIO, trainer: int) -> int:
+    current: Any = process.current_process()
+    current._inheriting = True  # a main module without a guard is refused, as by multiprocessing
+    try:
+        spawn.prepare(pickle.load(stream))
+        worker = pickle.load(stream)
+    finally:
+        del current._inheriting
+    status: int = worker._bootstrap(parent_sentinel=trainer)
+    return status
