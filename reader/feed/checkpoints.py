@@ -254,7 +254,8 @@ class Checkpoints:
             last = state["last_worker"]
             if type(last) is not int or not 0 <= last < self._workers:
                 raise StateError(
-                    f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+                    f"last_worker in the state must be a worker's number, got {got(last)}."
+                    f" {_REMEDY}"
                 )
             parts.last = last
         elif any(part.made or part.state for part in found):
