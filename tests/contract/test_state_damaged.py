@@ -115,7 +115,16 @@ def again(make: Any, state: Any) -> Any:
 
 @pytest.mark.parametrize(
     "foreign",
-    [None, 3, "state", [], {}, {"_snapshot": {"_snapshot_step": 2}}, {"reader": 2}, {"reader": "1"}],
+    [
+        None,
+        3,
+        "state",
+        [],
+        {},
+        {"_snapshot": {"_snapshot_step": 2}},
+        {"reader": 2},
+        {"reader": "1"},
+    ],
     ids=str,
 )
 def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
