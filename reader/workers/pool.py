@@ -201,12 +201,8 @@ class Pool:
         """Process ids of the workers that run, in the order of their numbers."""
         return [p.pid for _, p in sorted(self._processes.items()) if p.pid is not None]
 
-    def worker_threads(self) -> list[threading.Thread]:
-        """The worker threads, in the order of their numbers; [] where workers are processes."""
-        return [] if self._threads is None else list(self._threads.all)
-
     def ask(self) -> None:
-        """The caller waits from here on, and until then threads that seed the global state do."""
+        """Note that the calling thread waits for the next batch: see RandomTurns."""
         if self._threads is not None:
             self._threads.turns.ask()
 
