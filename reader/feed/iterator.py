@@ -141,14 +141,17 @@ class EpochIterator(Iterator[Any]):
                 self.progress.is_finished |= self._is_complete
                 raise StopIteration
             self._check_pool()
-            if not self._options.is_eager:
-                self._pool.ask()
+            turns = None if self._options.is_eager else self._pool.turns
+            if turns is not None:
+                turns.ask()
             while True:
                 if self._window.is_empty or not self._options.is_eager:
                     self._window.fill()
                     if self._is_over:
                         self._finish()
                 item = self._take()
+                if turns is not None:
+                    turns.await_end()  # the random state is the trainer's again
                 if type(item) is LoDTensorArray:
                     return self._deliver(item)
                 self._refuse(item)
