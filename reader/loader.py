@@ -24,6 +24,7 @@ from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.checkpoints import Checkpoints
 from reader.feed.groups import PlaceGroups
+from reader.feed.inline import InlineIterator
 from reader.feed.iterator import EpochIterator, WaitStats
 from reader.feed.keeper import make_keeper
 from reader.feed.opener import EpochOpener
@@ -255,7 +256,7 @@ class DataLoader:
         self._checkpoints.begun(batches.progress)
         return batches
 
-    def _begin(self) -> EpochIterator | PlaceGroups:
+    def _begin(self) -> EpochIterator | PlaceGroups | InlineIterator:
         on_end = functools.partial(_make_ahead_of, weakref.ref(self))
         batches = self._opener.open(
             self._epoch,

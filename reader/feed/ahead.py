@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from reader.data.epochs import epoch_carriers, own_epoch
-from reader.feed.groups import PlaceGroups
-from reader.feed.iterator import EpochIterator
 
 __all__ = ["Ahead"]
 
@@ -27,7 +25,7 @@ class Ahead:
         objects: dataset and samplers; those inside of them are looked at too.
     """
 
-    def __init__(self, begin: Callable[[], EpochIterator | PlaceGroups], *objects: Any) -> None:
+    def __init__(self, begin: Callable[[], Any], *objects: Any) -> None:
         self._carriers = epoch_carriers(*objects)
         self._before = [own_epoch(each) for each in self._carriers]
         self.batches = begin()

@@ -330,8 +330,10 @@ def returned(samples: list[Any]) -> Any:
 @functools.cache
 def collated_by(loader: Any, workers: int) -> dict[str, list[Any]]:
     order = [[(kind, number) for number in range(3)] for kind in RETURNED]
-    made = loader(Whole({}), batch_sampler=order, collate_fn=returned, num_workers=workers)
-    return each_kind(made, RETURNED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = loader(Whole({}), batch_sampler=order, collate_fn=returned, num_workers=workers)
+        return each_kind(made, RETURNED)
 
 
 @WORKERS

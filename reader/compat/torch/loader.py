@@ -13,7 +13,7 @@ import torch.utils.data
 
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
-from reader.compat.torch.iterator import WorkersIterator
+from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.data.sampler import RandomSampler
 from reader.errors import got
@@ -49,6 +49,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
+    # what StatefulDataLoader has otherwise
+    _keeps_rng = False  # workers send their random state along
+    _seeds_batches = False  # each batch is seeded, by the base seed, though no `seed` was given
+    snapshot_every_n_steps: int | None = 0
+
     def __init__(
         self,
         dataset: Any,
@@ -75,8 +80,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         prefetch_next_epoch: bool = False,
         max_bytes: int | None = None,
     ) -> None:
+        self._is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
-        if keyed and not isinstance(dataset, torch.utils.data.IterableDataset):
+        if keyed and not self._is_stream:
             sampler, shuffle = RandomSampler(dataset, seed=seed), None
         super().__init__(
             dataset,
@@ -137,16 +143,20 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> Any:
         self._check()
         if self.num_workers == 0:
-            return InlineIterator(self)
+            return InlineIterator(self) if self.seed is None else self._begin(None)
         self.check_worker_number_rationality()
-        return WorkersIterator(self)
+        return self._begin(None)
+
+    def _begin(self, last: Any) -> Any:
+        """Make an iterator that the engine feeds; `last`: that whose persistent workers go on."""
+        return EngineIterator(self, last)
 
     def __iter__(self) -> Any:
         if not (self.persistent_workers and self.num_workers > 0):
             made = self._get_iterator()
         else:
             last: Any = self._iterator
-            made = self._get_iterator() if last is None else WorkersIterator(self, last)
+            made = self._get_iterator() if last is None else self._begin(last)
             # not the one object that PyTorch resets: the loop that still runs on the last one goes
             # on with its own epoch
             self._iterator = made

@@ -63,6 +63,12 @@ class PermutedOrder:
         self._drawn: dict[str, Any] = {}  # what the iteration begun last was drawn with
         self._given: dict[str, Any] | None = None  # what the next one is to be drawn with
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        """What it draws from; None: a generator of its own, seeded from the global one."""
+        found: torch.Generator | None = self._sampler.generator
+        return found
+
     def __len__(self) -> int:
         return len(self._sampler)
 
