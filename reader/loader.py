@@ -248,13 +248,14 @@ class DataLoader:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             if ahead.take_over():
+                batches: Iterator[Any] = ahead.batches
                 self._checkpoints.begun(ahead.batches.progress)
-                return ahead.batches
+                return batches
             ahead.batches.close()
             self._epoch -= 1
-        batches = self._begin()
-        self._checkpoints.begun(batches.progress)
-        return batches
+        begun = self._begin()
+        self._checkpoints.begun(begun.progress)
+        return begun
 
     def _begin(self) -> EpochIterator | PlaceGroups | InlineIterator:
         on_end = functools.partial(_make_ahead_of, weakref.ref(self))

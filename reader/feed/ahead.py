@@ -28,7 +28,7 @@ class Ahead:
     def __init__(self, begin: Callable[[], Any], *objects: Any) -> None:
         self._carriers = epoch_carriers(*objects)
         self._before = [own_epoch(each) for each in self._carriers]
-        self.batches = begin()
+        self.batches: Any = begin()
         self._after = [own_epoch(each) for each in self._carriers]
         self._set(self._before)
 
@@ -37,7 +37,7 @@ class Ahead:
         if [own_epoch(each) for each in self._carriers] != self._before:
             return False
         self._set(self._after)
-        return self.batches.is_usable
+        return bool(self.batches.is_usable)
 
     def _set(self, epochs: list[int | None]) -> None:
         for each, epoch, before, after in zip(

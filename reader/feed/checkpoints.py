@@ -7,6 +7,7 @@ it returns is the user's, and the one it was given is copied.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from reader.workers.told import has_snapshots
 __all__ = ["Checkpoints"]
 
 _FORMAT = 1
+_NO_PARTS: dict[str, Any] = {"workers": None, "last_worker": None}
 _REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
 
 
@@ -93,9 +95,7 @@ class Checkpoints:
                 state.update(batches=at, turn=progress.next_turn(self._workers))
                 if progress.log is not None:
                     state.update(samples=progress.log.samples(at), order=progress.log.state(at))
-        state["workers"] = None if parts is None else parts.to_json()
-        state["last_worker"] = None if parts is None else parts.last
-        return state
+        return {**state, **_NO_PARTS} if parts is None else {**state, **parts.to_json()}
 
     def _is_begun(self, progress: Progress) -> bool:
         return self._config.is_iterable or progress.log is not None
@@ -249,21 +249,18 @@ class Checkpoints:
             return self._next_parts()
         parts = Parts(self._workers, self._config.batch_size or 1)
         found = [Part.from_json(each) for each in saved]
+        last = state["last_worker"]
+        if type(last) is not int or not 0 <= last < len(found):
+            raise StateError(
+                f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+            )
         if len(found) == self._workers:
             parts.all = found
-            last = state["last_worker"]
-            if type(last) is not int or not 0 <= last < self._workers:
-                raise StateError(
-                    f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
-                )
             parts.last = last
+            parts.count_before(state["batches"])
         elif any(part.made or part.state for part in found):
-            raise StateError(
-                f"the state is that of {len(found)} workers, each at a place of its own, and there"
-                f" are {self._workers} here. Pass num_workers={len(found)}, or let the dataset deal"
-                " its items out by reader.shard, one sample for each: then any number of workers"
-                " can go on"
-            )
+            size = self._config.batch_size or 1
+            return Parts.dealt_anew(found, last, self._workers, size, state["batches"])
         return parts
 
 
@@ -276,11 +273,11 @@ def _length(dataset: Any) -> int | None:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= sys.maxsize
 
 
 def _is_seed(value: Any) -> bool:
-    return _is_count(value) and value < SEED_LIMIT
+    return type(value) is int and 0 <= value < SEED_LIMIT
 
 
 _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (

@@ -41,6 +41,15 @@ class Engine(EngineLoader):
         self._promises = promises  # type: ignore[misc]  # of this loader alone
         super().__init__(*args, **options)
 
+    def take_order(self, order: Any) -> None:
+        """Take the next epoch's order from these samplers."""
+        if self.config.is_iterable:
+            return
+        if self.config.batch_size is None:
+            self.sampler = order
+        else:
+            self.batch_sampler = order
+
     @property
     def worker_handles(self) -> list[Any]:
         """The workers of the pool in use: see `reader.workers.handle`."""
@@ -67,6 +76,7 @@ def make_engine(
     is_iterable = loader._is_stream
     is_batched = loader._auto_collation
     collate_fn = loader.collate_fn
+    order = None if is_iterable else loader._order
     if collate_fn is collate.default_collate and is_batched and loader.num_workers:
         collate_fn = None  # the engine stacks in place, by TorchRules
     size = loader.batch_size if is_iterable else 1
@@ -78,7 +88,7 @@ def make_engine(
     return Engine(
         promises,
         dataset,
-        batch_sampler=loader._order if is_batched and not is_iterable else None,
+        batch_sampler=order if is_batched else None,
         batch_size=size if is_batched else None,
         drop_last=loader.drop_last if is_iterable else False,
         collate_fn=collate_fn,
@@ -88,7 +98,7 @@ def make_engine(
         worker_init_fn=worker_init_fn,
         persistent_workers=loader.persistent_workers,
         framework="torch",
-        sampler=loader._order if not is_batched and not is_iterable else None,
+        sampler=None if is_batched else order,
         seed=loader.seed if seed is None else seed,
         start_method=_start_method(loader.multiprocessing_context),
         worker_type=loader.worker_type,

@@ -51,6 +51,8 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine = self._make_engine(loader)
         self._is_stream = loader._is_stream
         self._engine._epoch = loader.epoch
+        if last is not None:
+            self._engine.take_order(loader._order)
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
         self._batches = iter(self._engine)

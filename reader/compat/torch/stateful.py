@@ -7,7 +7,10 @@ which iterator it is asked of.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
+
+import torch
 
 from reader.checks import as_int
 from reader.compat.torch.engine import make_engine
@@ -23,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 class StatefulDataLoader(DataLoader[T_co]):
     """A DataLoader whose epochs can be gone on with elsewhere, exactly.
 
-    Arguments are those of DataLoader, and what `state_dict` means is torchdata's: see docs/torch.md.
+    Arguments are those of DataLoader; what `state_dict` means is torchdata's: see docs/torch.md.
     The order is that of DataLoader. Batches of a map-style dataset are seeded one by one, from
     (base seed, epoch, number of the batch), so that random augmentation goes on as it would have,
     with any number of workers.
@@ -32,6 +35,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         snapshot_every_n_steps: how many batches of a worker lie between two looks at the state of
             its dataset, and draws of a sampler between two looks at its own; what lies between is
             drawn again when a state is loaded. 0 or None: never, and all is drawn again.
+        options: `seed`, `worker_type` and the others that DataLoader has beyond PyTorch's.
     """
 
     _keeps_rng = True
@@ -39,14 +43,49 @@ class StatefulDataLoader(DataLoader[T_co]):
     def __init__(
         self,
         dataset: Any,
-        *args: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
         **options: Any,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
             as_int("snapshot_every_n_steps", snapshot_every_n_steps, low=0, remedy=remedy)
-        super().__init__(dataset, *args, **options)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+            **options,
+        )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not begun with yet
         self._current: Any = None  # (engine, base seed) of the newest iterator
@@ -64,7 +103,7 @@ class StatefulDataLoader(DataLoader[T_co]):
     def _begin(self, last: Any) -> Any:
         saved, self._saved = self._saved, None
         if saved is not None:
-            self._epoch = saved.epoch
+            self._epoch = int(saved.epoch or 0)
             last = None
         try:
             made = EngineIterator(self, last, saved)
@@ -73,6 +112,9 @@ class StatefulDataLoader(DataLoader[T_co]):
             raise
         self._current = (made._engine, made._base_seed)
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_current": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is: behind the last batch that its newest iterator delivered.
