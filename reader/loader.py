@@ -24,6 +24,7 @@ from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.checkpoints import Checkpoints
 from reader.feed.groups import PlaceGroups
+from reader.feed.inline import InlineIterator
 from reader.feed.iterator import EpochIterator, WaitStats
 from reader.feed.keeper import make_keeper
 from reader.feed.opener import EpochOpener
@@ -247,15 +248,16 @@ class DataLoader:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             if ahead.take_over():
+                batches: Iterator[Any] = ahead.batches
                 self._checkpoints.begun(ahead.batches.progress)
-                return ahead.batches
+                return batches
             ahead.batches.close()
             self._epoch -= 1
-        batches = self._begin()
-        self._checkpoints.begun(batches.progress)
-        return batches
+        begun = self._begin()
+        self._checkpoints.begun(begun.progress)
+        return begun
 
-    def _begin(self) -> EpochIterator | PlaceGroups:
+    def _begin(self) -> EpochIterator | PlaceGroups | InlineIterator:
         on_end = functools.partial(_make_ahead_of, weakref.ref(self))
         batches = self._opener.open(
             self._epoch,

@@ -26,6 +26,7 @@ _TORCH_BITS = {
     "torch.float8_e5m2": ("float8_e5m2", "uint8"),
     "torch.float8_e5m2fnuz": ("float8_e5m2fnuz", "uint8"),
     "torch.float8_e8m0fnu": ("float8_e8m0fnu", "uint8"),
+    "torch.complex32": ("complex32", "int32"),
 }
 
 

@@ -76,7 +76,7 @@ class Order:
         if state is None:
             return self._begin_anew(False)
         way = self._way(state["way"], at)
-        made = way.enter(state, at)
+        made: Iterator[Any] = way.enter(state, at)
         self.note, self.log = way.note, way.log
         return made
 

@@ -1,4 +1,4 @@
-"""What is kept of an order while it is drawn, so that it can be entered again at what was delivered.
+"""What is kept of an order while it is drawn, so that it can be entered where it was delivered to.
 
 Imports `reader.data.random_state`. Plain data: a log names no sampler and no iterator, so it may
 outlive them; the order that draws writes it, and whoever saves a state reads it.

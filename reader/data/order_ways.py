@@ -293,6 +293,7 @@ class Stateful(Replay):
         super().__init__(batches, cut, at, depth, is_lazy)
         self._every = every
         self._iterator: Any = None
+        self._is_over = False  # nothing comes after the batch drawn last
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
@@ -313,7 +314,10 @@ class Stateful(Replay):
         return self._ending(made)
 
     def _ending(self, made: Iterator[Any]) -> Iterator[Any]:
-        yield from made
+        for batch in made:
+            # a short batch has run into the end, and the state may be that of a new beginning
+            self._is_over = self._cut is not None and len(batch) < self._cut.batch_size
+            yield batch
         self.log.last_iterator = self._states().get("iterator")
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
@@ -328,7 +332,11 @@ class Stateful(Replay):
                     f" {type(self._source).__name__} here has no load_state_dict. {LOAD}"
                 )
             self._iterator.load_state_dict(copy.deepcopy(state["iterator"]))
+        self._is_over = state.get("over", False)
         made = self._watch()
+        if self._is_over:
+            self.log.last_iterator = self._states().get("iterator")
+            return iter(())
         for _ in islice(self._iterator, state["skip"]):
             pass
         return made
@@ -338,7 +346,7 @@ class Stateful(Replay):
         return chain([first], made)
 
     def _states(self) -> dict[str, Any]:
-        found = {}
+        found: dict[str, Any] = {"over": True} if self._is_over else {}
         if has_state(self._source):
             found["source"] = state_of(self._source)
         if self._iterator is not self._source and has_state(self._iterator):
@@ -357,6 +365,8 @@ class Stateful(Replay):
         skip = state.get("skip")
         if type(skip) is not int or skip < 0:
             raise StateError(f"skip in the state must be an int from 0, got {got(skip)}. {LOAD}")
+        if type(state.get("over", False)) is not bool:
+            raise StateError(f"over in the state must be a bool, got {got(state['over'])}. {LOAD}")
         if "source" not in state and "iterator" not in state:
             raise StateError(f"the state lacks that of the sampler: {got(state)}. {LOAD}")
 

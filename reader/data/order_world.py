@@ -61,16 +61,17 @@ class World:
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
         """Take this rank's share of what no rank has consumed."""
         consumed = state["consumed"]
-        if state["epoch"] != self._sampler.epoch:
+        if not _is_of_torch(self._sampler):
+            names = ("seed", "epoch", "consumed")
+            self._sampler.load_state_dict({name: state[name] for name in names})
+            made = iter(self._sampler)
+        elif state["epoch"] == self._sampler.epoch:
+            made = _rest_of_torch(self._sampler, consumed)
+        else:
             raise StateError(
                 f"the sampler is at epoch {self._sampler.epoch}, and the state was saved in its"
                 f" epoch {state['epoch']}. Call its set_epoch({state['epoch']}), or load no state"
             )
-        if _is_of_torch(self._sampler):
-            made = _rest_of_torch(self._sampler, consumed)
-        else:
-            self._sampler.resume_from(consumed)
-            made = iter(self._sampler)
         self._fix(consumed)
         return self._cut.batches(made)
 
@@ -81,6 +82,7 @@ class World:
         share = left // ranks if sampler.drop_last else -(-left // ranks)
         self.log.fixed = {
             **_facts(sampler),
+            "epoch": sampler.epoch if _is_of_torch(sampler) else sampler.state_dict()["epoch"],
             "num_replicas": ranks,
             "consumed": consumed,
             "share": max(0, share),
@@ -97,7 +99,7 @@ class World:
                     f"{name} in the state's order must be of type {wanted.__name__} and not"
                     f" negative, got {got(state.get(name))}. {LOAD}"
                 )
-            if name != "epoch" and name in own and state[name] != own[name]:
+            if name in own and state[name] != own[name]:
                 raise StateError(
                     f"{name} of the sampler is {own[name]} here and {state[name]} in the state."
                     f" {LOAD}"
@@ -106,7 +108,6 @@ class World:
 
 def _facts(sampler: Any) -> dict[str, Any]:
     return {
-        "epoch": int(sampler.epoch),
         "seed": int(sampler.seed),
         "shuffle": bool(sampler.shuffle),
         "length": len(sampler.dataset),

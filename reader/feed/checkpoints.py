@@ -75,7 +75,9 @@ class Checkpoints:
             "fit": self._fit(sampler, batch_sampler),
         }
         if progress is None or progress.is_finished or not self._is_begun(progress):
-            state.update(epoch=epoch, batches=0, samples=0, turn=None)
+            is_open = progress is not None and not progress.is_finished
+            number = progress.epoch if progress is not None and is_open else epoch
+            state.update(epoch=number, batches=0, samples=0, turn=None)
             state["epochs"] = carried_epochs(**carriers)
             parts = self._parts_between()
             if not config.is_iterable:
@@ -252,7 +254,8 @@ class Checkpoints:
             last = state["last_worker"]
             if type(last) is not int or not 0 <= last < self._workers:
                 raise StateError(
-                    f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+                    f"last_worker in the state must be a worker's number, got {got(last)}."
+                    f" {_REMEDY}"
                 )
             parts.last = last
         elif any(part.made or part.state for part in found):

@@ -21,8 +21,9 @@ from reader.data.order_log import Position
 from reader.data.sampler import SeededSampler
 from reader.feed.dispatcher import Circle, Dispatcher
 from reader.feed.groups import Group, PlaceGroups
+from reader.feed.inline import InlineIterator
 from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
-from reader.feed.keeper import PoolKeeper
+from reader.feed.keeper import PoolKeeper, worker_config
 from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.stream import StreamIterator
@@ -86,7 +87,7 @@ class EpochOpener:
         batch_sampler: Any,
         on_end: Callable[[], None] | None,
         start: Start,
-    ) -> EpochIterator | PlaceGroups:
+    ) -> EpochIterator | PlaceGroups | InlineIterator:
         """Begin an epoch: its first batches are being made when this returns.
 
         Args:
@@ -116,6 +117,8 @@ class EpochOpener:
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
         progress = self._progress(epoch, start, dataset, sampler, batch_sampler)
+        if self._promises.is_inline and config.num_workers == 0:
+            return self._open_inline(batches, dataset, options, start, progress)
         group = Group(converts, progress)
         convert = converts[0] if len(converts) == 1 else group.add
         if config.is_iterable:
@@ -133,6 +136,20 @@ class EpochOpener:
         if len(converts) == 1:
             return made
         return PlaceGroups(made, group, config.drop_last_group)
+
+    def _open_inline(
+        self, batches: Any, dataset: Any, options: EpochOptions, start: Start, progress: Progress
+    ) -> InlineIterator:
+        config = self._config
+        made = worker_config(config, self._promises, dataset, self._base_seed)
+
+        def begin() -> tuple[Any, Order]:
+            order = Order(batches, config.snapshot_every_n_steps or 0, 1, True)
+            return order.begin(start.order, start.at), order
+
+        is_batched = config.batch_size is not None
+        order = None if config.is_iterable else begin
+        return InlineIterator(made, order, options, self._stats, progress, is_batched)
 
     def _progress(
         self, epoch: int, start: Start, dataset: Any, sampler: Any, batch_sampler: Any
@@ -156,7 +173,7 @@ class EpochOpener:
             if not marks and base_seed == self._base_seed:
                 return None
             return lambda _: Told(marks, base_seed)
-        return lambda worker: Told(marks, base_seed, parts and parts.told(worker))
+        return lambda worker: Told(marks, base_seed, None if parts is None else parts.told(worker))
 
     def _make_source(
         self, batches: Any, dataset: Any, start: Start, progress: Progress, is_lazy: bool

@@ -48,7 +48,8 @@ class Part:
     def take(self, snapshot: Snapshot, batch_size: int) -> None:
         """The worker sent its state with what was just counted."""
         self.settle(batch_size)
-        _, is_position, self._packed = snapshot
+        _, is_used_up, is_position, self._packed = snapshot
+        self.is_ended |= is_used_up
         self.before = [] if is_position else [*self.before, *self.draws]
         self.draws = []
 

@@ -55,7 +55,11 @@ class Progress:
         if feeder is not None:
             self._taken = feeder.accepted
 
-    def hold(self, batch: int) -> None:
+    def advance(self) -> None:
+        """A batch was delivered that no feeder counts."""
+        self._taken += 1
+
+    def hold(self, batch: int | None) -> None:
         """A batch waits for others of its group: the user does not have it yet."""
         self._held = batch
         if self.parts is not None:

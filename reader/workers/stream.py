@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from types import GeneratorType
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.errors import ArenaFull, DatasetError
-from reader.workers.told import Snapshots, put_rng
+from reader.workers.told import Snapshot, Snapshots, put_rng
 
 __all__ = ["Stream", "StreamFetcher"]
 
@@ -78,6 +79,7 @@ class StreamFetcher:
         self._told: tuple[int, dict[str, Any]] = (-1, {})  # (run, its part)
         self._is_broken = False  # an exception ended the user's generator, and that is to be told
         self._is_end_told = False
+        self._is_short = False  # the batch in hand is the last one
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
 
     def tell(self, run: int, part: dict[str, Any]) -> None:
@@ -148,7 +150,9 @@ class StreamFetcher:
         if self._is_broken:
             self._break_off()
         made, self._made = self._made, self._made + 1
-        channel.set_attachment(self._snapshots.take if self._snapshots.is_due(made) else None)
+        is_due = self._snapshots.is_due(made)
+        self._is_short = False
+        channel.set_attachment(partial(self._take_snapshot, channel) if is_due else None)
         if self._samples is None:
             self._end(channel, drawn)
             return
@@ -176,12 +180,16 @@ class StreamFetcher:
             " return an object whose __next__ can be called again after an exception"
         )
 
+    def _take_snapshot(self, channel: WorkerChannel) -> Snapshot:
+        """The state behind a batch whose samples were all drawn."""
+        return self._snapshots.take(channel.ran_out if self.is_stacking else self._is_short)
+
     def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Say that this copy is used up; the first time with the state that it ends in."""
         drawn.is_end = True
         self._samples = None
         if self._snapshots.is_wanted and not self._is_end_told:
-            channel.end(self._snapshots.take())
+            channel.end(self._snapshots.take(True))
         else:
             channel.end()
         self._is_end_told = True
@@ -213,6 +221,7 @@ class StreamFetcher:
         if not drawn.samples or (short and self.stream.drop_last):
             self._end(channel, drawn)
             return
+        self._is_short = short
         if short:
             self._samples = None
         made = drawn.samples[0] if size is None else drawn.samples
@@ -250,7 +259,7 @@ class StreamFetcher:
     def _enter(self) -> None:
         """Make the iterator, and bring it to where its part was left."""
         part, self._part = self._part, {}
-        samples = iter(self.dataset)
+        samples: Any = iter(self.dataset)
         if self._is_shared and samples is self.dataset:
             raise DatasetError(
                 f"__iter__ of {type(self.dataset).__name__} returns the dataset itself, and the"
@@ -258,7 +267,7 @@ class StreamFetcher:
                 " function, or pass worker_type='process' or num_workers=0"
             )
         if "iterator" in part:
-            samples.load_state_dict(part["iterator"])  # type: ignore[attr-defined]
+            samples.load_state_dict(part["iterator"])
         self._snapshots.follow(samples)
         self._samples = samples
         before, after = part.get("before", []), part.get("draws", [])
@@ -291,6 +300,8 @@ class StreamFetcher:
             try:
                 for _ in islice(self._samples, left):
                     left -= 1
+                if left:
+                    self._samples = None
                 return
             except Exception:  # it was told in its place, before
                 left -= 1

@@ -16,8 +16,8 @@ from reader.data.random_state import capture, put_back
 
 __all__ = ["Snapshot", "Snapshots", "Told", "has_snapshots", "open_told", "put_rng"]
 
-# (worker, whether it tells where the worker's dataset is, its pickled parts by name)
-Snapshot = tuple[int, bool, bytes]
+# (worker, whether its part is used up, whether it tells where the dataset is, its parts pickled)
+Snapshot = tuple[int, bool, bool, bytes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +64,11 @@ class Snapshots:
         """Whether the batch after `made` others brings a state along."""
         return self.is_wanted and (made + 1) % self._every == 0
 
-    def take(self) -> Snapshot:
-        """Return the state that the worker has now. Raises what the user's code raises."""
+    def take(self, is_used_up: bool = False) -> Snapshot:
+        """Return the state that the worker has now. Raises what the user's code raises.
+
+        `is_used_up`: nothing comes after the batch, and the state may be that of a new beginning.
+        """
         found: dict[str, Any] = {}
         is_itself = self._iterator is not None and self._iterator is self._dataset
         if self._dataset is not None and not is_itself:
@@ -75,7 +78,7 @@ class Snapshots:
         is_position = bool(found)
         if self._keeps_rng:
             found["rng"] = capture()
-        return self._worker_id, is_position, pickle.dumps(found, 5)
+        return self._worker_id, is_used_up, is_position, pickle.dumps(found, 5)
 
     def restore(self, part: dict[str, Any]) -> None:
         """Give the dataset the state it had. Raises what the user's code raises."""

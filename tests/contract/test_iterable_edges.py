@@ -18,6 +18,7 @@ from tests.streams import (
     Endless,
     Parts,
     Sharded,
+    cut,
     in_turn,
     marks,
     order_of,
@@ -188,7 +189,10 @@ def fail(value: int) -> None:
 def test_10_error_of_one_generator_comes_at_its_place_and_the_others_go_on(
     workers: int, collate: Any
 ) -> None:
-    """Value 9 is the second of worker 0's third batch: that batch fails, and its part ends."""
+    """Value 9 is the second of worker 0's third batch: that batch fails, and its part ends.
+
+    That it does is told in the place of the batch that would come next.
+    """
     parts = [PARTS[0], PARTS[1], PARTS[2]]
     with DataLoader(
         ActParts(parts, 9, fail),
@@ -206,12 +210,17 @@ def test_10_error_of_one_generator_comes_at_its_place_and_the_others_go_on(
             assert f"sample 1 of batch {place} of epoch {epoch}" in notes_of(error)
             who = f"worker 0 (pid {error_pid(loader)})" if workers else "the worker thread"
             assert who in notes_of(error)
-            found[place] = ["error"]
-            wanted = [b if b != [8, 9, 10] else ["error"] for b in order_of(parts, workers, 4)]
+            lost = next(n for n, b in enumerate(found) if type(b) is DatasetError)
+            with pytest.raises(DatasetError, match="rest of the part of worker 0 of"):
+                raise found[lost]
+            found[place], found[lost] = ["error"], ["lost"]
+            batches = [cut(part, 4) for part in parts[: max(1, workers)]]
+            wanted = in_turn([[*batches[0][:2], ["error"], ["lost"]], *batches[1:]])
+            marks = (["error"], ["lost"])
             if collate is None:
-                found = [b if b == ["error"] else values_of(b) for b in found]
+                found = [b if b in marks else values_of(b) for b in found]
             else:
-                found = [b if b == ["error"] else [int(v) for _, v in b] for b in found]
+                found = [b if b in marks else [int(v) for _, v in b] for b in found]
             assert found == wanted
 
 
@@ -264,8 +273,9 @@ def test_01_what_would_end_the_program_arrives_as_dataset_error(
     with DataLoader(ActParts(PARTS, 5, act), batch_size=4, num_workers=workers) as loader:
         found = run(iter(loader))
     errors = [e for e in found if isinstance(e, Exception)]
-    assert [type(e) for e in errors] == [DatasetError]
+    assert [type(e) for e in errors] == [DatasetError] * 2
     assert type(errors[0].__cause__) is type(error)
+    assert "cannot go on" in str(errors[1])
     if workers:
         assert [values_of(b) for b in found if not isinstance(b, Exception)] == [
             b for b in order_of(PARTS, 2, 4) if b[0] < 4 or b[0] >= 100
@@ -280,7 +290,7 @@ def test_01_stop_iteration_is_the_end_only_where_python_says_so(workers: int) ->
     # out of a generator's own code it is an error, says Python (PEP 479)
     with DataLoader(ActParts(PARTS, 5, inner), batch_size=4, num_workers=workers) as loader:
         errors = [e for e in run(iter(loader)) if isinstance(e, Exception)]
-    assert [type(e) for e in errors] == [RuntimeError]
+    assert [type(e) for e in errors] == [RuntimeError, DatasetError]
 
     # out of collate_fn it must not pass for the end of the dataset
     def collate(samples: list[Any]) -> Any:

@@ -1,8 +1,8 @@
-"""A process that has imported paddle and forks one process per program, to save its start.
+"""A process that has imported a peer and forks one process per program, to save its start.
 
-Runs as ``python -m tests.peers.nursery SOCKET``; imports paddle, NumPy and what programs tell their
-test with, and nothing of ours. Each connection is one program: a JSON line and two descriptors in,
-the program's id and its wait status out.
+Runs as ``python -m tests.peers.nursery SOCKET MODULE...``; imports these modules, NumPy and what
+programs tell their test with, and nothing of ours. Each connection is one program: a JSON line and
+two descriptors in, the program's id and its wait status out.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def run(path: str, text: str) -> None:
 if __name__ == "__main__":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        importlib.import_module("paddle.io")
-        importlib.import_module("tests.peers.inside")
+        for name in (*sys.argv[2:], "tests.peers.inside"):
+            importlib.import_module(name)
     found = serve(sys.argv[1])
     if found is not None:
         run(*found)

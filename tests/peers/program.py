@@ -1,4 +1,4 @@
-"""Small programs beside the test: run with paddle.io, or with one import changed, under a limit.
+"""Small programs beside the test: run with a peer's loader, or with one import changed, in a limit.
 
 Imports the standard library and pytest. A `Nursery` owns the process that forks programs and ends
 it; a program that hangs is killed with everything it started, and nothing of it outlives `run`.
@@ -27,21 +27,45 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PADDLE = "paddle.io"
-OURS = "reader.compat.paddle"
 LIMIT_S = 40.0  # of a program that is expected to end
 HANG_S = 6.0  # of one that is expected not to
-_IMPORT = re.compile(r"\bpaddle\.(?:io|base\.reader)\b")
 AT_ONCE = 3
 
 
 @dataclass(frozen=True)
+class Peer:
+    """A project whose loader ours takes the place of.
+
+    `module`: what programs import of it. `ours`: what stands there instead. `imports`: where in a
+    program. `loaded`: what the process imports that forks the programs, to save its time.
+    """
+
+    module: str
+    ours: str
+    imports: str
+    loaded: tuple[str, ...]
+
+
+PADDLE_IO = Peer(
+    "paddle.io", "reader.compat.paddle", r"\bpaddle\.(?:io|base\.reader)\b", ("paddle.io",)
+)
+TORCH_DATA = Peer(
+    "torch.utils.data",
+    "reader.compat.torch",
+    r"(?<=from )(?:torch\.utils\.data|torchdata\.stateful_dataloader)(?= import)",
+    ("torch.utils.data", "torchdata.stateful_dataloader"),
+)
+PADDLE = PADDLE_IO.module
+OURS = PADDLE_IO.ours
+
+
+@dataclass(frozen=True)
 class Story:
-    """A program's text, written for paddle.io, and how it is run.
+    """A program's text, written for a peer, and how it is run.
 
     `acts`: what the test does to the process when the program prints a line that begins with the
-    key. `attempts`: how often paddle's side of a comparison is run when it fails: its workers
-    crash, or hang, now and then.
+    key. `attempts`: how often the peer's side of a comparison is run when it fails: Paddle's
+    workers crash, or hang, now and then.
     """
 
     text: str
@@ -49,10 +73,11 @@ class Story:
     args: tuple[str, ...] = ()
     attempts: int = 1
     acts: dict[str, Callable[[int], None]] = field(default_factory=dict, compare=False, hash=False)
+    peer: Peer = PADDLE_IO
 
 
 def demonstrated_by(story: Story, hang_s: float | None = None) -> Callable[[Any], Any]:
-    """Mark a test: its fixture `verdict` is what became of the story with paddle.io.
+    """Mark a test: its fixture `verdict` is what became of the story with its peer.
 
     `hang_s`: where a hang is what is shown, how long it is watched.
     """
@@ -66,7 +91,7 @@ def proved_by(story: Story) -> Callable[[Any], Any]:
 
 
 def compares(story: Story) -> Callable[[Any], Any]:
-    """Mark a test: its fixture `both` is (paddle.io's verdict, ours) of the same program."""
+    """Mark a test: its fixture `both` is (the peer's verdict, ours) of the same program."""
     return lambda test: pytest.mark.compares(story)(test)
 
 
@@ -98,23 +123,23 @@ class Verdict:
         return f"{code} after {self.wall_s:.1f} s, left {self.left}\n{said}\n{self.stderr[-4000:]}"
 
 
-def switched(text: str, module: str) -> str:
+def switched(text: str, module: str, peer: Peer = PADDLE_IO) -> str:
     """Return the program with its import changed, and nothing else."""
     text = textwrap.dedent(text)
-    return text if module == PADDLE else _IMPORT.sub(module, text)
+    return text if module == peer.module else re.sub(peer.imports, module, text)
 
 
 class Nursery:
-    """Runs programs; `run` may be called from several threads."""
+    """Runs programs of one peer; `run` may be called from several threads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, peer: Peer = PADDLE_IO) -> None:
         self._folder = folder
         self._socket = str(folder / "nursery")
         self._count = 0
         self._begun = time.time()
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.peers.nursery", self._socket],
+            [sys.executable, "-m", "tests.peers.nursery", self._socket, *peer.loaded],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(),
@@ -133,8 +158,8 @@ class Nursery:
                     path.unlink()
 
     def run(self, story: Story, module: str, limit_s: float = LIMIT_S) -> Verdict:
-        """Run the program with `module` in the place of paddle.io."""
-        for _ in range(story.attempts - 1 if module == PADDLE else 0):
+        """Run the program with `module` in the place of the peer's."""
+        for _ in range(story.attempts - 1 if module == story.peer.module else 0):
             verdict = self._run(story, module, limit_s)
             if verdict.exit_code == 0:
                 return verdict
@@ -146,7 +171,7 @@ class Nursery:
             folder = self._folder / f"program{self._count}"
         folder.mkdir()
         path = folder / "program.py"
-        path.write_text(switched(story.text, module), encoding="utf-8")
+        path.write_text(switched(story.text, module, story.peer), encoding="utf-8")
         with contextlib.ExitStack() as stack:
             connection = stack.enter_context(socket.socket(socket.AF_UNIX))
             connection.connect(self._socket)

@@ -23,6 +23,10 @@ class Paper:
         self.run = 1
         self.seq = -1
         self.drawn: list[Any] = []
+        self.is_stale = self.drew_all = False
+
+    def set_attachment(self, make: Any) -> None:
+        assert make is None  # nothing of these datasets has a state
 
     def _room(self) -> None:
         if self.full:
@@ -41,13 +45,11 @@ class Paper:
         """As the true one: after the first sample it knows how much room it needs."""
         first = next(source, None)
         if first is None:
-            self.end()
             return False
         self.drawn = [first]
         self._room()
         rest = [sample for _, sample in zip(range(count - 1), source, strict=False)]
         if drop_last and len(rest) < count - 1:
-            self.end()
             return False
         self.sent.append([first, *rest])
         return True

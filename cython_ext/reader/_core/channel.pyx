@@ -230,6 +230,11 @@ cdef class WorkerChannel:
         """Whether the last `stream` had drawn all samples of its batch, when it failed."""
         return self.writer.drew_all
 
+    @property
+    def ran_out(self):
+        """Whether the last `stream` found too few samples for its batch."""
+        return self.writer.ran_out
+
     def end(self, state=None):
         """Answer the task in hand: this worker's copy of the dataset is used up.
 

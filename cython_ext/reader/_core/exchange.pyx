@@ -1,18 +1,18 @@
 """What lies in a torch tensor: its memory, shape and type, in some ten nanoseconds.
 
 Imports dtype and dlpack; never torch, which it finds in `sys.modules`. Torch hands its tensors out
-through the C exchange of DLPack 1.3; without one (torch before 2.10) the functions here find nothing,
-and the converters of `reader.data.foreign` do the same in Python.
+through the C exchange of DLPack 1.3, and older versions through its capsules. What a view tells is
+good while the GIL is held and the tensor lives.
 """
 import sys
 
 cimport cython
 cimport numpy as cnp
-from cpython.exc cimport PyErr_Clear
+from cpython.exc cimport PyErr_Clear, PyErr_SetObject
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 
-from reader._core.dlpack cimport rd_dl_exchange
+from reader._core.dlpack cimport rd_dl_exchange, rd_dl_managed
 from reader._core.dtype cimport dl_field_type
 
 cnp.import_array()
@@ -23,36 +23,64 @@ cdef extern from "reader/_core/ndarray.h":
 
 cdef enum:
     DL_CPU = 1
+    DL_UINT = 1
     DL_FLOAT = 2
     DL_COMPLEX = 5
 
 cdef object tensor_class = None  # torch.Tensor, once seen
+cdef object strided = None       # torch.strided
+cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
+cdef object to_capsule = None    # without a C exchange
+cdef object last_capsule = None  # owns the shape that the last view told
+
+
+cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
+    """As the view of the C exchange, in a quarter of a microsecond more."""
+    global last_capsule
+    try:
+        last_capsule = to_capsule(<object>value)
+        out[0] = (<rd_dl_managed*>PyCapsule_GetPointer(last_capsule, "dltensor")).tensor
+        return 0
+    except BaseException as error:
+        # the caller expects the exception to be set
+        PyErr_SetObject(RuntimeError, str(error))
+        return -1
 
 
 cdef rd_view tensor_view(object cls) except? NULL:
     """How to look into instances of a class; NULL unless it is torch.Tensor itself."""
-    global tensor_class, its_view
+    global tensor_class, its_view, strided, byte_types, to_capsule
     if tensor_class is None:
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "Tensor"):
             return NULL
-        tensor_class = torch.Tensor
-        capsule = getattr(tensor_class, "__dlpack_c_exchange_api__", None)
+        capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
         if capsule is not None and PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
             its_view = (<rd_dl_exchange*>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")).view
+        if its_view is NULL:
+            to_capsule = torch.utils.dlpack.to_dlpack
+            its_view = view_by_capsule
+        strided = torch.strided
+        byte_types = (torch.int8, torch.uint8)
+        tensor_class = torch.Tensor  # last: other threads look at it
     return its_view if cls is tensor_class else NULL
 
 
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
     """Fill ``out``, valid while nobody changes the tensor. False for one that is not strided memory
-    of the CPU with an element type of ours, as it stands there."""
+    of the CPU with an element type of ours, as it stands there.
+
+    A millisecond for kinds that torch refuses with an exception: see is_usual.
+    """
     if view(<void*>value, out):
-        PyErr_Clear()  # sparse, nested, quantized, of no memory
+        PyErr_Clear()
         return False
     if out.device_type != DL_CPU or (out.data is NULL and not is_empty(out)):
         return False
     if dl_field_type(out.code, out.bits, out.lanes) is None:
+        return False
+    if out.bits == 8 and out.code <= DL_UINT and value.dtype not in byte_types:
         return False
     if out.code == DL_COMPLEX and value.is_conj():
         return False  # its memory holds the conjugate
@@ -61,6 +89,17 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
     out.data = <char*>out.data + out.byte_offset
     out.byte_offset = 0
     return True
+
+
+cdef bint is_usual(object value) except -1:
+    """Whether a tensor is of the kinds that `look` does not raise for, within torch."""
+    return (value.layout is strided and value.is_cpu and not value.is_quantized
+            and not value.is_nested)
+
+
+cdef object settled(object value):
+    """A tensor whose memory holds its values: lazy conjugation and negation are carried out."""
+    return value.resolve_conj().resolve_neg()
 
 
 cdef bint is_empty(const rd_dl_tensor* tensor) noexcept:
@@ -100,7 +139,8 @@ cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
 
 cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1:
     """Whether a tensor is given back as it was by its bytes, shape and element type."""
-    return look(view, value, out) and is_canonical(out) and not value.requires_grad
+    return (is_usual(value) and look(view, value, out) and is_canonical(out)
+            and not value.requires_grad)
 
 
 cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor):
@@ -111,14 +151,16 @@ cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor
 
 def can_stack_tensor(value):
     """Whether a value is exactly a torch.Tensor of strided CPU memory that needs no gradient, with
-    an element type that fields can have and no lazy conjugation."""
+    an element type that fields can have."""
     cdef rd_dl_tensor tensor
     cdef rd_view view = tensor_view(type(value))
-    return view is not NULL and look(view, value, &tensor) and not value.requires_grad
+    if view is NULL or value.requires_grad or not is_usual(value):
+        return False
+    return look(view, value, &tensor) or look(view, settled(value), &tensor)
 
 
 def is_plain_tensor(value):
-    """As can_stack_tensor, and its strides are those of a new tensor."""
+    """Whether a torch.Tensor is given back as it was by its bytes, shape and element type."""
     cdef rd_dl_tensor tensor
     cdef rd_view view = tensor_view(type(value))
     return view is not NULL and is_plain(view, value, &tensor)

@@ -16,7 +16,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
 from reader._core.dtype cimport dl_field_type
-from reader._core.exchange cimport dense_array, is_dense, look, tensor_view
+from reader._core.exchange cimport dense_array, is_dense, look, settled, tensor_view
 from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                      container_children, container_kind, foreign_converter,
                                      make_container, node)
@@ -269,15 +269,22 @@ cdef class Plan:
         cdef double complex number
         cdef char* target = leaf.rows + row * leaf.nbytes
         cdef rd_dl_tensor tensor
+        cdef bint found
         if self.is_strict and type(sample) is not leaf.python_type:
             return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
         if kind == LEAF_ARRAY:
-            if (leaf.view is not NULL and type(sample) is leaf.python_type
-                    and look(leaf.view, sample, &tensor)):
-                if self.is_strict and sample.requires_grad:
-                    return self.differ("requires a gradient")
-                if is_dense(&tensor):
-                    return self.put_tensor(leaf, &tensor, row)
+            if leaf.view is not NULL and type(sample) is leaf.python_type:
+                found = look(leaf.view, sample, &tensor)
+                if not found and self.is_strict:
+                    sample = settled(sample)
+                    found = look(leaf.view, sample, &tensor)
+                if found:
+                    if self.is_strict and sample.requires_grad:
+                        return self.differ("requires a gradient")
+                    if is_dense(&tensor):
+                        return self.put_tensor(leaf, &tensor, row)
+                elif self.is_strict:
+                    return self.differ("is a tensor of another kind than in sample 0")
             return self.put_array(leaf, sample, row)
         if kind == LEAF_SCALAR:
             if type(sample) is leaf.python_type:

@@ -22,7 +22,8 @@ cdef class BatchWriter:
     cdef object attach           # makes what travels beside each batch; None: nothing does
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the sample in hand, for messages
-    cdef readonly bint drew_all  # of stream(): whether all samples of the batch were drawn
+    # of stream(): whether all samples of the batch were drawn, and whether there were too few
+    cdef readonly bint drew_all, ran_out
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
     cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1

@@ -218,7 +218,7 @@ cdef class BatchWriter:
         cdef object sample
         self.position = 0
         self.drawn = []
-        self.drew_all = False
+        self.drew_all = self.ran_out = False
         if plan is None or plan.objects:
             # objects may outgrow their room when all is drawn: then the samples must be at hand
             return self.stream_list(source, count, drop_last, record)
@@ -243,6 +243,7 @@ cdef class BatchWriter:
                     if drop_last:
                         self.heap.abandon(slot)
                         return ENDED
+                    self.ran_out = True
                     self.shorten(plan, slot, row)
                     break
                 if plan.put(plan.structure, sample, row):
@@ -277,6 +278,7 @@ cdef class BatchWriter:
             self.heap.c.at_index = len(samples)
             sample = next(source, END)
             if sample is END:
+                self.ran_out = True
                 break
             samples.append(sample)
         self.drew_all = True

@@ -164,11 +164,14 @@ cdef class Structure:
         if self.its_plain is None:
             children = [child.plain() for child in self.children]
             if self.kind == DICT:
-                self.its_plain = node(DICT, -1, dict, self.keys, None, children)
+                made = node(DICT, -1, dict, self.keys, None, children)
             elif self.kind == DATACLASS or self.kind == CUSTOM:
-                self.its_plain = node(self.kind, -1, self.cls, self.keys, self.extra, children)
+                made = node(self.kind, -1, self.cls, self.keys, self.extra, children)
             else:
-                self.its_plain = node(LIST, -1, list, None, None, children)
+                made = node(LIST, -1, list, None, None, children)
+            with cython.critical_section(self):  # written once: others read it without a lock
+                if self.its_plain is None:
+                    self.its_plain = made
         return self.its_plain
 
     def listed(self):

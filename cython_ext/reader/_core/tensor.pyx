@@ -116,8 +116,11 @@ cdef class Schema:
         """The schema with plain dicts and lists: see Structure.plain. Made once."""
         if self.its_plain is None:
             structure = self.structure.plain()
-            self.its_plain = self if structure is self.structure else Schema(
+            made = self if structure is self.structure else Schema(
                 structure, self.types, self.origins)
+            with cython.critical_section(self):  # written once, as Structure.its_plain
+                if self.its_plain is None:
+                    self.its_plain = made
         return self.its_plain
 
     def __reduce__(self):

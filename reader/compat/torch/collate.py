@@ -58,7 +58,7 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     if foreign and isinstance(sample, foreign):
         return False
     if kind is torch.Tensor:
-        return bool(can_stack_tensor(sample) and sample.dim() < _MAX_NDIM)
+        return bool(sample.dim() < _MAX_NDIM and can_stack_tensor(sample))
     if kind is np.ndarray or kind is np.memmap:
         return _can_stack_array(sample)
     if kind is int:
@@ -78,7 +78,7 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     return False
 
 
-def _can_stack_array(array: Any) -> bool:
+def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
     """Whether torch.as_tensor takes the array."""
     if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
         return False

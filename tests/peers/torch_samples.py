@@ -1,0 +1,112 @@
+"""Datasets and functions of the tests beside PyTorch, importable by workers of every start method.
+
+Imports torch and NumPy. Holds nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+
+class Rows(Dataset[Any]):
+    """`count` samples: a vector and the index."""
+
+    def __init__(self, count: int = 11) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((2,), float(index)), index
+
+
+class Batched(Rows):
+    """Fetches whole batches, and shows that it did."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [(index, len(indices)) for index in indices]
+
+
+class Augmented(Rows):
+    """Draws from every random state that PyTorch seeds."""
+
+    def __getitem__(self, index: int) -> Any:
+        return (
+            index,
+            torch.rand(2),
+            random.random(),
+            np.random.standard_normal(2),
+            torch.randint(1 << 40, (1,)),
+        )
+
+
+class Seeds(Rows):
+    """Tells which seed the worker has and what it is told of itself."""
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        if info is None:
+            return index, torch.initial_seed(), -1, -1, -1
+        assert info.dataset is self
+        return index, torch.initial_seed(), info.id, info.num_workers, info.seed
+
+
+class Stream(IterableDataset[Any]):
+    """Worker i of W yields `sizes[i]` samples that say whose they are; alone: all of them."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = sizes
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        workers = range(len(self.sizes)) if info is None else [info.id]
+        for worker in workers:
+            for index in range(self.sizes[worker] if worker < len(self.sizes) else 0):
+                yield torch.tensor([worker, index]), float(torch.rand(()))
+
+
+class Counted(Stream):
+    """A stream that says how long it is, wrongly if asked to."""
+
+    def __init__(self, length: int, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Keyed(Rows):
+    """Is asked for by whatever a sampler yields."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return repr(index), type(index).__name__
+
+
+def sum_of(samples: list[Any]) -> Any:
+    return {"sum": sum(sample[1] for sample in samples), "rows": [sample[0] for sample in samples]}
+
+
+def doubled(sample: Any) -> Any:
+    return [sample, sample]
+
+
+def add_to_dataset(worker_id: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    assert info.id == worker_id
+    info.dataset.count = 100 + worker_id
+
+
+class Remembers(Rows):
+    """Gives what `worker_init_fn` did to this worker's copy."""
+
+    def __getitem__(self, index: int) -> Any:
+        return index, self.count
