@@ -24,6 +24,7 @@ from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.checkpoints import Checkpoints
 from reader.feed.groups import PlaceGroups
+from reader.feed.inline import InlineIterator
 from reader.feed.iterator import EpochIterator, WaitStats
 from reader.feed.keeper import make_keeper
 from reader.feed.opener import EpochOpener
@@ -86,6 +87,7 @@ class DataLoader:
             or sampler than by `set_epoch` then come an epoch late.
         worker_retries: how often a batch is tried again when its worker process died.
         max_bytes: most shared memory that batches may take; None: what the machine has.
+        in_order: False: batches are delivered as they are made, whatever their numbers.
         snapshot_every_n_steps: how many batches lie between two looks at the state of a dataset or
             sampler with `state_dict`; those behind the last look are drawn again on resuming. 0 or
             None: all are.
@@ -138,6 +140,7 @@ class DataLoader:
         prefetch_next_epoch: bool = False,
         worker_retries: int = 1,
         max_bytes: int | None = None,
+        in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
         config = LoaderConfig.build(
@@ -169,6 +172,7 @@ class DataLoader:
             prefetch_next_epoch=prefetch_next_epoch,
             worker_retries=worker_retries,
             max_bytes=max_bytes,
+            in_order=in_order,
             snapshot_every_n_steps=snapshot_every_n_steps,
         )
         check_places(config.framework, config.places)
@@ -247,15 +251,16 @@ class DataLoader:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             if ahead.take_over():
+                batches: Iterator[Any] = ahead.batches
                 self._checkpoints.begun(ahead.batches.progress)
-                return ahead.batches
+                return batches
             ahead.batches.close()
             self._epoch -= 1
-        batches = self._begin()
-        self._checkpoints.begun(batches.progress)
-        return batches
+        begun = self._begin()
+        self._checkpoints.begun(begun.progress)
+        return begun
 
-    def _begin(self) -> EpochIterator | PlaceGroups:
+    def _begin(self) -> EpochIterator | PlaceGroups | InlineIterator:
         on_end = functools.partial(_make_ahead_of, weakref.ref(self))
         batches = self._opener.open(
             self._epoch,

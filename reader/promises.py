@@ -32,7 +32,8 @@ class Promises:
     workers send their global random state along whenever they send that of the dataset, so that it
     goes on after a resume. `is_iterable`: tells an iterable dataset from one with indices; None: as
     `reader.data.iterable` does. `adapter`: makes the user's batch of a LoDTensorArray; None: the
-    framework's does.
+    framework's does. `is_inline`: with `num_workers=0` the thread that iterates makes the batches,
+    by a `collate_fn` that is given.
     """
 
     is_round_robin: bool = False
@@ -47,3 +48,4 @@ class Promises:
     tells_deaths: bool = False
     is_iterable: Callable[[Any], bool] | None = None
     adapter: Callable[[Any], Any] | None = None
+    is_inline: bool = False

@@ -21,6 +21,10 @@ class OneEpoch:
         self._items = items
         self._is_used = False
 
+    def is_of(self, items: Iterator[Any]) -> bool:
+        """Whether it is that of this iterator."""
+        return self._items is items
+
     def __iter__(self) -> Iterator[Any]:
         if self._is_used:
             raise ConfigError(

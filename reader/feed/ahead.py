@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from reader.data.epochs import epoch_carriers, own_epoch
-from reader.feed.groups import PlaceGroups
-from reader.feed.iterator import EpochIterator
 
 __all__ = ["Ahead"]
 
@@ -27,10 +25,10 @@ class Ahead:
         objects: dataset and samplers; those inside of them are looked at too.
     """
 
-    def __init__(self, begin: Callable[[], EpochIterator | PlaceGroups], *objects: Any) -> None:
+    def __init__(self, begin: Callable[[], Any], *objects: Any) -> None:
         self._carriers = epoch_carriers(*objects)
         self._before = [own_epoch(each) for each in self._carriers]
-        self.batches = begin()
+        self.batches: Any = begin()
         self._after = [own_epoch(each) for each in self._carriers]
         self._set(self._before)
 
@@ -39,7 +37,7 @@ class Ahead:
         if [own_epoch(each) for each in self._carriers] != self._before:
             return False
         self._set(self._after)
-        return self.batches.is_usable
+        return bool(self.batches.is_usable)
 
     def _set(self, epochs: list[int | None]) -> None:
         for each, epoch, before, after in zip(

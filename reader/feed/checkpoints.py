@@ -77,7 +77,9 @@ class Checkpoints:
             "fit": self._fit(sampler, batch_sampler),
         }
         if progress is None or progress.is_finished or not self._is_begun(progress):
-            state.update(epoch=epoch, batches=0, samples=0, turn=None)
+            is_open = progress is not None and not progress.is_finished
+            number = progress.epoch if progress is not None and is_open else epoch
+            state.update(epoch=number, batches=0, samples=0, turn=None, beyond=[])
             state["epochs"] = carried_epochs(**carriers)
             parts = self._parts_between()
             if not config.is_iterable:
@@ -87,10 +89,12 @@ class Checkpoints:
             parts = progress.parts
             state.update(epoch=progress.epoch, epochs=dict(progress.epochs))
             if config.is_iterable:
-                state.update(batches=parts.batches if parts else 0, samples=None, turn=None)
+                count = parts.batches if parts else 0
+                state.update(batches=count, samples=None, turn=None, beyond=[])
             else:
                 at = progress.batches
                 state.update(batches=at, turn=progress.next_turn(self._workers))
+                state["beyond"] = list(progress.beyond)
                 if progress.log is not None:
                     state.update(samples=progress.log.samples(at), order=progress.log.state(at))
         return {**state, **_NO_PARTS} if parts is None else {**state, **parts.to_json()}
@@ -144,6 +148,7 @@ class Checkpoints:
             copy.deepcopy(order),
             self._parts(state),
             state["turn"],
+            tuple(state["beyond"]),
             is_resumed=True,
         )
 
@@ -237,7 +242,8 @@ class Checkpoints:
     def _can_cut_anew(self, was: Any, state: dict[str, Any]) -> bool:
         """Whether batches of another size may go on: where the place is known in samples."""
         is_size = was is None or (type(was) is int and was >= 1)
-        return is_size and (self._kind == "iterable" or state["samples"] is not None)
+        is_known = state["samples"] is not None and not state["beyond"]
+        return is_size and (self._kind == "iterable" or is_known)
 
     def _parts(self, state: dict[str, Any]) -> Parts | None:
         saved = state["workers"]
@@ -287,6 +293,11 @@ _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("base_seed", "a seed", _is_seed),
     ("turn", "a worker's number or None", lambda each: each is None or _is_count(each)),
     ("last_worker", "a worker's number or None", lambda each: each is None or _is_count(each)),
+    (
+        "beyond",
+        "a list of counts",
+        lambda each: isinstance(each, list) and all(map(_is_count, each)),
+    ),
     ("fit", "a dict", lambda each: isinstance(each, dict)),
     ("workers", "a list or None", lambda each: each is None or isinstance(each, list)),
     (

@@ -19,18 +19,14 @@ from reader.workers.pool import Pool
 from reader.workers.starting import start_pool
 from reader.workers.stream import Stream
 
-__all__ = ["PoolKeeper", "make_keeper"]
+__all__ = ["PoolKeeper", "make_keeper", "worker_config"]
 
 
-def make_keeper(
+def worker_config(
     config: LoaderConfig, promises: Promises, dataset: Any, base_seed: int
-) -> PoolKeeper:
-    """Return the keeper of a loader's pools.
-
-    It has of the config only what a pool needs: a finalizer of the loader keeps it all alive, and a
-    sampler in it could keep the loader.
-    """
-    workers = WorkerConfig(
+) -> WorkerConfig:
+    """Return what each worker of a loader is given."""
+    return WorkerConfig(
         dataset=dataset,
         collate_fn=config.collate_fn,
         worker_init_fn=config.worker_init_fn,
@@ -44,6 +40,17 @@ def make_keeper(
         snapshot_every=config.snapshot_every_n_steps or 0,
         keeps_rng=promises.keeps_worker_rng,
     )
+
+
+def make_keeper(
+    config: LoaderConfig, promises: Promises, dataset: Any, base_seed: int
+) -> PoolKeeper:
+    """Return the keeper of a loader's pools.
+
+    It has of the config only what a pool needs: a finalizer of the loader keeps it all alive, and a
+    sampler in it could keep the loader.
+    """
+    workers = worker_config(config, promises, dataset, base_seed)
     options = (config.window, config.start_method, config.max_bytes)
     start = functools.partial(start_pool, workers, promises.make_prepare, options)
     return PoolKeeper(start, config.persistent_workers)

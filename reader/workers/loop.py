@@ -24,7 +24,7 @@ from reader.workers.rng import WorkerRng
 from reader.workers.stream import Stream, StreamFetcher
 from reader.workers.told import Snapshots, Told, open_told
 
-__all__ = ["CollateRules", "WorkerConfig", "run"]
+__all__ = ["CollateRules", "WorkerConfig", "make_fetcher", "reseeding", "run", "seeded"]
 
 
 class CollateRules(Protocol):
@@ -93,7 +93,7 @@ def run(
         return
     channel.hello()
     channel.set_rules(config.rules)
-    fetcher = _fetcher(config, worker_id)
+    fetcher = make_fetcher(config, worker_id)
     base_seed = config.base_seed
     # of the dataset's set_epoch or load_state_dict; told with the next batch
     trouble: BaseException | None = None
@@ -121,8 +121,8 @@ def run(
             number = channel.seq
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run)
-                fetcher.reseed = _reseeding(config, channel.epoch, rng)
-            with _seeded(config, channel.epoch, number, rng, turns):
+                fetcher.reseed = reseeding(config, channel.epoch, rng)
+            with seeded(config, channel.epoch, number, rng, turns):
                 fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
@@ -155,7 +155,8 @@ def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
     return rng
 
 
-def _fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:
+def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:
+    """Return what makes the batches of a worker."""
     is_shared = config.is_thread and config.num_workers > 1
     snapshots = Snapshots(
         worker_id, config.dataset, config.snapshot_every, config.keeps_rng, is_shared
@@ -178,7 +179,7 @@ def _tell(
     return None
 
 
-def _seeded(
+def seeded(
     config: WorkerConfig,
     epoch: int,
     number: int,
@@ -198,7 +199,7 @@ def _seeded(
     return _NOTHING
 
 
-def _reseeding(
+def reseeding(
     config: WorkerConfig, epoch: int, rng: WorkerRng | None
 ) -> Callable[[int], None] | None:
     """What seeds again, within a turn, for batches that are drawn once more."""

@@ -64,11 +64,19 @@ def test_07_random_state_comes_back_from_a_thread_that_is_stuck(says: Wire, gate
     before = repr((random.getstate(), np.random.get_state(legacy=False)))
     loader = DataLoader(Stuck(1, says.path, gate.path), batch_size=4, seed=1, **THREADS)
     batches = iter(loader)
-    waiter = threading.Thread(target=lambda: pytest.raises(ReaderError, next, batches))
+    refused: list[BaseException] = []
+
+    def wait() -> None:
+        with pytest.raises(ReaderError) as info:
+            next(batches)
+        refused.append(info.value)
+
+    waiter = threading.Thread(target=wait)
     waiter.start()
     says.hear()
     loader.close()
     waiter.join(BOUND_S)
+    assert "closed" in str(refused.pop())
     assert repr((random.getstate(), np.random.get_state(legacy=False))) == before
     found = []  # and another loader gets its turn while that thread still is stuck
     for options in (THREADS, {"num_workers": 1}):

@@ -213,7 +213,7 @@ def test_samples_that_default_collate_refuses_are_refused_in_its_words(
 def test_a_function_that_the_user_put_in_the_map_is_used(road: Road) -> None:
     samples = [(torch.ones(2), Own(torch.ones(1))), (torch.ones(3), Own(torch.ones(1)))]
 
-    def longest(batch: Any, *, collate_fn_map: Any = None) -> Any:  # noqa: ARG001
+    def longest(batch: Any, *, collate_fn_map: Any = None) -> Any:
         return torch.nn.utils.rnn.pad_sequence(list(batch), batch_first=True)
 
     with mock.patch.dict(collate.default_collate_fn_map, {torch.Tensor: longest}):
@@ -223,7 +223,7 @@ def test_a_function_that_the_user_put_in_the_map_is_used(road: Road) -> None:
 
 
 def test_a_function_for_containers_in_the_map_is_used(road: Road) -> None:
-    def joined(batch: Any, *, collate_fn_map: Any = None) -> Any:  # noqa: ARG001
+    def joined(batch: Any, *, collate_fn_map: Any = None) -> Any:
         return sum(batch, ())
 
     with mock.patch.dict(collate.default_collate_fn_map, {tuple: joined}):

@@ -288,8 +288,10 @@ KILLED_WORKER = story(
 )
 
 
-@demonstrated_by(KILLED_WORKER)
-def test_pytorch_loses_every_batch_in_flight_of_a_killed_worker(verdict: Verdict) -> None:
+@demonstrated_by(KILLED_WORKER, hang_s=HANG_S)
+def test_pytorch_loses_every_batch_in_flight_of_a_killed_worker_or_hangs(verdict: Verdict) -> None:
+    if verdict.is_hung:
+        return
     found = verdict.result
     assert "RuntimeError" in found
     assert [1] not in found
@@ -347,7 +349,6 @@ def test_pytorch_waits_five_seconds_before_it_sees_that_a_worker_left(verdict: V
 @proved_by(CLEAN_EXIT)
 def test_worker_that_leaves_is_noticed_at_once_and_costs_one_batch(verdict: Verdict) -> None:
     assert verdict.result == [[0], "WorkerExit", [2], [3], [4], [5], [6], [7]]
-    assert verdict.wall_s < 5 + 30  # it ends; how soon is the business of tests/fault
 
 
 INTERRUPTED_WORKER = story(

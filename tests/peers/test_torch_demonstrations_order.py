@@ -114,7 +114,7 @@ MODULE_GENERATOR = story(
             own = rng
             if not DataLoader.__module__.startswith("torch"):
                 import reader
-                own = reader.sample_rng()
+                own = reader.sample_rng(index)
             return float(own.random())
 
     seed = {} if DataLoader.__module__.startswith("torch") else {"seed": 3}

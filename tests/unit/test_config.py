@@ -149,7 +149,7 @@ BAD_VALUE: list[tuple[dict[str, Any], str]] = [
     ({"worker_type": "fiber"}, r"worker_type must be one of 'process', 'thread', got 'fiber' .*"),
     (
         {"worker_type": "thread", "num_workers": 2, "start_method": "fork"},
-        r"start_method='fork' contradicts worker_type='thread', which starts no process\. Leave out",
+        r"start_method='fork' contradicts worker_type='thread', which starts no process\. Lea",
     ),
     ({"sampler": [0], "shuffle": True}, r"sampler decides the order and excludes shuffle=True"),
     ({"sampler": iter([0])}, r"sampler must give a fresh iterator .* one-shot iterator .* list\("),

@@ -1,4 +1,4 @@
-"""Generators of a worker thread: made when asked for, seeded in place, independent of the global."""
+"""Generators of a worker thread: made when asked for, seeded in place, apart from the global."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ type. Source of the codes: the DLPack specification 1.1.
 import sys
 
 cimport cython
+from cpython.object cimport PyObject
 
 from reader.errors import ConfigError
 
@@ -26,6 +27,10 @@ EXTENDED = {
     "complex32": (4, 5),
 }
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
+cdef enum:
+    DL_CODES = 32
 
 
 @cython.final
@@ -69,7 +74,8 @@ cdef class FieldType:
 
 
 _known = {}
-_by_code = {}  # (DLPack code, bits) -> FieldType or None
+_named = []
+cdef PyObject* by_code[DL_CODES][17]  # by DLPack's code and width in bytes: FieldType or None
 
 
 def field_type(dtype):
@@ -109,21 +115,25 @@ def field_type(dtype):
 
 cdef FieldType dl_field_type(int code, int bits, int lanes):
     """The FieldType of a DLPack type; None for one that fields cannot have."""
-    if lanes != 1:
+    if lanes != 1 or bits % 8 or bits > 128 or code < 0 or code >= DL_CODES:
         return None
-    key = code << 8 | bits
-    found = _by_code.get(key, _by_code)
-    if found is not _by_code:
-        return found
-    kinds = {0: "i", 1: "u", 2: "f", 5: "c"}
-    found = None
-    if code == 6 and bits == 8:
-        found = field_type(np.dtype(bool))
-    elif code in kinds and bits in (8, 16, 32, 64, 128) and (code != 5 or bits >= 64) and (
-            code < 2 or bits > 8) and (code > 2 or bits <= 64):
-        found = field_type(np.dtype(f"{kinds[code]}{bits // 8}"))
+    if by_code[code][bits // 8] is NULL:
+        found = find_type(code, bits)
+        _named.append(found)  # for ever: the table only points to it
+        by_code[code][bits // 8] = <PyObject*>found
+    return <FieldType>by_code[code][bits // 8]
+
+
+cdef object find_type(int code, int bits):
     for name, (width, its_code) in EXTENDED.items():
         if its_code == code and width * 8 == bits:
-            found = field_type(name)
-    _by_code[key] = found
-    return found
+            return field_type(name)
+    if code == 2 and bits > 64:
+        return None  # the long double of this machine is another
+    if code == 6:
+        return field_type(np.dtype(bool)) if bits == 8 else None
+    kinds = {0: "i", 1: "u", 2: "f", 5: "c"}
+    try:
+        return field_type(np.dtype(f"{kinds[code]}{bits // 8}"))
+    except (KeyError, TypeError):
+        return None

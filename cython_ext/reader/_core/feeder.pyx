@@ -317,11 +317,6 @@ cdef class Feeder:
         """The eventfd that workers ring: to be inherited by them."""
         return self.s.bell
 
-    @property
-    def is_foreign(self):
-        """Whether this process only inherited the feeder by a fork."""
-        return self.fork_generation != process_ledger().fork_generation
-
     def start(self):
         """Start the reader thread."""
         cdef int rc = rd_thread_start(&self.thread, reader_thread, &self.s, b"reader-feed")
@@ -351,7 +346,7 @@ cdef class Feeder:
             self.s.bell = -1  # the arena closes it
 
     cdef void flush(self) noexcept:
-        """Drop everything that is queued or waits for its turn. With the lock, or alone."""
+        """Drop everything that is queued or waits for its turn. With the lock."""
         cdef rd_record record
         cdef uint64_t i
         if self.opening.kind:
@@ -378,7 +373,8 @@ cdef class Feeder:
         """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello, said_end).
 
         ``seqs``: the current run's batches it had not answered, oldest first; ``busy_seq``: the
-        one it was at, or None; ``said_end``: whether it answered END in this run. Its channels are empty after that, ready for a replacement.
+        one it was at, or None; ``said_end``: whether it answered END in this run. Its channels are
+        empty after that, ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         cdef worker_state* w = &self.s.workers[worker]
@@ -495,9 +491,8 @@ cdef class Feeder:
         return rd_task_push(self.s.arena, rd_heap_at(self.s.arena, worker), task, payload)
 
     def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
-        """Send a task to ``worker``, or (-1) to the one with the fewest. False when it cannot take
-        one now: `take` then gives notice when that has changed. Raises ArenaFull for a long task
-        without room."""
+        """Send a task to ``worker``, or (-1) to the one with the fewest. False when it cannot take it
+        now: `take` gives notice when it can. Raises ArenaFull for a long task without room."""
         cdef rd_task task
         cdef const char* data = payload
         self.check_process()
@@ -566,8 +561,7 @@ cdef class Feeder:
 
         None: attention is wanted (see ended_workers, failed_worker, or dispatch again; or the
         feeder was closed). False: nothing came within ``timeout`` seconds (None: wait for ever).
-        The same item comes again until `accept`, so that Ctrl-C in between loses nothing. Waits
-        without the GIL.
+        The same item comes again until `accept`: Ctrl-C loses nothing. Waits without the GIL.
         """
         cdef rd_record record
         cdef int64_t deadline, look
@@ -609,8 +603,7 @@ cdef class Feeder:
         return self.current
 
     def is_busy(self):
-        """Whether a worker has not answered all its tasks yet; if so, `take` gives notice when it
-        answers one."""
+        """Whether a worker still has tasks; if so, `take` gives notice when it answers one."""
         cdef uint32_t i
         cdef bint busy = False
         self.check_process()

@@ -82,8 +82,7 @@ def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
     """Whether torch.as_tensor takes the array."""
     if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
         return False
-    size: int = array.itemsize
-    return all(step >= 0 and step % size == 0 for step in array.strides)
+    return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
 
 
 def _foreign_keys() -> tuple[Any, ...] | None:

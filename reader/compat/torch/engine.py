@@ -30,6 +30,7 @@ _PROMISES = Promises(
     rules=TorchRules(),
     adapter=to_torch_as_sent,
     reword=reworded,
+    is_inline=True,
 )
 
 
@@ -40,6 +41,15 @@ class Engine(EngineLoader):
         self._promises = promises  # type: ignore[misc]  # of this loader alone
         super().__init__(*args, **options)
 
+    def take_order(self, order: Any) -> None:
+        """Take the next epoch's order from these samplers."""
+        if self.config.is_iterable:
+            return
+        if self.config.batch_size is None:
+            self.sampler = order
+        else:
+            self.batch_sampler = order
+
     @property
     def worker_handles(self) -> list[Any]:
         """The workers of the pool in use: see `reader.workers.handle`."""
@@ -47,41 +57,56 @@ class Engine(EngineLoader):
         return [] if pool is None else pool.handles
 
 
-def make_engine(loader: Any, dataset: Any, worker_init_fn: Any, worker: TorchWorker) -> Engine:
+def make_engine(
+    loader: Any,
+    dataset: Any,
+    worker_init_fn: Any = None,
+    worker: TorchWorker | None = None,
+    seed: int | None = None,
+) -> Engine:
     """Make the engine for the attributes of a loader.
 
     Args:
         loader: the face.
         dataset: its dataset, as the workers are to have it.
         worker_init_fn: called in each worker after `worker`.
-        worker: prepares and seeds each worker.
+        worker: prepares and seeds each worker; None: there are none.
+        seed: of every batch; None: that of the face.
     """
-    is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+    is_iterable = loader._is_stream
     is_batched = loader._auto_collation
     collate_fn = loader.collate_fn
-    if collate_fn is collate.default_collate and is_batched:
+    order = None if is_iterable else loader._order
+    if collate_fn is collate.default_collate and is_batched and loader.num_workers:
         collate_fn = None  # the engine stacks in place, by TorchRules
     size = loader.batch_size if is_iterable else 1
+    promises = dataclasses.replace(
+        _PROMISES,
+        make_prepare=None if worker is None else lambda: worker,
+        keeps_worker_rng=loader._keeps_rng and is_iterable and loader.num_workers > 0,
+    )
     return Engine(
-        dataclasses.replace(_PROMISES, make_prepare=lambda: worker),
+        promises,
         dataset,
-        batch_sampler=loader._order if is_batched and not is_iterable else None,
+        batch_sampler=order if is_batched else None,
         batch_size=size if is_batched else None,
         drop_last=loader.drop_last if is_iterable else False,
         collate_fn=collate_fn,
         num_workers=loader.num_workers,
-        prefetch_factor=loader.prefetch_factor,
+        prefetch_factor=2 if loader.prefetch_factor is None else loader.prefetch_factor,
         timeout=loader.timeout,
         worker_init_fn=worker_init_fn,
         persistent_workers=loader.persistent_workers,
         framework="torch",
-        sampler=loader._order if not is_batched and not is_iterable else None,
-        seed=loader.seed,
-        worker_type=loader.worker_type,
+        sampler=None if is_batched else order,
+        seed=loader.seed if seed is None else seed,
         start_method=_start_method(loader.multiprocessing_context),
+        worker_type=loader.worker_type,
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
+        in_order=loader.in_order,
+        snapshot_every_n_steps=loader.snapshot_every_n_steps,
     )
 
 

@@ -31,8 +31,9 @@ class InlineIterator(InlineBase):  # type: ignore[misc]
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        if loader._order is not loader._index_sampler:
-            self._sampler_iter = iter(loader._order)
+        order = loader._order
+        if order is not loader._index_sampler:
+            self._sampler_iter = iter(order)
         self._is_stream = isinstance(self._dataset, IterableDataset)
         self._dataset_fetcher.collate_fn = _guarded(self._dataset_fetcher.collate_fn)
         self._broken: BaseException | None = None  # what ended the dataset's generator

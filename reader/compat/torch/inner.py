@@ -6,6 +6,9 @@ at import and not in the middle of an epoch.
 
 from __future__ import annotations
 
+import copyreg
+from collections import ChainMap
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
@@ -23,12 +26,14 @@ __all__ = [
     "is_profiled",
     "numpy_seed",
     "pin_memory",
+    "queue_reducers",
     "rebuild_tensor",
     "reduce_tensor",
     "shard_pipes",
     "worker",
 ]
 
+_queue_pickler: Any = ForkingPickler
 BaseIterator: Any = dataloader._BaseDataLoaderIter
 InlineBase: Any = dataloader._SingleProcessDataLoaderIter
 shard_pipes: Any = dataloader._sharding_worker_init_fn
@@ -36,6 +41,8 @@ WorkerInfo: Any = worker.WorkerInfo
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
 pin_memory: Any = pinning.pin_memory
 is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
+# what the pickler of queues knows beyond pickle; it sees what is registered later
+queue_reducers: Any = ChainMap(_queue_pickler._extra_reducers, copyreg.dispatch_table)
 rebuild_tensor: Any = reductions.rebuild_tensor
 reduce_tensor: Any = reductions.reduce_tensor
 

@@ -1,4 +1,4 @@
-"""The iterator of a loader with workers: the engine's epoch, with the attributes PyTorch's has.
+"""The iterator that the engine feeds, with the attributes that PyTorch's has.
 
 Imports torch's base iterator, which draws the base seed and warns, and the engine of this face. It
 belongs to the process that made it; dropping it gives its workers back.
@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
+from torch.utils.data import IterDataPipe, MapDataPipe
 
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
@@ -19,44 +19,57 @@ from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, sha
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
-__all__ = ["WorkersIterator"]
+__all__ = ["EngineIterator"]
 
 
-class WorkersIterator(BaseIterator):  # type: ignore[misc]
-    """Yields the batches of one epoch that worker processes or threads make.
+class EngineIterator(BaseIterator):  # type: ignore[misc]
+    """Yields the batches of one epoch that the engine makes.
 
     Args:
         loader: the DataLoader.
         last: its iterator before this one, whose persistent workers go on.
+        state: where the epoch is gone on with, as `SavedEpoch`; None: it is begun.
     """
 
-    def __init__(self, loader: Any, last: WorkersIterator | None = None) -> None:
+    def __init__(
+        self, loader: Any, last: EngineIterator | None = None, state: Any | None = None
+    ) -> None:
         if last is None:
-            super().__init__(loader)
+            super().__init__(loader if state is None else state.prepared(loader))
+            self._index_sampler = loader._index_sampler
         else:  # no seed is drawn for workers that have theirs
             own = ("_batches", "_take", "_handles")
             self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
         is_pipe = isinstance(self._dataset, IterDataPipe)
-        if is_pipe:
+        if is_pipe and loader.num_workers:
             self._reset(loader)  # draws the seed that its shuffling has in this epoch
         if last is None or is_pipe:
+            if state is not None and state.base_seed is not None:
+                self._base_seed = state.base_seed
             self._engine = self._make_engine(loader)
-        self._is_stream = isinstance(self._dataset, IterableDataset)
+        self._is_stream = loader._is_stream
         self._engine._epoch = loader.epoch
+        if last is not None:
+            self._engine.take_order(loader._order)
+        if state is not None:
+            self._num_yielded = state.load_into(self._engine)
         self._batches = iter(self._engine)
         self._take = self._batches.__next__
-        self._handles = self._engine.worker_handles
+        self._handles: list[Any] = []
 
     def _make_engine(self, loader: Any) -> Engine:
+        seed = self._base_seed if loader._seeds_batches else None
+        if not loader.num_workers:
+            return make_engine(loader, self._dataset, seed=seed)
         worker_init_fn = loader.worker_init_fn
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             worker_init_fn = functools.partial(
                 shard_pipes, worker_init_fn, self._world_size, self._rank
             )
         worker = TorchWorker(self._base_seed, self._shared_seed)
-        return make_engine(loader, self._dataset, worker_init_fn, worker)
+        return make_engine(loader, self._dataset, worker_init_fn, worker, seed)
 
     @property
     def _workers(self) -> list[Any]:
@@ -86,15 +99,19 @@ class WorkersIterator(BaseIterator):  # type: ignore[misc]
 
     def _check_length(self) -> None:
         if self._is_stream and self._num_yielded > self._IterableDataset_len_called:
-            warnings.warn(
+            text = (
                 f"Length of IterableDataset {self._dataset} was reported to be"
                 f" {self._IterableDataset_len_called}(when accessing len(dataloader)), but"
-                f" {self._num_yielded} samples have been fetched. For multiprocessing data-loading,"
-                " this could be caused by not properly configuring the IterableDataset replica at"
-                " each worker. Please see https://pytorch.org/docs/stable/data.html"
-                "#torch.utils.data.IterableDataset for examples.",
-                stacklevel=3,
+                f" {self._num_yielded} samples have been fetched. "
             )
+            if self._num_workers > 0:
+                text += (
+                    "For multiprocessing data-loading, this could be caused by not properly"
+                    " configuring the IterableDataset replica at each worker. Please see"
+                    " https://pytorch.org/docs/stable/data.html"
+                    "#torch.utils.data.IterableDataset for examples."
+                )
+            warnings.warn(text, stacklevel=3)
 
     def _shutdown_workers(self) -> None:
         """End the workers and wait for it."""

@@ -6,15 +6,19 @@ makes the samplers; the face says how iterators are made, and holds no machinery
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch.utils.data
 
+from reader.checks import as_int
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
-from reader.compat.torch.iterator import WorkersIterator
+from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
+from reader.config import LoaderConfig
+from reader.data.one_epoch import OneEpoch
 from reader.data.sampler import RandomSampler
 from reader.errors import got
 
@@ -49,6 +53,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
+    # what StatefulDataLoader has otherwise
+    _keeps_rng = False  # workers send their random state along
+    snapshot_every_n_steps: int | None = 0
+
     def __init__(
         self,
         dataset: Any,
@@ -75,8 +83,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         prefetch_next_epoch: bool = False,
         max_bytes: int | None = None,
     ) -> None:
+        workers: Any = num_workers
+        if not isinstance(workers, int):
+            remedy = "0 starts no worker process."
+            num_workers = as_int("num_workers", workers, low=-sys.maxsize, remedy=remedy)
+        self._is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
-        if keyed and not isinstance(dataset, torch.utils.data.IterableDataset):
+        if keyed and not self._is_stream:
             sampler, shuffle = RandomSampler(dataset, seed=seed), None
         super().__init__(
             dataset,
@@ -102,9 +115,24 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.worker_retries = worker_retries
         self.prefetch_next_epoch = prefetch_next_epoch
         self.max_bytes = max_bytes
-        self._order = faster(self._index_sampler)
+        self._one_shots: list[OneEpoch] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
+        LoaderConfig.build(  # what is our own is refused in our own words
+            (),
+            num_workers=num_workers,
+            persistent_workers=persistent_workers,
+            seed=seed,
+            worker_type=worker_type,
+            worker_retries=worker_retries,
+            prefetch_next_epoch=prefetch_next_epoch,
+            max_bytes=max_bytes,
+        )
+
+    @property
+    def _seeds_batches(self) -> bool:
+        """Whether each batch is seeded, by the base seed, though no `seed` was given."""
+        return False
 
     def _check(self) -> None:
         """Refuse what PyTorch would refuse when iterating."""
@@ -122,6 +150,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     @property
+    def _order(self) -> Any:
+        """What the next epoch's order comes from: looked up anew, for programs replace samplers."""
+        return faster(self._index_sampler, self._one_shots)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy of the loader has: neither workers nor batches."""
+        return {**self.__dict__, "_iterator": None}
+
+    @property
     def epoch(self) -> int:
         """The number of the epoch that the next `iter()` begins, from 0; it counts with `seed`."""
         return self._epoch
@@ -137,16 +174,20 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> Any:
         self._check()
         if self.num_workers == 0:
-            return InlineIterator(self)
+            return InlineIterator(self) if self.seed is None else self._begin(None)
         self.check_worker_number_rationality()
-        return WorkersIterator(self)
+        return self._begin(None)
+
+    def _begin(self, last: Any) -> Any:
+        """Make an iterator that the engine feeds; `last`: that whose persistent workers go on."""
+        return EngineIterator(self, last)
 
     def __iter__(self) -> Any:
         if not (self.persistent_workers and self.num_workers > 0):
             made = self._get_iterator()
         else:
             last: Any = self._iterator
-            made = self._get_iterator() if last is None else WorkersIterator(self, last)
+            made = self._get_iterator() if last is None else self._begin(last)
             # not the one object that PyTorch resets: the loop that still runs on the last one goes
             # on with its own epoch
             self._iterator = made

@@ -23,15 +23,19 @@ from reader.data.sampler import SequenceSampler, in_chunks
 __all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
 
-def faster(sampler: Any) -> Any:
+def faster(sampler: Any, one_shots: list[OneEpoch]) -> Any:
     """Return what yields the same as a sampler or batch sampler of PyTorch, sooner where it can.
 
     Only PyTorch's own classes are replaced, and only where every draw from a generator stays the
     same; subclasses and anything else are returned as they are.
+
+    Args:
+        sampler: of any kind.
+        one_shots: those that were met before; a one-shot iterator among the samplers is added.
     """
     kind = type(sampler)
     if kind is TorchBatchSampler:
-        inner = faster(sampler.sampler)
+        inner = faster(sampler.sampler, one_shots)
         if inner is sampler.sampler and not hasattr(inner, "iter_from"):
             return sampler
         return BatchSampler(inner, sampler.batch_size, sampler.drop_last)
@@ -40,7 +44,11 @@ def faster(sampler: Any) -> Any:
     if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:
         return PermutedOrder(sampler)
     if isinstance(sampler, Iterator):
-        return OneEpoch("sampler", sampler)
+        for known in one_shots:
+            if known.is_of(sampler):
+                return known
+        one_shots[:] = [OneEpoch("sampler", sampler)]
+        return one_shots[0]
     return sampler
 
 
@@ -62,6 +70,12 @@ class PermutedOrder:
         self._sampler = sampler
         self._drawn: dict[str, Any] = {}  # what the iteration begun last was drawn with
         self._given: dict[str, Any] | None = None  # what the next one is to be drawn with
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """What it draws from; None: a generator of its own, seeded from the global one."""
+        found: torch.Generator | None = self._sampler.generator
+        return found
 
     def __len__(self) -> int:
         return len(self._sampler)

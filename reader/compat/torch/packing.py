@@ -7,7 +7,7 @@ the batch, so that their bytes are copied once and never pickled.
 from __future__ import annotations
 
 import io
-from multiprocessing.reduction import ForkingPickler
+import pickle
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch.utils.hooks
 from reader._core.exchange import is_plain_tensor
 from reader._core.structure import is_plain_array
 from reader._core.tensor_array import field_of_batch
-from reader.compat.torch.inner import rebuild_tensor, reduce_tensor
+from reader.compat.torch.inner import queue_reducers, rebuild_tensor, reduce_tensor
 
 __all__ = ["pack"]
 
@@ -39,8 +39,10 @@ def pack(value: Any, fields: list[Any]) -> bytes:
     return made.getvalue()
 
 
-class _Packer(ForkingPickler):
+class _Packer(pickle.Pickler):
     """Knows what ForkingPickler does: connections, sockets, and torch's storages and tensors."""
+
+    dispatch_table = queue_reducers
 
     def __init__(self, made: io.BytesIO, fields: list[Any]) -> None:
         super().__init__(made)  # in the protocol that PyTorch uses

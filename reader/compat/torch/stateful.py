@@ -1,0 +1,151 @@
+"""`torchdata.stateful_dataloader.StatefulDataLoader`: a DataLoader that says where it is.
+
+Imports the face's loader and what is saved of an epoch. The state is the engine's; this class keeps
+which iterator it is asked of.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+from reader.checks import as_int
+from reader.compat.torch.engine import make_engine
+from reader.compat.torch.iterator import EngineIterator
+from reader.compat.torch.loader import DataLoader
+from reader.compat.torch.saved import SavedEpoch, in_form
+
+__all__ = ["StatefulDataLoader"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class StatefulDataLoader(DataLoader[T_co]):
+    """A DataLoader whose epochs can be gone on with elsewhere, exactly.
+
+    Arguments are those of DataLoader; what `state_dict` means is torchdata's: see docs/torch.md.
+    The order is that of DataLoader. Batches of a map-style dataset are seeded one by one, from
+    (base seed, epoch, number of the batch), so that random augmentation goes on as it would have,
+    with any number of workers.
+
+    Args:
+        snapshot_every_n_steps: how many batches of a worker lie between two looks at the state of
+            its dataset, and draws of a sampler between two looks at its own; what lies between is
+            drawn again when a state is loaded. 0 or None: never, and all is drawn again.
+        options: `seed`, `worker_type` and the others that DataLoader has beyond PyTorch's.
+    """
+
+    _keeps_rng = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        snapshot_every_n_steps: int | None = 1,
+        **options: Any,
+    ) -> None:
+        if snapshot_every_n_steps is not None:
+            remedy = "0 or None takes no state of datasets and samplers."
+            as_int("snapshot_every_n_steps", snapshot_every_n_steps, low=0, remedy=remedy)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+            **options,
+        )
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self._saved: SavedEpoch | None = None  # loaded, and not begun with yet
+        self._current: Any = None  # (engine, base seed) of the newest iterator
+
+    @property
+    def _seeds_batches(self) -> bool:
+        return self.seed is None and not self._is_stream
+
+    def _get_iterator(self) -> Any:
+        self._check()
+        if self.num_workers:
+            self.check_worker_number_rationality()
+        return self._begin(None)
+
+    def _begin(self, last: Any) -> Any:
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            self._epoch = int(saved.epoch or 0)
+            last = None
+        try:
+            made = EngineIterator(self, last, saved)
+        except BaseException:
+            self._saved = saved
+            raise
+        self._current = (made._engine, made._base_seed)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_current": None}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader is: behind the last batch that its newest iterator delivered.
+
+        Blocks on nothing and starts nothing. JSON takes it where the user's own states are JSON.
+        """
+        if self._saved is not None:
+            return copy.deepcopy(self._saved.state)
+        if self._current is None:
+            engine, base_seed = make_engine(self, self.dataset), None
+            engine._epoch = self._epoch
+            finished = False
+        else:
+            engine, base_seed = self._current
+            progress = engine._checkpoints.progress
+            finished = progress is None or progress.is_finished
+        return in_form(engine.state_dict(), base_seed, self.num_workers, finished)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next `iter()` go on where the state was saved; one that lives goes on.
+
+        The number of workers may be another one, and with a sampler for several ranks that of the
+        ranks.
+
+        Raises:
+            StateError: the state is damaged, foreign or of another dataset; nothing has changed.
+                While iterating: the sampler does not give the same order again.
+        """
+        saved = SavedEpoch(state_dict)
+        seed = saved.base_seed if self._seeds_batches else None
+        engine = make_engine(self, self.dataset, seed=seed)
+        saved.check(engine)
+        self._saved = saved
+        self._current = None

@@ -1,0 +1,391 @@
+"""What PyTorch's own tests ask of a DataLoader, asked of ours in our own words.
+
+Imports pytest, torch and the harness; everything runs in this process. Holds nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    get_worker_info,
+)
+
+from reader.compat.torch import DataLoader
+from tests.peers.torch_samples import Rows, Stream
+
+pytestmark = pytest.mark.peer
+WORKERS = pytest.mark.parametrize("workers", [0, 2])
+VECTORS = torch.arange(100.0).reshape(20, 5)
+TENSORS = TensorDataset(VECTORS, torch.arange(20))
+
+
+@WORKERS
+def test_batches_in_order_are_slices_of_the_data(workers: int) -> None:
+    for index, (vectors, numbers) in enumerate(DataLoader(TENSORS, 4, num_workers=workers)):
+        assert torch.equal(vectors, VECTORS[index * 4 : index * 4 + 4])
+        assert numbers.tolist() == list(range(index * 4, index * 4 + 4))
+    assert index == 4
+
+
+@WORKERS
+def test_shuffled_batches_have_every_sample_once_and_belong_together(workers: int) -> None:
+    seen: list[int] = []
+    for vectors, numbers in DataLoader(TENSORS, 3, shuffle=True, num_workers=workers):
+        assert torch.equal(vectors, VECTORS[numbers])
+        seen += numbers.tolist()
+    assert sorted(seen) == list(range(20))
+    assert seen != list(range(20))
+
+
+@WORKERS
+def test_error_of_a_dataset_comes_as_often_as_it_is_raised(workers: int) -> None:
+    class Errors(Rows):
+        def __getitem__(self, index: int) -> Any:
+            raise NotImplementedError("no samples here")
+
+    batches = iter(DataLoader(Errors(6), 2, num_workers=workers))
+    raised = 0
+    while True:
+        try:
+            next(batches)
+        except NotImplementedError:
+            raised += 1
+        except StopIteration:
+            break
+    assert raised == 3
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+@WORKERS
+def test_error_says_what_was_raised_and_in_which_worker(workers: int) -> None:
+    class Errors(Rows):
+        def __getitem__(self, index: int) -> Any:
+            raise KeyError("there is\nno such key")
+
+    with pytest.raises(KeyError, match="there is") as caught:
+        next(iter(DataLoader(Errors(), num_workers=workers)))
+    if workers:
+        assert "Caught KeyError in DataLoader worker process 0.\nOriginal Traceback" in str(
+            caught.value
+        )
+
+
+@WORKERS
+def test_sampler_and_batch_sampler_are_reachable_and_shared(workers: int) -> None:
+    plain = DataLoader(TENSORS, num_workers=workers)
+    assert plain.batch_sampler is not None
+    assert isinstance(plain.batch_sampler, BatchSampler)
+    assert plain.batch_sampler.sampler is plain.sampler
+    assert plain._index_sampler is plain.batch_sampler
+    order = RandomSampler(TENSORS)
+    assert DataLoader(TENSORS, sampler=order, num_workers=workers).sampler is order
+
+
+@WORKERS
+def test_seed_makes_two_runs_equal(workers: int) -> None:
+    class Noise(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.rand(1), np.random.rand()
+
+    def run(seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        return [str(batch) for batch in DataLoader(Noise(), 2, True, num_workers=workers)]
+
+    assert run(7) == run(7)
+    assert run(7) != run(8)
+
+
+def test_seeds_of_workers_follow_the_base_seed() -> None:
+    class SeedOf(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.initial_seed()
+
+    batches = iter(DataLoader(SeedOf(4), num_workers=2))
+    seeds = [int(batch) for batch in batches]
+    assert seeds == [batches._base_seed, batches._base_seed + 1] * 2
+
+
+def init_with_seed(worker_id: int) -> None:
+    torch.manual_seed(worker_id + 12345)
+
+
+def test_worker_init_fn_may_seed_again() -> None:
+    class SeedOf(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.initial_seed()
+
+    found = DataLoader(SeedOf(4), 1, num_workers=2, worker_init_fn=init_with_seed)
+    assert [int(batch) for batch in found] == [12345, 12346] * 2
+
+
+def init_fails(worker_id: int) -> None:
+    if worker_id == 1:
+        raise ArithmeticError("worker 1 will not start")
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_error_of_worker_init_fn_is_that_workers_first_batch(kind: str) -> None:
+    dataset = Rows(6) if kind == "map" else Stream(2, 2)
+    batches = iter(DataLoader(dataset, 1, num_workers=2, worker_init_fn=init_fails))
+    next(batches)
+    with pytest.raises(ArithmeticError, match="worker 1 will not start"):
+        next(batches)
+    del batches
+
+
+class Told(IterableDataset[Any]):
+    """Tells what its worker knows of itself."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        assert info is not None
+        with pytest.raises(Exception, match=r"cannot assign"):
+            info.id = 3
+        yield info.id, info.num_workers, info.seed, info.dataset is self, os.getpid()
+
+
+def test_worker_info_is_told_in_workers_and_nowhere_else() -> None:
+    assert get_worker_info() is None
+    batches = iter(DataLoader(Told(), None, num_workers=2))
+    pids = [worker.pid for worker in batches._workers]
+    base = batches._base_seed
+    assert list(batches) == [[i, 2, base + i, True, pids[i]] for i in range(2)]
+    assert get_worker_info() is None
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_of_short_streams_end_and_the_others_go_on(persistent: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = DataLoader(Stream(1, 6, 0, 3), 2, num_workers=4, persistent_workers=persistent)
+        both = [iter(loader) for _ in range(2)]
+    for batches in both:
+        found = [batch[0].tolist() for batch in batches]
+        assert found == [[[0, 0]], [[1, 0], [1, 1]], [[3, 0], [3, 1]], [[1, 2], [1, 3]], [[3, 2]],
+                         [[1, 4], [1, 5]]]  # fmt: skip
+        with pytest.raises(StopIteration):
+            next(batches)
+    loader.close()
+
+
+def test_workers_end_with_code_zero() -> None:
+    batches = iter(DataLoader(TENSORS, 4, num_workers=2))
+    workers = list(batches._workers)
+    list(batches)
+    del batches
+    for worker in workers:
+        worker.join(10)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_more_workers_than_batches_work() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = DataLoader(TENSORS, 15, num_workers=4)
+        assert [len(batch[1]) for batch in loader] == [15, 5]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_leaving_early_again_and_again_leaves_the_loader_usable(persistent: bool) -> None:
+    loader = DataLoader(TENSORS, 2, num_workers=2, persistent_workers=persistent)
+    for taken in (1, 3, 0, 2):
+        list(itertools.islice(loader, taken))
+    assert len(list(loader)) == 10
+    loader.close()
+
+
+def test_persistent_workers_are_the_same_processes_in_each_epoch() -> None:
+    loader = DataLoader(TENSORS, 4, num_workers=2, persistent_workers=True)
+    pids = []
+    for _ in range(3):
+        batches = iter(loader)
+        pids.append([worker.pid for worker in batches._workers])
+        list(batches)
+    assert pids[0] == pids[1] == pids[2]
+    loader.close()
+
+
+def test_workers_made_anew_are_other_processes() -> None:
+    loader = DataLoader(TENSORS, 4, num_workers=1)
+    pids = set()
+    for _ in range(2):
+        batches = iter(loader)
+        pids.add(batches._workers[0].pid)
+        list(batches)
+        del batches
+    assert len(pids) == 2
+
+
+def test_bulk_fetch_by_batch_sampler_keeps_the_batches_of_the_dataset() -> None:
+    class Bulk(Rows):
+        def __getitem__(self, indices: Any) -> Any:
+            assert isinstance(indices, list)
+            return torch.tensor(indices)
+
+    order = BatchSampler(RandomSampler(Bulk(10)), 4, False)
+    for workers in (0, 2):
+        found = list(DataLoader(Bulk(10), sampler=order, batch_size=None, num_workers=workers))
+        assert [len(batch) for batch in found] == [4, 4, 2]
+        assert sorted(torch.cat(found).tolist()) == list(range(10))
+
+
+@WORKERS
+def test_samples_without_batching_stay_single_and_become_tensors(workers: int) -> None:
+    class Kinds(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return np.full(2, index), index, str(index)
+
+    for index, (array, number, text) in enumerate(
+        DataLoader(Kinds(4), batch_size=None, num_workers=workers)
+    ):
+        assert isinstance(array, torch.Tensor)
+        assert array.tolist() == [index] * 2
+        assert number == index
+        assert type(number) is int
+        assert text == str(index)
+
+
+@WORKERS
+def test_concatenated_datasets_reach_their_last_sample(workers: int) -> None:
+    joined = ConcatDataset([Rows(3), Rows(2)])
+    assert [batch[1].tolist() for batch in DataLoader(joined, 2, num_workers=workers)] == [
+        [0, 1],
+        [2, 0],
+        [1],
+    ]
+
+
+@WORKERS
+def test_text_alone_makes_batches_of_text(workers: int) -> None:
+    class Texts(Dataset[Any]):
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> str:
+            return "abcde"[index]
+
+    assert list(DataLoader(Texts(), 2, num_workers=workers)) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+class Both(NamedTuple):
+    data: Any
+    label: Any
+
+
+@WORKERS
+def test_named_tuples_and_dicts_keep_their_type(workers: int) -> None:
+    class Named(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return Both({"a": torch.full((2,), index), "b": {"c": [index]}}, index)
+
+    for batch in DataLoader(Named(4), 2, num_workers=workers):
+        assert type(batch) is Both
+        assert batch.data["a"].shape == (2, 2)
+        assert list(batch.data) == ["a", "b"]
+        assert batch.data["b"]["c"][0].tolist() == batch.label.tolist()
+
+
+def test_affinity_of_the_trainer_can_be_changed_in_worker_init_fn() -> None:
+    class Affinity(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return sorted(os.sched_getaffinity(0))
+
+    last = max(os.sched_getaffinity(0))
+
+    def pin(worker_id: int) -> None:
+        os.sched_setaffinity(0, {last})
+
+    for batch in DataLoader(Affinity(2), None, num_workers=1, worker_init_fn=pin):
+        assert batch == [last]
+
+
+def test_threads_of_torch_in_a_worker_are_one() -> None:
+    class Threads(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.get_num_threads()
+
+    assert {int(batch) for batch in DataLoader(Threads(2), num_workers=1)} == {1}
+
+
+def test_dataset_that_loads_from_another_loader_works_in_a_worker() -> None:
+    class Nested(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.cat([batch[1] for batch in DataLoader(Rows(4), 2)])
+
+    assert [batch.tolist() for batch in DataLoader(Nested(2), None, num_workers=1)] == [
+        [0, 1, 2, 3]
+    ] * 2
+
+
+def test_iterators_in_threads_side_by_side_give_all_batches() -> None:
+    found: list[list[Any]] = [[], []]
+
+    def iterate(number: int) -> None:
+        found[number] = [batch[1].tolist() for batch in DataLoader(TENSORS, 5, num_workers=1)]
+
+    threads = [threading.Thread(target=iterate, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] == found[1] == [list(range(i, i + 5)) for i in (0, 5, 10, 15)]
+
+
+@WORKERS
+def test_batches_belong_to_the_user_and_can_be_changed_and_kept(workers: int) -> None:
+    kept = []
+    for vectors, _ in DataLoader(TENSORS, 4, num_workers=workers):
+        vectors += 1
+        kept.append(vectors)
+    assert torch.equal(torch.cat(kept), VECTORS + 1)
+    assert torch.equal(VECTORS, torch.arange(100.0).reshape(20, 5))
+
+
+def test_no_more_is_fetched_ahead_than_prefetch_factor_allows() -> None:
+    asked: list[int] = []
+
+    class Order:
+        def __iter__(self) -> Iterator[int]:
+            for index in range(20):
+                asked.append(index)
+                yield index
+
+        def __len__(self) -> int:
+            return 20
+
+    for factor in (1, 3):
+        asked.clear()
+        batches = iter(
+            DataLoader(TENSORS, 1, sampler=Order(), num_workers=2, prefetch_factor=factor)
+        )
+        next(batches)
+        assert len(asked) <= 2 * factor + 1
+        del batches
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_large_batches_come_whole(workers: int) -> None:
+    class Large(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((1 << 20,), index, dtype=torch.uint8)
+
+    for index, batch in enumerate(DataLoader(Large(4), 2, num_workers=workers)):
+        assert batch.shape == (2, 1 << 20)
+        assert int(batch[1].float().mean()) == index * 2 + 1
