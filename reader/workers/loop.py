@@ -133,6 +133,7 @@ def run(
                 drawn = fetcher.drawn_by_failure(channel)
             channel.refuse(_carry(error, row, is_thread, drawn))
         del task, keys
+    channel.set_attachment(None)  # it holds the fetcher, and so an iterator that is to be closed
 
 
 def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
