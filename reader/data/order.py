@@ -10,13 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from reader.data.order_log import OrderLog, Position
-from reader.data.order_ways import (
+from reader.data.order_source import (
     LOAD,
     Cut,
-    Entry,
-    Replay,
-    Stateful,
-    can_enter,
     check_generators,
     cut_of,
     has_state,
@@ -24,6 +20,7 @@ from reader.data.order_ways import (
     random_generators,
     state_of,
 )
+from reader.data.order_ways import Entry, Replay, Stateful, can_enter
 from reader.data.order_world import World, is_world_sampler
 from reader.data.random_state import generator_state, to_json
 from reader.errors import StateError, got

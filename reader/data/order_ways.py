@@ -1,84 +1,40 @@
 """The ways of entering an order: anywhere, with the sampler's own state, or by drawing it again.
 
-Imports the log, `reader.data.{entry,random_state,batch_sampler}` and the task format. A way belongs
+Imports the log, `reader.data.{entry,order_source,random_state}` and the task format. A way belongs
 to one epoch and runs in the thread that dispatches; samplers, and their iterators, are the user's.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from reader._core.channel import TaskKind, encode_task
-from reader.data.batch_sampler import BatchSampler, NoBatching
 from reader.data.entry import Enterable, entered
 from reader.data.order_log import OrderLog, Position
-from reader.data.random_state import (
-    capture,
-    from_json,
-    generator_state,
-    set_generator,
-    swapped_in,
-    to_json,
+from reader.data.order_source import (
+    LOAD,
+    Cut,
+    check_generators,
+    has_state,
+    put_generators,
+    random_generators,
+    state_of,
 )
+from reader.data.random_state import capture, from_json, generator_state, swapped_in, to_json
 from reader.errors import StateError, got
 
-__all__ = [
-    "LOAD",
-    "Cut",
-    "Entry",
-    "Replay",
-    "Stateful",
-    "can_enter",
-    "check_generators",
-    "cut_of",
-    "has_state",
-    "put_generators",
-    "random_generators",
-    "state_of",
-]
+__all__ = ["Entry", "Replay", "Stateful", "can_enter"]
 
-LOAD = "Load a state that was saved with the same dataset, sampler and options."
 _INTEGERS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
 _CHUNK = 4096  # keys drawn again at a time
-
-
-@dataclasses.dataclass(frozen=True)
-class Cut:
-    """A batch sampler that does nothing but cut what a sampler yields."""
-
-    sampler: Any
-    batch_size: int
-    drop_last: bool
-
-    def batches(self, keys: Iterator[Any]) -> Iterator[list[Any]]:
-        """Cut `keys` as it does."""
-        made: Iterator[list[Any]] = iter(lambda: list(islice(keys, self.batch_size)), [])
-        return takewhile(self._is_full, made) if self.drop_last else made
-
-    def _is_full(self, batch: list[Any]) -> bool:
-        return len(batch) == self.batch_size
-
-
-def cut_of(batches: Any) -> Cut | None:
-    """Return what a batch sampler cuts; None for one with ways of its own."""
-    kind = type(batches)
-    if kind is NoBatching:
-        return Cut(batches.sampler, 1, False)
-    if kind is BatchSampler or (kind.__module__, kind.__qualname__) == _OF_TORCH:
-        return Cut(batches.sampler, batches.batch_size, batches.drop_last)
-    return None
-
-
-_OF_TORCH = ("torch.utils.data.sampler", "BatchSampler")
 
 
 def can_enter(batches: Any, cut: Cut | None) -> bool:
@@ -96,18 +52,6 @@ def _is_enterable(items: Any) -> bool:
         if "__iter__" in vars(base):
             return False  # an inherited iter_from would give the order of the inherited __iter__
     return False
-
-
-def has_state(value: Any) -> bool:
-    """Whether a sampler, dataset or iterator says and takes where it is."""
-    return callable(getattr(value, "state_dict", None)) and callable(
-        getattr(value, "load_state_dict", None)
-    )
-
-
-def state_of(value: Any) -> Any:
-    """Return the state of what has one, apart from what may go on to change."""
-    return copy.deepcopy(value.state_dict())
 
 
 class Entry:
@@ -363,46 +307,12 @@ class Stateful(Replay):
     def check(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:  # noqa: ARG004
         """Refuse a state that does not fit."""
         skip = state.get("skip")
-        if type(skip) is not int or skip < 0:
+        if type(skip) is not int or not 0 <= skip <= sys.maxsize:
             raise StateError(f"skip in the state must be an int from 0, got {got(skip)}. {LOAD}")
         if type(state.get("over", False)) is not bool:
             raise StateError(f"over in the state must be a bool, got {got(state['over'])}. {LOAD}")
         if "source" not in state and "iterator" not in state:
             raise StateError(f"the state lacks that of the sampler: {got(state)}. {LOAD}")
-
-
-def random_generators(batches: Any) -> list[Any]:
-    """Return the generators of torch that a batch sampler and those inside of it draw from."""
-    kind = getattr(sys.modules.get("torch"), "Generator", None)
-    found: list[Any] = []
-    while kind is not None and batches is not None and len(found) < 8:
-        generator = getattr(batches, "generator", None)
-        if isinstance(generator, kind) and not any(each is generator for each in found):
-            found.append(generator)
-        batches = vars(batches).get("sampler") if hasattr(batches, "__dict__") else None
-    return found
-
-
-def put_generators(batches: Any, states: list[Any]) -> None:
-    """Set the generators of samplers as they were."""
-    for generator, state in zip(random_generators(batches), states, strict=True):
-        set_generator(generator, from_json(state))
-
-
-def check_generators(batches: Any, state: dict[str, Any]) -> None:
-    """Refuse what is no list of the states of the samplers' generators."""
-    states = state.get("generators", [])
-    own = random_generators(batches)
-    if not isinstance(states, list) or len(states) != len(own):
-        raise StateError(
-            f"generators in the state must be the states of {len(own)} generators, got"
-            f" {got(states)}. Give the samplers the generators they had. {LOAD}"
-        )
-    for generator, each in zip(own, states, strict=True):
-        found = from_json(each)
-        size = len(generator_state(generator))
-        if not isinstance(found, bytes) or len(found) != size:
-            raise StateError(f"a generator's state must have {size} bytes, got {got(each)}. {LOAD}")
 
 
 def _swapped(random: dict[str, Any]) -> AbstractContextManager[None]:

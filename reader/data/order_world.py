@@ -7,12 +7,13 @@ have delivered equally many batches, so the state of any of them serves every ra
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from reader.data.order_log import OrderLog, Position
-from reader.data.order_ways import LOAD, Cut
+from reader.data.order_source import LOAD, Cut
 from reader.errors import StateError, got
 
 __all__ = ["World", "is_world_sampler"]
@@ -94,7 +95,7 @@ class World:
         own = {} if cut is None else _facts(cut.sampler)
         for name in (*_KEYS, "consumed", "num_replicas"):
             wanted = bool if name == "shuffle" else int
-            if type(state.get(name)) is not wanted or state[name] < 0:
+            if type(state.get(name)) is not wanted or not 0 <= state[name] <= sys.maxsize:
                 raise StateError(
                     f"{name} in the state's order must be of type {wanted.__name__} and not"
                     f" negative, got {got(state.get(name))}. {LOAD}"

@@ -16,7 +16,7 @@ from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
 from reader.data.order import boundary_state, check_order_state
 from reader.data.order_log import Position
-from reader.data.order_ways import has_state, state_of
+from reader.data.order_source import has_state, state_of
 from reader.errors import StateError, got
 from reader.feed.opener import Start
 from reader.feed.parts import Part, Parts

@@ -11,7 +11,7 @@ import pickle
 from typing import Any
 
 from reader.data.epochs import Mark, tell_epoch
-from reader.data.order_ways import has_state
+from reader.data.order_source import has_state
 from reader.data.random_state import capture, put_back
 
 __all__ = ["Snapshot", "Snapshots", "Told", "has_snapshots", "open_told", "put_rng"]

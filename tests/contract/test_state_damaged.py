@@ -1,4 +1,4 @@
-"""Loading what is no state, is damaged, or is of another loader: it is told, and nothing changes."""
+"""Loading what is no state, is damaged, or is of another loader: told, and nothing changes."""
 
 from __future__ import annotations
 
