@@ -70,6 +70,7 @@ class LoaderConfig:
     prefetch_next_epoch: bool = False
     worker_retries: int = 1
     max_bytes: int | None = None
+    in_order: bool = True
     snapshot_every_n_steps: int | None = 1
     is_iterable: bool = False
 
@@ -143,6 +144,11 @@ class LoaderConfig:
         o["feed_list"] = as_feed_list(o["feed_list"], o["framework"], o["return_list"])
         check_workers(o["worker_type"], o["start_method"], o["num_workers"])
         check_order(o)
+        if not o["in_order"] and len(o["places"]) > 1:
+            raise ConfigError(
+                f"in_order=False delivers batches as they come, and {len(o['places'])} places take"
+                " them in turn. Pass one place, or in_order=True."
+            )
         if o["prefetch_next_epoch"] and not (o["persistent_workers"] and o["num_workers"]):
             raise ConfigError(
                 "prefetch_next_epoch=True makes the next epoch's first batches in workers that"
@@ -167,6 +173,7 @@ _BOOLS = (
     "persistent_workers",
     "prefetch_next_epoch",
     "seed_globals",
+    "in_order",
 )
 # (name, lowest value, remedy); None is let through where it is the default.
 _NUMBERS = (

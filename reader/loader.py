@@ -87,6 +87,7 @@ class DataLoader:
             or sampler than by `set_epoch` then come an epoch late.
         worker_retries: how often a batch is tried again when its worker process died.
         max_bytes: most shared memory that batches may take; None: what the machine has.
+        in_order: False: batches are delivered as they are made, whatever their numbers.
         snapshot_every_n_steps: how many batches lie between two looks at the state of a dataset or
             sampler with `state_dict`; those behind the last look are drawn again on resuming. 0 or
             None: all are.
@@ -139,6 +140,7 @@ class DataLoader:
         prefetch_next_epoch: bool = False,
         worker_retries: int = 1,
         max_bytes: int | None = None,
+        in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
         config = LoaderConfig.build(
@@ -170,6 +172,7 @@ class DataLoader:
             prefetch_next_epoch=prefetch_next_epoch,
             worker_retries=worker_retries,
             max_bytes=max_bytes,
+            in_order=in_order,
             snapshot_every_n_steps=snapshot_every_n_steps,
         )
         check_places(config.framework, config.places)

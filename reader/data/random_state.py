@@ -99,7 +99,7 @@ def from_json(value: Any) -> Any:
     """Read what `to_json` wrote. StateError when it is something else."""
     try:
         return _read(value)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StateError(
             f"the random state in the loader's state cannot be read: {error}, in {got(value)}. The"
             " state is damaged: load another one"

@@ -13,7 +13,7 @@ from typing import Any
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["check_items", "shard_items", "shard_positions"]
+__all__ = ["check_items", "items_at", "shard_items", "shard_positions"]
 
 
 def shard_positions(positions: range, num_shards: int, index: int, contiguous: bool) -> range:
@@ -69,6 +69,26 @@ def shard_items(items: Any, cuts: Iterable[tuple[int, int]], contiguous: bool) -
     for num_shards, index in cuts:
         positions = shard_positions(positions, num_shards, index, contiguous)
     yield from islice(chosen, positions.start, positions.stop)
+
+
+def items_at(items: Any, positions: Iterable[range]) -> Iterator[Any]:
+    """Yield the items at some positions, ascending; those behind the end are passed over.
+
+    Args:
+        items: a sequence, a map-style dataset or an iterable.
+        positions: ranges that do not mesh, in ascending order.
+    """
+    if _is_indexed(items):
+        count = len(items)
+        for each in positions:
+            for position in range(each.start, min(each.stop, count), each.step):
+                yield items[position]
+        return
+    chosen, at = iter(items), 0
+    for each in positions:
+        stop = each[-1] + 1
+        yield from islice(chosen, each.start - at, stop - at, each.step)
+        at = stop
 
 
 def check_items(items: Any, contiguous: bool) -> None:

@@ -7,6 +7,7 @@ it returns is the user's, and the one it was given is copied.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from reader.workers.told import has_snapshots
 __all__ = ["Checkpoints"]
 
 _FORMAT = 1
+_NO_PARTS: dict[str, Any] = {"workers": None, "last_worker": None}
 _REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
 
 
@@ -77,7 +79,7 @@ class Checkpoints:
         if progress is None or progress.is_finished or not self._is_begun(progress):
             is_open = progress is not None and not progress.is_finished
             number = progress.epoch if progress is not None and is_open else epoch
-            state.update(epoch=number, batches=0, samples=0, turn=None)
+            state.update(epoch=number, batches=0, samples=0, turn=None, beyond=[])
             state["epochs"] = carried_epochs(**carriers)
             parts = self._parts_between()
             if not config.is_iterable:
@@ -87,15 +89,15 @@ class Checkpoints:
             parts = progress.parts
             state.update(epoch=progress.epoch, epochs=dict(progress.epochs))
             if config.is_iterable:
-                state.update(batches=parts.batches if parts else 0, samples=None, turn=None)
+                count = parts.batches if parts else 0
+                state.update(batches=count, samples=None, turn=None, beyond=[])
             else:
                 at = progress.batches
                 state.update(batches=at, turn=progress.next_turn(self._workers))
+                state["beyond"] = list(progress.beyond)
                 if progress.log is not None:
                     state.update(samples=progress.log.samples(at), order=progress.log.state(at))
-        state["workers"] = None if parts is None else parts.to_json()
-        state["last_worker"] = None if parts is None else parts.last
-        return state
+        return {**state, **_NO_PARTS} if parts is None else {**state, **parts.to_json()}
 
     def _is_begun(self, progress: Progress) -> bool:
         return self._config.is_iterable or progress.log is not None
@@ -146,6 +148,7 @@ class Checkpoints:
             copy.deepcopy(order),
             self._parts(state),
             state["turn"],
+            tuple(state["beyond"]),
             is_resumed=True,
         )
 
@@ -239,7 +242,8 @@ class Checkpoints:
     def _can_cut_anew(self, was: Any, state: dict[str, Any]) -> bool:
         """Whether batches of another size may go on: where the place is known in samples."""
         is_size = was is None or (type(was) is int and was >= 1)
-        return is_size and (self._kind == "iterable" or state["samples"] is not None)
+        is_known = state["samples"] is not None and not state["beyond"]
+        return is_size and (self._kind == "iterable" or is_known)
 
     def _parts(self, state: dict[str, Any]) -> Parts | None:
         saved = state["workers"]
@@ -249,22 +253,18 @@ class Checkpoints:
             return self._next_parts()
         parts = Parts(self._workers, self._config.batch_size or 1)
         found = [Part.from_json(each) for each in saved]
+        last = state["last_worker"]
+        if type(last) is not int or not 0 <= last < len(found):
+            raise StateError(
+                f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+            )
         if len(found) == self._workers:
             parts.all = found
-            last = state["last_worker"]
-            if type(last) is not int or not 0 <= last < self._workers:
-                raise StateError(
-                    f"last_worker in the state must be a worker's number, got {got(last)}."
-                    f" {_REMEDY}"
-                )
             parts.last = last
+            parts.count_before(state["batches"])
         elif any(part.made or part.state for part in found):
-            raise StateError(
-                f"the state is that of {len(found)} workers, each at a place of its own, and there"
-                f" are {self._workers} here. Pass num_workers={len(found)}, or let the dataset deal"
-                " its items out by reader.shard, one sample for each: then any number of workers"
-                " can go on"
-            )
+            size = self._config.batch_size or 1
+            return Parts.dealt_anew(found, last, self._workers, size, state["batches"])
         return parts
 
 
@@ -277,11 +277,11 @@ def _length(dataset: Any) -> int | None:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= sys.maxsize
 
 
 def _is_seed(value: Any) -> bool:
-    return _is_count(value) and value < SEED_LIMIT
+    return type(value) is int and 0 <= value < SEED_LIMIT
 
 
 _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
@@ -293,6 +293,11 @@ _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("base_seed", "a seed", _is_seed),
     ("turn", "a worker's number or None", lambda each: each is None or _is_count(each)),
     ("last_worker", "a worker's number or None", lambda each: each is None or _is_count(each)),
+    (
+        "beyond",
+        "a list of counts",
+        lambda each: isinstance(each, list) and all(map(_is_count, each)),
+    ),
     ("fit", "a dict", lambda each: isinstance(each, dict)),
     ("workers", "a list or None", lambda each: each is None or isinstance(each, list)),
     (

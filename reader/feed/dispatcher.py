@@ -7,6 +7,7 @@ order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,14 +22,36 @@ _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
 
 
 class Circle:
-    """Workers that take turns, from `turn` on."""
+    """Workers that take turns, from `turn` on.
 
-    def __init__(self, workers: int, turn: int = 0) -> None:
+    Args:
+        workers: how many there are.
+        turn: whose turn is first.
+        limit: most tasks of a worker, where loads are watched.
+    """
+
+    def __init__(self, workers: int, turn: int = 0, limit: int = 1) -> None:
         self._workers = workers
+        self._limit = limit
+        self._loads: Callable[[], Counter[int]] | None = None
         self.turn = turn
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """Pass over workers that have as many tasks as they may."""
+        self._loads = loads
 
     def next_worker(self) -> int:
         """Return whose turn it is, and pass the turn on."""
+        if self._loads is None:
+            return self._next()
+        loads = self._loads()
+        for _ in range(self._workers):
+            worker = self._next()
+            if loads[worker] < self._limit:
+                return worker
+        return min(range(self._workers), key=lambda worker: loads[worker])
+
+    def _next(self) -> int:
         worker = self.turn
         self.turn = (worker + 1) % self._workers
         return worker
@@ -68,6 +91,11 @@ class Dispatcher:
         self._count: int | None = None  # the dataset's length when it was last asked
         self._has_len = hasattr(type(dataset), "__len__")
         self.drawn = first
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """See Circle; without one the least busy worker takes a task anyway."""
+        if self._circle is not None:
+            self._circle.watch(loads)
 
     def draw(self) -> Task | None:
         """Return the next task, or None at the end.

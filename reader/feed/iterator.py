@@ -85,10 +85,21 @@ class EpochIterator(Iterator[Any]):
         self._finalizer = weakref.finalize(self, _give_back, keeper, self._pool, progress)
         self._finalizer.atexit = False
         self._feeder = self._pool.feeder
-        self._feeder.begin_run(options.epoch, self._first)
+        in_order = options.in_order
+        self._feeder.begin_run(options.epoch, self._first, in_order)
         size = self._pool.window if options.is_eager else 1
         progress.follow(self._feeder)
-        self._window = Window(self._feeder, make_source(), size, options.epoch, self._first)
+        self._window = Window(
+            self._feeder,
+            make_source(),
+            size,
+            options.epoch,
+            self._first,
+            in_order,
+            progress.passed,
+        )
+        if not in_order:
+            progress.watch(self._window.done)
         if options.told is not None:
             for worker in range(self._pool.workers):
                 self._window.tell(worker, options.told(worker))
@@ -130,14 +141,17 @@ class EpochIterator(Iterator[Any]):
                 self.progress.is_finished |= self._is_complete
                 raise StopIteration
             self._check_pool()
-            if not self._options.is_eager:
-                self._pool.ask()
+            turns = None if self._options.is_eager else self._pool.turns
+            if turns is not None:
+                turns.ask()
             while True:
                 if self._window.is_empty or not self._options.is_eager:
                     self._window.fill()
                     if self._is_over:
                         self._finish()
                 item = self._take()
+                if turns is not None:
+                    turns.await_end()  # the random state is the trainer's again
                 if type(item) is LoDTensorArray:
                     return self._deliver(item)
                 self._refuse(item)
@@ -156,12 +170,13 @@ class EpochIterator(Iterator[Any]):
         """The number in its epoch of the batch that comes next, for messages."""
         return self._window.delivered
 
-    def _accept(self, item: Any) -> Task:  # noqa: ARG002
+    def _accept(self, item: Any) -> Task:
         """Count what was taken as delivered; returns its task."""
-        return self._window.accept()
+        return self._window.accept(item.seq)
 
     def _deliver(self, item: LoDTensorArray) -> Any:
         """Hand a batch over."""
+        self._window.leaving = -1 if item.seq is None else item.seq
         if self._options.is_eager:
             self._refill()  # runs the user's sampler, and Ctrl-C may come: it is still there
         try:
@@ -207,7 +222,8 @@ class EpochIterator(Iterator[Any]):
     def _fail(self, item: Any) -> None:
         deaths = self._deaths.get(item.seq, [])
         keys = self._window.task_keys(item.seq)
-        error = failure(self._pool, item, keys, deaths, self._options, self._place)
+        number = self._place if self._options.in_order else item.seq
+        error = failure(self._pool, item, keys, deaths, self._options, number)
         self._accept(item)  # not before: opening the exception may be interrupted
         self._deaths.pop(item.seq, None)
         raise error
@@ -244,7 +260,7 @@ class EpochIterator(Iterator[Any]):
         """There is no memory for the next batch: keep fewer in flight, and make it again."""
         self._halve()
         self._window.hold_all()
-        self._feeder.begin_run(self._options.epoch, self._window.delivered)
+        self._feeder.begin_run(self._options.epoch, self._feeder.accepted, self._options.in_order)
         self._settle()  # what the workers still sent is dropped by now
         self._feeder.trim()
         self._settle()

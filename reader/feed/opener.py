@@ -27,6 +27,7 @@ from reader.feed.keeper import PoolKeeper, worker_config
 from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.stream import StreamIterator
+from reader.feed.window import MAX_LAG
 from reader.frameworks import make_adapters
 from reader.promises import Promises
 from reader.workers.told import Told
@@ -41,7 +42,8 @@ class Start:
     """Where in an epoch an iterator begins.
 
     `at`: what was delivered before; `order`: the state of the order, None to begin it; `parts`: of
-    the workers, None where nothing is known of them; `turn`: whose turn it is.
+    the workers, None where nothing is known of them; `turn`: whose turn it is; `passed`: batches
+    beyond `at` that were delivered as well.
     """
 
     base_seed: int
@@ -49,6 +51,7 @@ class Start:
     order: dict[str, Any] | None = None
     parts: Parts | None = None
     turn: int | None = None
+    passed: tuple[int, ...] = ()
     is_resumed: bool = False  # workers are to be told of their parts
 
 
@@ -77,7 +80,7 @@ class EpochOpener:
         self._keeper = keeper
         self._stats = stats
         self._workers = max(1, config.num_workers)
-        self._circle = Circle(self._workers)
+        self._circle = self._make_circle(0)
 
     def open(
         self,
@@ -113,6 +116,7 @@ class EpochOpener:
             length=None if config.is_iterable else functools.partial(count_of, batch_sampler),
             error_text=self._promises.error_text if config.num_workers else "",
             reword=self._promises.reword,
+            in_order=config.in_order,
             tells_deaths=self._promises.tells_deaths and config.worker_retries == 0,
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
@@ -160,11 +164,16 @@ class EpochOpener:
             # a circle that goes on deals to where the last epoch left off, as in Paddle: the random
             # numbers of workers that stay go on as well
             if start.turn is not None:
-                self._circle = Circle(self._workers, start.turn % self._workers)
+                self._circle = self._make_circle(start.turn % self._workers)
             elif self._promises.restarts_circle or not self._config.persistent_workers:
-                self._circle = Circle(self._workers)
+                self._circle = self._make_circle(0)
             turn = self._circle.turn
-        return Progress(epoch, start.at, start.parts, carriers, turn)
+        made = Progress(epoch, start.at, start.parts, carriers, turn)
+        made.passed = start.passed
+        return made
+
+    def _make_circle(self, turn: int) -> Circle:
+        return Circle(self._workers, turn, self._config.prefetch_factor)
 
     def _telling(self, marks: list[Mark], start: Start) -> Callable[[int], Told] | None:
         """What tells a worker how to begin; None when it knows."""
@@ -179,7 +188,7 @@ class EpochOpener:
         self, batches: Any, dataset: Any, start: Start, progress: Progress, is_lazy: bool
     ) -> Dispatcher:
         config = self._config
-        depth = config.window + 2 + len(config.places)
+        depth = config.window + 2 + len(config.places) if config.in_order else MAX_LAG + 2
         order = Order(batches, config.snapshot_every_n_steps or 0, depth, is_lazy)
         drawn = order.begin(start.order, start.at)
         progress.log = order.log

@@ -6,11 +6,13 @@ whoever saves the loader's state reads them, and what they hold is data alone.
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 from reader.data.random_state import from_json, to_json
+from reader.data.rest import Rest
 from reader.errors import StateError, got
 from reader.workers.told import Snapshot
 
@@ -26,7 +28,17 @@ class Part:
     [how many batches, how many samples for each].
     """
 
-    __slots__ = ("_packed", "_state", "before", "draws", "full", "is_ended", "made")
+    __slots__ = (
+        "_packed",
+        "_state",
+        "before",
+        "deal",
+        "draws",
+        "full",
+        "is_ended",
+        "left",
+        "made",
+    )
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
         self._state: dict[str, Any] = state or {}
@@ -36,6 +48,9 @@ class Part:
         self.full = 0  # batches of the usual size behind those in `draws`
         self.made = 0  # batches of this epoch, errors too
         self.is_ended = False
+        # what all workers left of a deal over another number of them
+        self.left: dict[str, Any] | None = None
+        self.deal: dict[str, Any] | None = None  # what `shard` dealt out, where that is all
 
     @property
     def state(self) -> dict[str, Any]:
@@ -48,8 +63,13 @@ class Part:
     def take(self, snapshot: Snapshot, batch_size: int) -> None:
         """The worker sent its state with what was just counted."""
         self.settle(batch_size)
-        _, is_used_up, is_position, self._packed = snapshot
+        _, is_used_up, is_position, packed, deal = snapshot
         self.is_ended |= is_used_up
+        if deal != "":
+            self.deal = deal
+        if packed is None:
+            return
+        self._packed = packed
         self.before = [] if is_position else [*self.before, *self.draws]
         self.draws = []
 
@@ -69,6 +89,10 @@ class Part:
         found = dict(self.state)
         if self.made:
             found.update(made=self.made, before=self.before, draws=self.draws)
+        if self.left is not None:
+            found["left"] = self.left
+        elif self.deal is not None:
+            found["ranks"] = self.deal["ranks"]
         return found
 
     def to_json(self, batch_size: int) -> dict[str, Any]:
@@ -80,7 +104,13 @@ class Part:
         found: dict[str, Any] = {"state": state, "made": self.made, "ended": self.is_ended}
         for name, draws in (("before", self.before), ("draws", self.draws)):
             found[name] = [list(each) for each in draws]
+        found.update(deal=self.deal, left=self.left)
         return found
+
+    @property
+    def taken(self) -> int:
+        """How many samples were drawn in this epoch, where no state says more."""
+        return sum(count * size for count, size in [*self.before, *self.draws])
 
     @classmethod
     def from_json(cls, saved: Any) -> Part:
@@ -99,6 +129,8 @@ class Part:
         part.is_ended = _checked("ended", saved, lambda each: type(each) is bool)
         part.before = _checked("before", saved, _is_draws)
         part.draws = _checked("draws", saved, _is_draws)
+        part.deal = _checked("deal", saved, _is_deal)
+        part.left = _checked("left", saved, _is_left)
         return part
 
 
@@ -116,6 +148,40 @@ class Parts:
         self.last = workers - 1  # whose answer was delivered last
         self.is_held = False  # what is counted is not delivered yet: it waits in a group
         self._waiting: list[Callable[[], None]] = []
+        self._before = 0  # batches that other workers delivered
+        # what holds until a batch is delivered: the parts of other workers, and the last of them
+        self._origin: tuple[list[dict[str, Any]], int] | None = None
+
+    @classmethod
+    def dealt_anew(
+        cls, saved: list[Part], last: int, workers: int, batch_size: int, delivered: int
+    ) -> Parts:
+        """Return parts of another number of workers that share what the saved ones left.
+
+        Raises:
+            StateError: the dataset does not deal by `shard`, one sample for each item.
+        """
+        began = [part for part in saved if part.before or part.draws]
+        deals = [part.deal for part in began]
+        if not began or any(each is None or each != deals[0] for each in deals):
+            raise StateError(
+                f"the state is that of {len(saved)} workers, each at a place of its own, and there"
+                f" are {workers} here. Pass num_workers={len(saved)}, or let the dataset deal its"
+                " items out by reader.shard, one sample for each: then any number of workers goes"
+                " on"
+            )
+        parts = cls(workers, batch_size)
+        parts._origin = [part.to_json(batch_size) for part in saved], last
+        left = {**(deals[0] or {}), "taken": [part.taken for part in saved]}
+        for part in parts.all:
+            part.made = delivered // workers
+            part.left = left
+        parts.count_before(delivered)
+        return parts
+
+    def count_before(self, delivered: int) -> None:
+        """So many batches were delivered in all, other workers' too."""
+        self._before = delivered - sum(part.made for part in self.all)
 
     def count(self, worker: int, snapshot: Snapshot | None) -> None:
         """A batch was delivered."""
@@ -126,6 +192,7 @@ class Parts:
 
     def _count(self, worker: int, snapshot: Snapshot | None) -> None:
         part = self.all[worker]
+        self._origin = None
         part.made += 1
         part.full += 1
         self.last = worker
@@ -139,6 +206,7 @@ class Parts:
 
     def _count_failure(self, worker: int, drawn: int) -> None:
         part = self.all[worker]
+        self._origin = None
         part.settle(self.batch_size)
         _append(part.draws, [1, drawn])
         part.made += 1
@@ -174,7 +242,7 @@ class Parts:
     @property
     def batches(self) -> int:
         """How many batches were delivered, exceptions too."""
-        return sum(part.made for part in self.all)
+        return self._before + sum(part.made for part in self.all)
 
     def next_epoch(self) -> Parts:
         """What workers that stay begin the next epoch with."""
@@ -187,9 +255,12 @@ class Parts:
         told = self.all[worker].told(self.batch_size)
         return pickle.dumps(told, 5) if told else None
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """All parts, as `Part.to_json`."""
-        return [part.to_json(self.batch_size) for part in self.all]
+    def to_json(self) -> dict[str, Any]:
+        """All parts, as `Part.to_json`, and whose turn came last."""
+        found, last = [part.to_json(self.batch_size) for part in self.all], self.last
+        if self._origin is not None:
+            found, last = copy.deepcopy(self._origin)
+        return {"workers": found, "last_worker": last}
 
 
 _BAD = "Load a state that was saved by a loader of this kind"
@@ -206,6 +277,23 @@ def _checked(name: str, saved: dict[str, Any], is_right: Callable[[Any], bool]) 
     if name not in saved or not is_right(saved[name]):
         raise StateError(f"{name} of a worker in the state is {got(saved.get(name))}. {_BAD}")
     return saved[name]
+
+
+def _is_deal(value: Any) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, dict) or type(value.get("contiguous")) is not bool:
+        return False
+    Rest.from_json(value.get("rest"))
+    ranks = value.get("ranks")
+    return type(ranks) is int and ranks >= 1
+
+
+def _is_left(value: Any) -> bool:
+    if value is None:
+        return True
+    taken = value.get("taken") if _is_deal(value) else None
+    return isinstance(taken, list) and all(type(each) is int and each >= 0 for each in taken)
 
 
 def _is_draws(value: Any) -> bool:

@@ -6,6 +6,7 @@ lets go of its pool the count is frozen here. It names no object of the user's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from reader._core.feeder import Feeder
@@ -43,14 +44,26 @@ class Progress:
         self.is_finished = False  # the user's loop was told that the epoch is over
         self._feeder: Feeder | None = None
         self._taken = first.batches
+        self.passed: tuple[int, ...] = ()  # batches beyond `first` that were delivered before
+        # where batches come in any order: how many came without a gap, and which beyond it
+        self._done: Callable[[], tuple[int, list[int]]] | None = None
+        self._beyond: list[int] = []
         self._held: int | None = None  # the first batch that waits in a group of places
 
     def follow(self, feeder: Feeder) -> None:
         """The feeder counts from now on what is delivered."""
         self._feeder = feeder
 
+    def watch(self, done: Callable[[], tuple[int, list[int]]]) -> None:
+        """Batches come in any order; `done` tells which were delivered."""
+        self._done = done
+
     def freeze(self) -> None:
         """The iterator lets go of its pool."""
+        done, self._done = self._done, None
+        if done is not None:
+            self._feeder = None
+            self._taken, self._beyond = done()
         feeder, self._feeder = self._feeder, None
         if feeder is not None:
             self._taken = feeder.accepted
@@ -76,7 +89,14 @@ class Progress:
         """How many batches of a map-style dataset the user got, exceptions too."""
         if self._held is not None:
             return self._held
+        if self._done is not None:
+            return self._done()[0]
         return self._taken if self._feeder is None else self._feeder.accepted
+
+    @property
+    def beyond(self) -> list[int]:
+        """The numbers of batches that were delivered behind one that was not."""
+        return self._beyond if self._done is None else self._done()[1]
 
     def order(self) -> dict[str, Any] | None:
         """The order's part of a state; None while nothing was begun."""

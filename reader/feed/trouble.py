@@ -36,6 +36,7 @@ class EpochOptions:
     error_text: str = ""  # a facade's words for an exception: with {worker} and {type}
     # changes the text of a worker's exception: (exception, worker, traceback there) -> the new one
     reword: Callable[[BaseException, int, str], BaseException] | None = None
+    in_order: bool = True  # False: batches are delivered as they come
     tells_deaths: bool = False  # a worker's death is raised even where it costs no batch
 
 

@@ -6,7 +6,8 @@ A worker's answers, batch after batch and at last its end, tell how far its copy
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from reader._core.channel import TaskKind
 from reader.feed.dispatcher import Task
@@ -35,15 +36,30 @@ class Turns:
         # place in `_live` of the worker whose turn it is
         self._at = next((at for at, worker in enumerate(self._live) if worker > last), 0)
         self._sent = [0] * workers  # tasks of this epoch, by worker
+        self._loads: Callable[[], Counter[int]] | None = None
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """Pass over workers that have more than their part of all tasks."""
+        self._loads = loads
 
     def draw(self) -> Task | None:
         """Return the next task, or None when every worker has come to its end."""
         if not self._live:
             return None
-        worker = self._live[self._at]
-        self._at = (self._at + 1) % len(self._live)
+        worker = self._next()
+        if self._loads is not None:
+            loads = self._loads()
+            for _ in self._live[1:]:
+                if all(loads[worker] <= loads[other] for other in self._live):
+                    break
+                worker = self._next()
         self._sent[worker] += 1
         return TaskKind.TASK_NEXT, b"", worker
+
+    def _next(self) -> int:
+        worker = self._live[self._at]
+        self._at = (self._at + 1) % len(self._live)
+        return worker
 
     def end(self, worker: int) -> None:
         """Pass a worker over from now on."""

@@ -7,8 +7,8 @@ one iterator and runs in the thread that iterates. Sequence numbers count tasks.
 from __future__ import annotations
 
 import pickle
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from reader._core.channel import TaskKind, decode_task
@@ -17,7 +17,9 @@ from reader.data.failure import as_user_error
 from reader.errors import SamplerError
 from reader.feed.dispatcher import Task
 
-__all__ = ["Source", "Window"]
+__all__ = ["MAX_LAG", "Source", "Window"]
+
+MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
 
 
 class Source(Protocol):
@@ -27,6 +29,9 @@ class Source(Protocol):
 
     def draw(self) -> Task | None:
         """Return the next task, or None at the end."""
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """Send tasks to workers with room to spare; `loads` tells how many each has."""
 
 
 class Window:
@@ -38,12 +43,27 @@ class Window:
         size: most tasks sent and not delivered; may be lowered while in use.
         epoch: for messages.
         first: the number of the first task.
+        in_order: False, tasks are delivered as they are answered.
+        passed: numbers of tasks that were delivered before; they are drawn, and not sent.
     """
 
     def __init__(
-        self, feeder: Feeder, source: Source, size: int, epoch: int, first: int = 0
+        self,
+        feeder: Feeder,
+        source: Source,
+        size: int,
+        epoch: int,
+        first: int = 0,
+        in_order: bool = True,
+        passed: Iterable[int] = (),
     ) -> None:
         self.size = size
+        self.leaving = -1  # the task whose answer is being delivered
+        self._in_order = in_order
+        self._passed = set(passed)
+        self._passes = 0  # how many of them were drawn
+        if not in_order:
+            source.watch(self._loads)
         self.dispatched = first
         self._feeder = feeder
         self._source = source
@@ -57,7 +77,7 @@ class Window:
     @property
     def delivered(self) -> int:
         """How many tasks were answered and their answers taken; the feeder counts."""
-        return self._feeder.accepted
+        return self._feeder.accepted + self._passes
 
     @property
     def is_empty(self) -> bool:
@@ -67,7 +87,7 @@ class Window:
     @property
     def is_over(self) -> bool:
         """Whether the source has no more and all it had is delivered."""
-        return self._drained and self.dispatched == self._feeder.accepted
+        return self._drained and self.dispatched == self.delivered
 
     @property
     def has_trouble(self) -> bool:
@@ -76,7 +96,22 @@ class Window:
 
     @property
     def _in_flight(self) -> int:
-        return self.dispatched - len(self._held) - self._feeder.accepted
+        return self.dispatched - len(self._held) - self.delivered
+
+    def done(self) -> tuple[int, list[int]]:
+        """How many tasks are delivered without a gap, and the numbers of those beyond it."""
+        first = min(self._tasks, default=self.dispatched)
+        beyond = [seq for seq in range(first, self.dispatched) if seq not in self._tasks]
+        return first, [*beyond, *sorted(self._passed)]
+
+    @property
+    def _lags(self) -> bool:
+        """Whether the oldest task is further behind than is kept account of."""
+        return not self._in_order and self.dispatched - next(iter(self._tasks), 0) >= MAX_LAG
+
+    def _loads(self) -> Counter[int]:
+        """How many tasks each worker has that are not delivered, nor about to be."""
+        return Counter(task[2] for seq, task in self._tasks.items() if seq != self.leaving)
 
     def task(self, seq: int) -> Task:
         """The task of a batch that is not delivered."""
@@ -89,9 +124,8 @@ class Window:
         kind, payload, _ = self._tasks[seq]
         return decode_task(kind, payload)
 
-    def accept(self) -> Task:
+    def accept(self, seq: int) -> Task:
         """Count what was taken as delivered; until then the feeder gives it again."""
-        seq = self._feeder.accepted
         task = self._tasks[seq]
         self._feeder.accept()
         self._tasks.pop(seq, None)
@@ -117,7 +151,8 @@ class Window:
 
     def hold_all(self) -> None:
         """Have all that was not delivered sent again."""
-        tasks = (item for item in self._tasks.items() if item[0] >= self.delivered)
+        first = self.delivered if self._in_order else 0
+        tasks = (item for item in self._tasks.items() if item[0] >= first)
         self._held = deque(sorted(tasks, key=_number))
 
     def drop_held(self, seqs: Iterable[int]) -> None:
@@ -180,7 +215,7 @@ class Window:
             return
         if self._held and not self.flush(size):
             return
-        while not self._drained and self.dispatched - self._feeder.accepted < size:
+        while not self._drained and self.dispatched - self.delivered < size and not self._lags:
             seq = self.dispatched
             drawn: Task | None = None
             try:
@@ -188,6 +223,9 @@ class Window:
                 if drawn is None:
                     self._drained = True
                     return
+                if seq in self._passed:
+                    self._pass(seq)
+                    continue
                 if not self._feeder.dispatch(seq, *drawn):
                     self._held.append((seq, drawn))
                     self.add(drawn)
@@ -201,11 +239,19 @@ class Window:
                 self._trouble = as_user_error(error)
                 return
 
+    def _pass(self, seq: int) -> None:
+        """A task was drawn that was delivered before."""
+        self._passes += 1
+        self.dispatched += 1
+        self._passed.discard(seq)
+
     def _recover(self, seq: int, drawn: Task | None, error: KeyboardInterrupt) -> None:
         """Ctrl-C came while task `seq` was drawn and sent: nothing of it is forgotten."""
         if self.dispatched > seq:
             return  # it was all done
-        if drawn is not None:
+        if drawn is not None and seq in self._passed:
+            self._pass(seq)
+        elif drawn is not None:
             if self._feeder.sent <= seq and (not self._held or self._held[-1][0] != seq):
                 self._held.append((seq, drawn))
             self.add(drawn)

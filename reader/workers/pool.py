@@ -32,6 +32,7 @@ from reader.workers.handle import ThreadHandle, WorkerHandle
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
 from reader.workers.process import ProcessStarter, forget_process
+from reader.workers.random_turns import RandomTurns
 from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
@@ -201,14 +202,10 @@ class Pool:
         """Process ids of the workers that run, in the order of their numbers."""
         return [p.pid for _, p in sorted(self._processes.items()) if p.pid is not None]
 
-    def worker_threads(self) -> list[threading.Thread]:
-        """The worker threads, in the order of their numbers; [] where workers are processes."""
-        return [] if self._threads is None else list(self._threads.all)
-
-    def ask(self) -> None:
-        """The caller waits from here on, and until then threads that seed the global state do."""
-        if self._threads is not None:
-            self._threads.turns.ask()
+    @property
+    def turns(self) -> RandomTurns | None:
+        """The turns of worker threads at the global random state; None where workers have none."""
+        return None if self._threads is None else self._threads.turns
 
     # -- ending ----------------------------------------------------------------------------------
 

@@ -42,9 +42,9 @@ os.register_at_fork(after_in_child=_renew)
 class RandomTurns:
     """The turns of the worker threads of one pool.
 
-    The consumer calls `ask` before it sends a task; a worker thread enters `turn`, and with it the
-    seeded state, for as long as it makes the batch. A loader that is iterated over by the dataset
-    of another, in that one's turn, gets its turn within.
+    The consumer calls `ask` before it sends a task, and `await_end` when it has the batch; a worker
+    thread enters `turn`, and with it the seeded state, while it makes the batch. A loader that is
+    iterated over by the dataset of another, in that one's turn, gets its turn within.
     """
 
     def __init__(self) -> None:
@@ -62,6 +62,14 @@ class RandomTurns:
         """
         return _Turn(self, self._caller, seed)
 
+    def await_end(self) -> None:
+        """Wait until no thread of the pool has a turn.
+
+        A batch is sent in its turn: whoever takes it may be there before the state is put back.
+        """
+        with _changed:
+            _changed.wait_for(lambda: self._is_closed or not self._places())
+
     def stop(self) -> None:
         """No turn begins any more."""
         with _changed:
@@ -71,12 +79,15 @@ class RandomTurns:
     def abandon(self) -> None:
         """Put back what a turn has changed that does not end; what was asked for in it ends too."""
         with _changed:
-            places = [place for place, turn in enumerate(_held) if turn.turns is self]
+            places = self._places()
             if places:
                 first = _held[places[0]]
                 del _held[places[0] :]
                 first.put_back()
             _changed.notify_all()
+
+    def _places(self) -> list[int]:
+        return [place for place, turn in enumerate(_held) if turn.turns is self]
 
     @property
     def is_closed(self) -> bool:

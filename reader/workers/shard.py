@@ -6,13 +6,14 @@ Imports `reader.config` for its checks, `reader.data.shard` for the arithmetic a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Protocol, TypeVar
 
 from reader.checks import as_bool, as_int
-from reader.data.shard import check_items, shard_items
+from reader.data.shard import check_items, items_at, shard_items
 from reader.errors import ConfigError
 from reader.workers.context import get_worker_info
+from reader.workers.deal import begin_deal
 
 __all__ = ["shard"]
 
@@ -37,6 +38,9 @@ def shard(
     in the trainer, and with `num_workers=0`, the whole share of the rank is yielded. The shares of
     a rank's workers differ in length by one item at most and may be empty, and so do those of the
     ranks, which may have different numbers of workers.
+
+    A loader that resumes goes on with any number of workers, and of ranks that were in lockstep,
+    where each item makes one sample, as it comes: what is left of the items is then dealt out anew.
 
     Args:
         items: a sequence or a map-style dataset, of which only this worker's items are read; or any
@@ -76,4 +80,11 @@ def _of_worker(items: Any, of_rank: tuple[int, int], contiguous: bool) -> Iterat
     # Asked for at the first item, which is taken in the worker wherever shard() was called.
     worker = get_worker_info()
     of_worker = (1, 0) if worker is None else (worker.num_workers, worker.id)
-    yield from shard_items(items, (of_rank, of_worker), contiguous)
+    length = len(items) if isinstance(items, Sized) else None
+    deal = begin_deal((of_rank, of_worker), contiguous, length)
+    if deal is None:
+        yield from shard_items(items, (of_rank, of_worker), contiguous)
+    elif deal.positions is None:
+        yield from deal.counted(shard_items(items, (of_rank, of_worker), contiguous))
+    else:
+        yield from deal.counted(items_at(items, deal.positions))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import islice
+from functools import cache, partial
 from types import GeneratorType
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
-from reader.errors import ArenaFull, DatasetError
+from reader.errors import ArenaFull, DatasetError, StateError
+from reader.workers.deal import Deals, expect_deals
 from reader.workers.told import Snapshot, Snapshots, put_rng
 
 __all__ = ["Stream", "StreamFetcher"]
@@ -38,6 +38,7 @@ class _Drawn:
     batch: Any = None
     is_made: bool = False
     is_end: bool = False
+    beside: Callable[[], Snapshot | None] | None = None  # what is sent along with it
 
 
 class StreamFetcher:
@@ -79,7 +80,13 @@ class StreamFetcher:
         self._told: tuple[int, dict[str, Any]] = (-1, {})  # (run, its part)
         self._is_broken = False  # an exception ended the user's generator, and that is to be told
         self._is_end_told = False
+        self._is_drawing = False  # samples are taken for the batch in hand
         self._is_short = False  # the batch in hand is the last one
+        self._drawn = 0  # samples in all batches before the one in hand
+        self._in_hand = 0  # and in that one
+        self._deals = Deals(None)
+        # what the trainer knows of them: {}: nothing yet; None: that nothing can be said
+        self._told_deal: dict[str, Any] | None = {}
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
 
     def tell(self, run: int, part: dict[str, Any]) -> None:
@@ -109,11 +116,13 @@ class StreamFetcher:
         self._part = self._told[1] if self._told[0] == run else {}
         self._made = self._part.get("made", 0)
         self._is_entered = self._is_broken = self._is_end_told = False
+        self._drawn = self._in_hand = 0
+        self._told_deal = {}
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
         self.row = -1
-        self.is_stacking = False
+        self.is_stacking = self._is_drawing = False
         self._begin(channel.run)
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
@@ -128,12 +137,14 @@ class StreamFetcher:
                 self._next(channel, drawn)
         except ArenaFull:
             self._no_room[number] = drawn
+            if drawn.beside is not None and not drawn.is_end:
+                drawn.beside()  # now: later the dataset is somewhere else
             raise
 
     def drawn_by_failure(self, channel: WorkerChannel) -> int:
         """How many samples were drawn for the batch that has just failed."""
         size = self.stream.batch_size or 1
-        if not self._is_entered:
+        if not self._is_drawing:
             return 0
         if self.is_stacking:
             return size if channel.drew_all else channel.position + 1
@@ -152,10 +163,15 @@ class StreamFetcher:
         made, self._made = self._made, self._made + 1
         is_due = self._snapshots.is_due(made)
         self._is_short = False
-        channel.set_attachment(partial(self._take_snapshot, channel) if is_due else None)
+        self._drawn += self._in_hand
+        self._in_hand = 0
+        is_asked = is_due or self._told_deal is not None
+        drawn.beside = cache(partial(self._beside, channel, is_due)) if is_asked else None
+        channel.set_attachment(drawn.beside)
         if self._samples is None:
             self._end(channel, drawn)
             return
+        self._is_drawing = True
         try:
             if self.collate_fn is None and self.stream.batch_size is not None:
                 self._stack(channel, drawn)
@@ -165,6 +181,7 @@ class StreamFetcher:
             raise
         except BaseException:
             is_drawing = not (self.is_stacking and channel.drew_all)
+            self._in_hand = self.drawn_by_failure(channel)
             self._is_broken = is_drawing and _is_dead(self._samples)
             raise
 
@@ -180,9 +197,33 @@ class StreamFetcher:
             " return an object whose __next__ can be called again after an exception"
         )
 
-    def _take_snapshot(self, channel: WorkerChannel) -> Snapshot:
-        """The state behind a batch whose samples were all drawn."""
-        return self._snapshots.take(channel.ran_out if self.is_stacking else self._is_short)
+    def _beside(self, channel: WorkerChannel, is_due: bool) -> Snapshot | None:
+        """What goes with a batch whose samples were all drawn."""
+        is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
+        self._in_hand = self.stream.batch_size or 1
+        news = self._deal_news(is_used_up)
+        if not is_due:
+            return None if news == "" else self._snapshots.tell_deal(news, is_used_up)
+        worker, is_used_up, is_position, packed, _ = self._snapshots.take(is_used_up)
+        return worker, is_used_up, is_position, packed, news
+
+    def _deal_news(self, is_used_up: bool) -> Any:
+        """What the trainer does not know of what was dealt out: "" for nothing."""
+        if self._deals.left is not None:
+            raise StateError(
+                f"the state was saved while {type(self.dataset).__name__} had its items dealt out"
+                " by reader.shard, for another number of workers, and its __iter__ did not call it"
+                " now"
+            )
+        found: Any = None
+        if len(self._deals.begun) == 1 and not self._snapshots.has_state:
+            deal = self._deals.begun[0]
+            # else items are held back, left out or made more of: then their number says nothing
+            if is_used_up or deal.taken == self._drawn + self._in_hand:
+                found = deal.to_json() if self._told_deal == {} else self._told_deal
+        news = "" if found == self._told_deal else found
+        self._told_deal = found
+        return news
 
     def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Say that this copy is used up; the first time with the state that it ends in."""
@@ -206,9 +247,10 @@ class StreamFetcher:
         except ArenaFull:
             if not drawn.is_end:
                 drawn.samples = channel.take_drawn()
-                drawn.samples += islice(source, size - len(drawn.samples))
+                self._draw(channel, drawn.samples, size)
                 if len(drawn.samples) < size:
                     self._samples = None
+                    self._is_short = True
             raise
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
@@ -244,6 +286,7 @@ class StreamFetcher:
 
     def _send(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Send what had no room before."""
+        channel.set_attachment(drawn.beside)
         if drawn.is_made:
             channel.write(drawn.batch)
         elif drawn.is_end or (
@@ -259,6 +302,8 @@ class StreamFetcher:
     def _enter(self) -> None:
         """Make the iterator, and bring it to where its part was left."""
         part, self._part = self._part, {}
+        self._deals = Deals(part.get("left"), part.get("ranks"))
+        expect_deals(self._deals)
         samples: Any = iter(self.dataset)
         if self._is_shared and samples is self.dataset:
             raise DatasetError(
@@ -272,6 +317,7 @@ class StreamFetcher:
         self._samples = samples
         before, after = part.get("before", []), part.get("draws", [])
         number = self._made - sum(count for count, _ in [*before, *after])
+        self._drawn = sum(count * size for count, size in [*before, *after])
         number = self._pass_by(before, number)
         put_rng(part)
         self._pass_by(after, number)
@@ -296,16 +342,19 @@ class StreamFetcher:
         return number
 
     def _draw_again(self, left: int) -> None:
-        while self._samples is not None and left > 0:
+        samples = self._samples
+        while samples is not None and left > 0:
             try:
-                for _ in islice(self._samples, left):
+                while left > 0:
                     left -= 1
-                if left:
-                    self._samples = None
-                return
+                    # no islice: it would call iter(), which may begin anew
+                    if next(samples, _END) is _END:
+                        self._samples = None
+                        return
+            except StateError:
+                raise
             except Exception:  # it was told in its place, before
-                left -= 1
-                self._is_broken = _is_dead(self._samples)
+                self._is_broken = _is_dead(samples)
 
 
 def _is_dead(samples: Any) -> bool:

@@ -16,8 +16,9 @@ from reader.data.random_state import capture, put_back
 
 __all__ = ["Snapshot", "Snapshots", "Told", "has_snapshots", "open_told", "put_rng"]
 
-# (worker, whether its part is used up, whether it tells where the dataset is, its parts pickled)
-Snapshot = tuple[int, bool, bool, bytes]
+# (worker, whether its part is used up, whether it tells where the dataset is, its states pickled;
+# None: no news; what was dealt out to it: a dict, or None when it cannot be told; "": no news)
+Snapshot = tuple[int, bool, bool, "bytes | None", Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +54,13 @@ class Snapshots:
         self._keeps_rng = keeps_rng
         self._iterator: Any = None
         self.is_wanted = bool(every) and (self._dataset is not None or keeps_rng)
+        self.has_state = self._dataset is not None
 
     def follow(self, iterator: Any) -> None:
         """Take the state of this iterator of the dataset, too; None: there is none now."""
         self._iterator = iterator if has_state(iterator) else None
-        has_any = self._dataset is not None or self._iterator is not None
-        self.is_wanted = bool(self._every) and (has_any or self._keeps_rng)
+        self.has_state = self._dataset is not None or self._iterator is not None
+        self.is_wanted = bool(self._every) and (self.has_state or self._keeps_rng)
 
     def is_due(self, made: int) -> bool:
         """Whether the batch after `made` others brings a state along."""
@@ -78,7 +80,11 @@ class Snapshots:
         is_position = bool(found)
         if self._keeps_rng:
             found["rng"] = capture()
-        return self._worker_id, is_used_up, is_position, pickle.dumps(found, 5)
+        return self._worker_id, is_used_up, is_position, pickle.dumps(found, 5), ""
+
+    def tell_deal(self, deal: dict[str, Any] | None, is_used_up: bool) -> Snapshot:
+        """Return no state, and what was dealt out."""
+        return self._worker_id, is_used_up, False, None, deal
 
     def restore(self, part: dict[str, Any]) -> None:
         """Give the dataset the state it had. Raises what the user's code raises."""

@@ -54,8 +54,7 @@ class Seeds(Rows):
         info = get_worker_info()
         if info is None:
             return index, torch.initial_seed(), -1, -1, -1
-        assert info.dataset is self
-        return index, torch.initial_seed(), info.id, info.num_workers, info.seed
+        return index, torch.initial_seed(), info.id, info.num_workers, len(info.dataset)
 
 
 class Stream(IterableDataset[Any]):

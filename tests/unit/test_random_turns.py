@@ -127,3 +127,23 @@ def test_07_turn_that_does_not_end_is_taken_with_all_within_it() -> None:
     same.setstate(mine)
     assert inner[0].drawn + outer.drawn == [same.random(), same.random()]
     assert random.getstate() == same.getstate()  # neither put anything back
+
+
+def test_07_end_of_a_turn_is_waited_for_by_who_has_its_batch() -> None:
+    turns = RandomTurns()
+    turns.await_end()  # there is none
+    before = random.getstate()
+    holder = Holder(turns, 1)
+    assert holder.begun.wait(BOUND_S)
+    RandomTurns().await_end()  # those of other pools are not waited for
+    found: list[bool] = []
+
+    def wait() -> None:
+        turns.await_end()
+        found.append(random.getstate() == before)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    holder.end()
+    waiter.join(BOUND_S)
+    assert found == [True]

@@ -23,10 +23,10 @@ class Paper:
         self.run = 1
         self.seq = -1
         self.drawn: list[Any] = []
-        self.is_stale = self.drew_all = False
+        self.is_stale = self.drew_all = self.ran_out = False
 
     def set_attachment(self, make: Any) -> None:
-        assert make is None  # nothing of these datasets has a state
+        """What goes along with batches is for the true one."""
 
     def _room(self) -> None:
         if self.full:

@@ -27,6 +27,7 @@ cdef enum:
     DL_FLOAT = 2
     DL_COMPLEX = 5
 
+cdef bint HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 cdef object tensor_class = None  # torch.Tensor, once seen
 cdef object strided = None       # torch.strided
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
@@ -58,7 +59,7 @@ cdef rd_view tensor_view(object cls) except? NULL:
         capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
         if capsule is not None and PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
             its_view = (<rd_dl_exchange*>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")).view
-        if its_view is NULL:
+        if its_view is NULL and HAS_GIL:  # without it, converters of Python's look at tensors
             to_capsule = torch.utils.dlpack.to_dlpack
             its_view = view_by_capsule
         strided = torch.strided

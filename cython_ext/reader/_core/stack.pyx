@@ -376,8 +376,9 @@ cdef class BatchWriter:
             made = pickle.dumps((pickle_schema(schema), packed), 5)
         elif packed is not None:
             made = packed
-        if self.attach is not None:
-            attached = pickle_attached(self.attach())
+        beside = None if self.attach is None else self.attach()
+        if beside is not None:
+            attached = pickle_attached(beside)
             record.b = len(attached)
             made += attached
         return made

@@ -23,6 +23,8 @@ from reader.errors import CollateError
 
 cnp.import_array()
 
+cdef object NONE = type(None)
+
 # type -> (flatten, restore), see register_container
 _containers = {}
 # top-level module name -> converter, see register_array_converter
@@ -352,6 +354,9 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
         raise CollateError(
             f"the batch is nested deeper than {MAX_DEPTH} levels, or a {type(value).__name__} in it "
             f"contains itself; flatten it, or send it pickled as bytes")
+    if holds_leaves_only(value):
+        objects.append(value)
+        return node(OBJECT, len(objects) - 1, None, None, None, None)
     nfields, nobjects = len(fields), len(objects)
     children = [_flatten(child, fields, objects, depth + 1)
                 for child in container_children(kind, value)]
@@ -387,11 +392,53 @@ def is_named_tuple(cls):
             and "__reduce_ex__" not in vars(cls))
 
 
+cdef bint is_leaf_class(object cls) noexcept:
+    return cls is str or cls is int or cls is float or cls is bool or cls is bytes or cls is NONE
+
+
+cdef bint holds_leaves_only(object value) except -1:
+    """Whether a value is a list or tuple of numbers and texts alone, which must not cost a node
+    each."""
+    if type(value) is not list and type(value) is not tuple:
+        return False
+    for child in value:
+        if not is_leaf_class(type(child)):
+            return False
+    return True
+
+
+cdef bint holds_fields(object value, int depth) except -1:
+    """Whether _flatten_exact would find a field in a value."""
+    cdef rd_dl_tensor tensor
+    cdef rd_view view
+    cls = type(value)
+    if is_leaf_class(cls):
+        return False
+    view = tensor_view(cls)
+    if view is not NULL:
+        return is_plain(view, value, &tensor)
+    if cls is np.ndarray:
+        return is_plain_array(value)
+    if depth >= MAX_DEPTH:
+        return False
+    if cls is list:
+        for child in <list>value:
+            if holds_fields(child, depth + 1):
+                return True
+        return False
+    kind = exact_kind(value)
+    if kind == OBJECT:
+        return False
+    for child in container_children(kind, value):
+        if holds_fields(child, depth + 1):
+            return True
+    return False
+
+
 cdef Structure _flatten_exact(object value, list fields, list objects, int depth):
     """As _flatten, and what has more to it than its parts stays whole."""
     cdef int kind
     cdef list children
-    cdef Py_ssize_t nfields, nobjects
     cdef rd_dl_tensor tensor
     cdef rd_view view = tensor_view(type(value))
     if view is not NULL:
@@ -402,15 +449,11 @@ cdef Structure _flatten_exact(object value, list fields, list objects, int depth
         if is_plain_array(value):
             fields.append(value)
             return node(FIELD, len(fields) - 1, None, None, None, None)
-    elif depth < MAX_DEPTH:
+    elif holds_fields(value, depth):
         kind = exact_kind(value)
-        if kind != OBJECT:
-            nfields, nobjects = len(fields), len(objects)
-            children = [_flatten_exact(child, fields, objects, depth + 1)
-                        for child in container_children(kind, value)]
-            if len(fields) > nfields:
-                return make_container(kind, value, children)
-            del objects[nobjects:]
+        children = [_flatten_exact(child, fields, objects, depth + 1)
+                    for child in container_children(kind, value)]
+        return make_container(kind, value, children)
     objects.append(value)
     return node(OBJECT, len(objects) - 1, None, None, None, None)
 

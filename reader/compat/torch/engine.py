@@ -105,6 +105,7 @@ def make_engine(
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
+        in_order=loader.in_order,
         snapshot_every_n_steps=loader.snapshot_every_n_steps,
     )
 

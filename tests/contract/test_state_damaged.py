@@ -1,0 +1,175 @@
+"""Loading what is no state, is damaged, or is of another loader: it is told, and nothing changes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import BatchSampler, DataLoader, StateError
+from tests.contract.test_state_samplers import Global, Indices, Stateful, generator
+from tests.contract.test_state_streams import Dealt, Kept
+
+
+def loaders() -> dict[str, Any]:
+    """Makers of loaders of each kind of state."""
+    import torch.utils.data as torch_data
+
+    options: dict[str, Any] = {"batch_size": 4}
+    return {
+        "entered": lambda: DataLoader(Indices(), shuffle=True, seed=1, **options),
+        "replayed": lambda: DataLoader(Indices(), sampler=Global(), **options),
+        "generator": lambda: DataLoader(
+            Indices(),
+            sampler=torch_data.RandomSampler(Indices(), generator=generator()),
+            **options,
+        ),
+        "stateful": lambda: DataLoader(Indices(), sampler=Stateful(), **options),
+        "ranks": lambda: DataLoader(
+            Indices(), sampler=torch_data.DistributedSampler(Indices(), 2, 1), **options
+        ),
+        "stream": lambda: DataLoader(Dealt(40, "sequence"), **options),
+        "stateful stream": lambda: DataLoader(Kept(), seed=3, **options),
+    }
+
+
+WRONG: tuple[Any, ...] = (None, -1, 1.5, "x", [], {}, True, 2**70, [None], {"x": 1})
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where a state can be damaged; the states of users' own objects are theirs."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key not in ("source", "iterator", "drawn"):
+                yield (*path, key)
+                yield from () if key == "state" else paths(each, (*path, key))
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            yield from paths(each, (*path, at))
+
+
+def damaged(state: Any, path: tuple[Any, ...], value: Any) -> Any:
+    made = copy.deepcopy(state)
+    at = made
+    for step in path[:-1]:
+        at = at[step]
+    if value is damaged:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return made
+
+
+@pytest.mark.parametrize("kind", sorted(loaders()))
+def test_each_part_of_a_state_that_is_missing_or_wrong_is_told_and_nothing_changes(
+    kind: str,
+) -> None:
+    make = loaders()[kind]
+    loader = make()
+    for _ in zip(range(3), loader, strict=False):
+        pass
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [np.asarray(batch).tolist() for batch in again(make, state)]
+    probe = make()
+    before = json.dumps(probe.state_dict())
+    refused = 0
+    for path in paths(state):
+        for value in (damaged, *WRONG):
+            bad = damaged(state, path, value)
+            if bad == state:
+                continue
+            globals_before = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr, index]
+            try:
+                probe.load_state_dict(bad)
+            except StateError:
+                refused += 1
+            else:  # another place of the same kind, or of no weight: it can be begun with
+                with contextlib.suppress(StateError):
+                    for _ in zip(range(2), probe, strict=False):
+                        pass
+                probe = make()
+                before = json.dumps(probe.state_dict())
+                continue
+            globals_after = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr, index]
+            assert globals_after == globals_before
+            assert json.dumps(probe.state_dict()) == before
+    assert refused > 100
+    for path in paths(state):
+        with pytest.raises(StateError):
+            probe.load_state_dict(damaged(state, path[:1], damaged))
+    probe.load_state_dict(state)
+    assert [np.asarray(batch).tolist() for batch in probe] == rest
+
+
+def again(make: Any, state: Any) -> Any:
+    loader = make()
+    loader.load_state_dict(state)
+    return loader
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        None,
+        3,
+        "state",
+        [],
+        {},
+        {"_snapshot": {"_snapshot_step": 2}},
+        {"reader": 2},
+        {"reader": "1"},
+    ],
+    ids=str,
+)
+def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
+    loader = DataLoader(Indices())
+    with pytest.raises(StateError, match=r"no state of a reader.DataLoader|the state has format"):
+        loader.load_state_dict(foreign)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"seed": 2}, "seed of the loader is 2 here and 1 in the state"),
+        ({"seed": None}, "seed of the loader is None here and 1 in the state"),
+        ({"shuffle": False}, "sampler is 'SequenceSampler' here and 'RandomSampler' in the state"),
+        ({"dataset": Indices(40)}, "length is 40 here and 50 in the state"),
+        ({"dataset": Dealt(50, "sequence")}, "kind of the loader is 'iterable' here and 'map' in"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text: str) -> None:
+    options: dict[str, Any] = {"dataset": Indices(), "batch_size": 4, "shuffle": True, "seed": 1}
+    loader = DataLoader(**options)
+    next(iter(loader))
+    state = loader.state_dict()
+    given = {**options, **change}
+    if isinstance(given["dataset"], Dealt):
+        del given["shuffle"]
+    other = DataLoader(**given)
+    with pytest.raises(StateError, match=text):
+        other.load_state_dict(state)
+    with pytest.raises(StateError, match="batch_sampler is 'BatchSampler' here and None in the"):
+        DataLoader(Indices(), batch_sampler=BatchSampler(range(50), 4), seed=1).load_state_dict(
+            {**state, "fit": {**state["fit"], "sampler": None, "batch_size": None}}
+        )
+
+
+def test_a_dataset_that_has_grown_is_seen_whole_from_the_next_epoch_on() -> None:
+    loader = DataLoader(Indices(), batch_size=4)
+    list(loader)
+    state = loader.state_dict()
+    larger = DataLoader(Indices(60), batch_size=4)
+    larger.load_state_dict(state)
+    assert (larger.epoch, len(list(larger))) == (1, 15)
+
+
+def test_a_negative_interval_between_states_is_refused() -> None:
+    with pytest.raises(ValueError, match="snapshot_every_n_steps"):
+        DataLoader(Indices(), snapshot_every_n_steps=-1)

@@ -1,0 +1,390 @@
+"""The state of a loader of an iterable dataset: each worker goes on where its part was left."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import CollateError, DataLoader, DatasetError, IterableDataset, StateError, shard
+from reader import get_worker_info as worker_info
+from reader.promises import Promises
+from tests.datasets import OddError
+from tests.streams import Parts
+
+COUNT = 61
+
+
+class Plain(IterableDataset[Any]):
+    """Says nothing of where it is."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for value in shard(range(COUNT)):
+            yield value, random.random()
+
+
+class Walk:
+    """An iterator that says where it is."""
+
+    def __init__(self, dataset: WalkSet, at: int, step: int) -> None:
+        self.dataset = dataset
+        self.at = at
+        self.step = step
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.at >= COUNT:
+            raise StopIteration
+        self.at += self.step
+        self.dataset.seen += 1
+        return self.at - self.step, random.random()
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class WalkSet(IterableDataset[Any]):
+    """A dataset with a state whose iterator has one, too."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        info = worker_info()
+        return Walk(self, 0, 1) if info is None else Walk(self, info.id, info.num_workers)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.seen = state["seen"]
+
+
+class Kept(IterableDataset[Any]):
+    """A dataset that keeps its place itself, and begins anew after its end."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        info = worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        while first + self.at * step < COUNT:
+            self.at += 1
+            yield first + (self.at - 1) * step, random.random()
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class Itself(Walk, IterableDataset[Any]):  # type: ignore[misc]
+    """A dataset that is its own iterator."""
+
+    def __init__(self) -> None:
+        super().__init__(self, 0, 1)  # type: ignore[arg-type]
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        info = worker_info()
+        self.at, self.step = (0, 1) if info is None else (info.id, info.num_workers)
+        return self
+
+
+def values(batch: Any) -> Any:
+    return [np.asarray(field).tolist() for field in batch]
+
+
+def run(loader: DataLoader) -> tuple[list[Any], list[Any]]:
+    """One epoch: its batches, and the states before each, after the last, and after it."""
+    found, states = [], [loader.state_dict()]
+    for batch in loader:
+        found.append(values(batch))
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    states.append(json.loads(json.dumps(loader.state_dict())))
+    return found, states
+
+
+@pytest.mark.parametrize("every", [1, 3, 0])
+@pytest.mark.parametrize(
+    ("workers", "persistent"), [(0, False), (1, False), (3, False), (3, True)], ids=str
+)
+@pytest.mark.parametrize("kind", [Plain, WalkSet, Kept, Itself])
+def test_06_each_worker_goes_on_where_it_was_left(
+    kind: Any, workers: int, persistent: bool, every: int
+) -> None:
+    options: Any = {
+        "batch_size": 4, "num_workers": workers, "persistent_workers": persistent,
+        "snapshot_every_n_steps": every, "seed": 5,
+    }  # fmt: skip
+    with DataLoader(kind(), **options) as loader:
+        wanted, states = run(loader)
+        later = [values(batch) for batch in loader]
+    for at in (1, 7, len(wanted) - 1, len(wanted)):
+        with DataLoader(kind(), **options) as loader:
+            loader.load_state_dict(states[at])
+            assert loader.state_dict() == states[at]
+            assert [values(batch) for batch in loader] == wanted[at:]
+            assert [values(batch) for batch in loader] == later
+    with DataLoader(kind(), **options) as loader:
+        loader.load_state_dict(states[-1])
+        assert [values(batch) for batch in loader] == later
+
+
+@pytest.mark.parametrize(("workers", "then"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize("kind", [Plain, WalkSet, Kept])
+def test_one_worker_and_none_are_the_same_place(kind: Any, workers: int, then: int) -> None:
+    with DataLoader(kind(), batch_size=4, num_workers=workers, seed=5) as loader:
+        wanted, states = run(loader)
+    with DataLoader(kind(), batch_size=4, num_workers=then, seed=5) as loader:
+        loader.load_state_dict(states[6])
+        assert [values(batch) for batch in loader] == wanted[6:]
+
+
+class Dealt(IterableDataset[int]):
+    """Numbers that `shard` deals out, of a sequence, a stream or in runs."""
+
+    def __init__(self, count: int, kind: str, world: tuple[int, int] = (0, 1)) -> None:
+        self.count = count
+        self.kind = kind
+        self.world = world
+
+    def __iter__(self) -> Iterator[int]:
+        items: Any = range(self.count)
+        if self.kind == "stream":
+            items = iter(items)
+        rank, size = self.world
+        return shard(items, rank=rank, world_size=size, contiguous=self.kind == "runs")
+
+
+@pytest.mark.parametrize("kind", ["sequence", "stream", "runs"])
+@pytest.mark.parametrize("seed", range(3))
+def test_01_any_number_of_workers_takes_what_is_left(kind: str, seed: int) -> None:
+    choose = random.Random(f"{kind} {seed}")
+    count = choose.randint(40, 90)
+    state: Any = None
+    found: list[int] = []
+    steps = []
+    for _ in range(30):
+        options: Any = {
+            "num_workers": choose.choice([0, 1, 2, 3]), "batch_size": choose.choice([1, 3, 4, None])
+        }  # fmt: skip
+        most = choose.randint(0, 9)
+        steps.append((options, most))
+        with DataLoader(Dealt(count, kind), **options) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+                assert loader.state_dict() == state
+            batches = iter(loader)
+            assert state is None or loader.state_dict()["batches"] == state["batches"]
+            for _, batch in zip(range(most), batches, strict=False):
+                found += np.atleast_1d(batch).tolist()
+            else:
+                state = json.loads(json.dumps(loader.state_dict()))
+            if next(batches, None) is None:
+                break
+    assert sorted(found) == list(range(count)), steps
+
+
+def test_01_what_is_left_is_dealt_to_another_number_of_ranks_and_workers() -> None:
+    found: list[int] = []
+    state: Any = None
+    for world, workers in ((2, 1), (3, 2), (1, 0)):
+        for rank in range(world):
+            dataset = Dealt(300, "sequence", (rank, world))
+            with DataLoader(dataset, batch_size=4, num_workers=workers) as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                batches = iter(loader)
+                for _, batch in zip(range(6 if world > 1 else 99), batches, strict=False):
+                    found += batch.tolist()
+                latest = loader.state_dict()
+        state = latest  # of the last rank: it serves all
+    assert sorted(found) == list(range(300))
+
+
+def test_other_ranks_with_as_many_workers_are_told() -> None:
+    loader = DataLoader(Dealt(40, "sequence", (0, 2)), batch_size=4)
+    next(iter(loader))
+    again = DataLoader(Dealt(40, "sequence", (0, 3)), batch_size=4)
+    again.load_state_dict(loader.state_dict())
+    with pytest.raises(StateError, match="over 2 ranks when the state was saved"):
+        next(iter(again))
+
+
+class Doubled(IterableDataset[int]):
+    """Makes two samples of each item."""
+
+    def __iter__(self) -> Iterator[int]:
+        for value in shard(range(40)):
+            yield from (value, -value)
+
+
+class Held(IterableDataset[int]):
+    """Holds items back."""
+
+    def __iter__(self) -> Iterator[int]:
+        items = shard(range(40))
+        held = [next(items), next(items)]
+        for value in items:
+            held.append(value)
+            yield held.pop(0)
+        yield from held
+
+
+class Chosen(IterableDataset[int]):
+    """Leaves items out, after a while."""
+
+    def __iter__(self) -> Iterator[int]:
+        return (value for value in shard(range(40)) if value < 18 or value % 4)
+
+
+@pytest.mark.parametrize("kind", [Doubled, Held, Chosen, WalkSet])
+def test_other_workers_are_refused_where_it_cannot_be_told_what_is_left(kind: Any) -> None:
+    with DataLoader(kind(), batch_size=4, num_workers=2) as loader:
+        batches = iter(loader)
+        for _ in range(6):
+            next(batches)
+        state = loader.state_dict()
+    loader = DataLoader(kind(), batch_size=4)
+    with pytest.raises(StateError, match=r"2 workers, each at a place of its own, and there are 1"):
+        loader.load_state_dict(state)
+    assert loader.state_dict()["batches"] == 0
+
+
+def test_items_that_were_dealt_out_must_be_dealt_out_again() -> None:
+    with DataLoader(Dealt(40, "sequence"), batch_size=4, num_workers=2) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    again = DataLoader(Parts([range(40)]), batch_size=4)
+    again.load_state_dict(state)
+    with pytest.raises(StateError, match="its __iter__ did not call it"):
+        next(iter(again))
+
+
+# ---- errors ------------------------------------------------------------------------------------
+
+
+class Odd:
+    """An iterator that raises at some values and can go on."""
+
+    def __init__(self, bad: tuple[int, ...]) -> None:
+        self.at = -1
+        self.bad = bad
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.at += 1
+        if self.at >= 30:
+            raise StopIteration
+        if self.at in self.bad:
+            raise OddError("file", line=self.at)
+        return np.zeros(2 if self.at == 13 else 1), self.at
+
+
+class OddSet(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(Odd((6, 8, 21)))
+
+
+class Dying(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from Odd((6,))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [OddSet, Dying])
+def test_errors_keep_their_places(kind: Any, workers: int) -> None:
+    def taken(loader: DataLoader) -> tuple[list[Any], list[Any]]:
+        batches, found, states = iter(loader), [], []
+        for _ in range(40):
+            try:
+                found.append(values(next(batches))[1])
+            except StopIteration:
+                return found, states
+            except (OddError, CollateError, DatasetError) as error:
+                found.append(type(error).__name__)
+            states.append(json.loads(json.dumps(loader.state_dict())))
+        raise AssertionError("no end")
+
+    with DataLoader(kind(), batch_size=4, num_workers=workers) as loader:
+        wanted, states = taken(loader)
+    assert len(wanted) > (6 if kind is OddSet else 2)
+    for at, state in enumerate(states, 1):
+        with DataLoader(kind(), batch_size=4, num_workers=workers) as loader:
+            loader.load_state_dict(state)
+            assert taken(loader)[0] == wanted[at:]
+
+
+# ---- random state of workers -------------------------------------------------------------------
+
+
+class Keeping(DataLoader):
+    """A facade that keeps the workers' own random state."""
+
+    _promises = Promises(is_round_robin=True, keeps_worker_rng=True)
+
+
+class Noise:
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random(), np.random.rand()
+
+
+@pytest.mark.parametrize("dataset", [Noise(), Plain(), WalkSet()], ids=lambda each: type(each))
+def test_the_random_state_of_workers_goes_on_where_a_facade_promises_it(dataset: Any) -> None:
+    options: Any = {"batch_size": 4, "num_workers": 2, "persistent_workers": True}
+    with Keeping(dataset, **options) as loader:
+        wanted, states = run(loader)
+        later = [values(batch) for batch in loader]
+    for at in (2, 5, len(wanted) + 1):
+        with Keeping(dataset, **options) as loader:
+            loader.load_state_dict(states[at])
+            if at <= len(wanted):
+                assert [values(batch) for batch in loader] == wanted[at:]
+            assert [values(batch) for batch in loader] == later
+
+
+class Tally:
+    """A map-style dataset that counts what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked += 1
+        return index, self.asked
+
+    def state_dict(self) -> dict[str, int]:
+        return {"asked": self.asked}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.asked = state["asked"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_state_of_a_dataset_with_indices_goes_on(workers: int) -> None:
+    with DataLoader(Tally(), batch_size=4, num_workers=workers) as loader:
+        wanted, states = run(loader)
+    with DataLoader(Tally(), batch_size=4, num_workers=workers) as loader:
+        loader.load_state_dict(states[5])
+        assert [values(batch) for batch in loader] == wanted[5:]
