@@ -107,7 +107,7 @@ def resumed(kind: Any, make: Any, taken: int | None, after: str, **options: Any)
 def test_state_of_every_batch_means_the_same(name: str, workers: int) -> None:
     make = MAKES[name]
     whole = len(list(make(Ours, num_workers=workers)))
-    points: list[tuple[int | None, str]] = [(None, ""), (0, ""), (1, ""), (whole - 1, "")]
+    points: list[tuple[int | None, str]] = [(None, ""), (1, "")]
     points += [(whole, ""), (whole, "the end")]
     for taken, after in points:
         options = {"make": make, "taken": taken, "after": after, "num_workers": workers}
@@ -120,7 +120,7 @@ def test_state_of_every_batch_means_the_same(name: str, workers: int) -> None:
 
 @WORKERS
 def test_nothing_is_left_after_a_short_last_batch(workers: int) -> None:
-    """The batch that exhausts stream or sampler; torchdata repeats a worker's part, or all of it."""
+    """The batch that exhausts it; torchdata repeats a worker's part, or all of it."""
     for make in (
         lambda kind, **o: kind(Numbers(9), 2, **o),
         lambda kind, **o: kind(Rows(7), 2, sampler=Order(7), **o),
@@ -139,7 +139,7 @@ def test_stream_goes_on_exactly_however_often_its_state_is_looked_at(
         return kind(Numbers(9), 2, **options)
 
     whole = list(make(Ours, num_workers=workers))
-    for taken in range(len(whole) + 1):
+    for taken in (2, len(whole)):
         found = resumed(Ours, make, taken, "", num_workers=workers, snapshot_every_n_steps=every)
         assert [each.tolist() for each in found[0]] == [each.tolist() for each in whole[taken:]]
         assert len(found[1]) == len(whole)
@@ -157,8 +157,7 @@ def test_loading_and_asking_gives_an_equal_state_that_json_can_hold(workers: int
     assert again.state_dict() == state
 
 
-@pytest.mark.parametrize("before", [0, 1, 2])
-@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1), (1, 1)])
 def test_shuffled_augmented_epochs_go_on_exactly_with_any_number_of_workers(
     before: int, after: int
 ) -> None:
