@@ -91,6 +91,7 @@ check: $(VENV)/.has-test docs
 bench: $(VENV)/.has-test build
 	$(PY) -m tools.bench $(BENCH_ARGS)
 	$(PY) -m tools.bench.paddle $(BENCH_PADDLE_ARGS)
+	$(PY) -m tools.bench.torch $(BENCH_PADDLE_ARGS)
 
 docs: $(VENV)/.has-build
 	$(PY) -m tools.check_docs

@@ -41,6 +41,7 @@ FLAVOUR = ("debug" if DEBUG else "release") + ("-trace" if TRACE else "")
 DIRECTIVES = {
     "language_level": 3,
     "binding": True,
+    "freethreading_compatible": True,
     "wraparound": False,
     "cdivision": True,
     "boundscheck": DEBUG,

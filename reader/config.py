@@ -29,10 +29,10 @@ from reader.option_checks import (
 )
 from reader.places import CPU, Place, parse_places
 
-__all__ = ["FRAMEWORKS", "SEED_LIMIT", "LoaderConfig"]
+__all__ = ["FRAMEWORKS", "MAX_TIMEOUT_S", "SEED_LIMIT", "LoaderConfig"]
 
 SEED_LIMIT = 2**64
-_MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
+MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -201,12 +201,12 @@ def _convert_numbers(o: dict[str, Any]) -> None:
 
 def _as_timeout(value: object) -> float:
     message = (
-        f"timeout must be a number of seconds in [0, {_MAX_TIMEOUT_S:g}], got {got(value)}."
+        f"timeout must be a number of seconds in [0, {MAX_TIMEOUT_S:g}], got {got(value)}."
         " 0 waits without a deadline."
     )
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ConfigTypeError(message)
     number: Any = value
-    if not 0 <= number <= _MAX_TIMEOUT_S:  # refuses nan too
+    if not 0 <= number <= MAX_TIMEOUT_S:  # refuses nan too
         raise ConfigError(message)
     return float(number)

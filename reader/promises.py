@@ -27,7 +27,8 @@ class Promises:
     worker, the worker's number and its traceback there; may change the exception's text, and
     returns what to raise. `restarts_circle`: with `is_round_robin`, worker 0 makes the first batch
     of each epoch, also where workers stay. `takes_any_key`: a sampler may yield anything that the
-    dataset takes for an index, and the dataset alone says which there are. `tells_deaths`: without
+    dataset takes for an index, the dataset alone says which there are, and its `__getitems__` may
+    return any number of samples in any form. `tells_deaths`: without
     retries, the death of a worker is raised even where it costs no batch. `keeps_worker_rng`:
     workers send their global random state along whenever they send that of the dataset, so that it
     goes on after a resume. `is_iterable`: tells an iterable dataset from one with indices; None: as

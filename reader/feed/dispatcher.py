@@ -140,7 +140,7 @@ class Dispatcher:
             self._check_range(keys)
 
     def _as_list(self, keys: Any) -> list[Any]:
-        if not isinstance(keys, (str, bytes, dict)):
+        if self._takes_any_key or not isinstance(keys, (str, bytes, dict)):
             try:
                 return list(keys)
             except TypeError:

@@ -38,6 +38,7 @@ def worker_config(
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
         snapshot_every=config.snapshot_every_n_steps or 0,
+        takes_any_key=promises.takes_any_key,
         keeps_rng=promises.keeps_worker_rng,
     )
 

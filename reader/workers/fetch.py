@@ -25,6 +25,8 @@ class Fetcher:
         collate_fn: called with the list of samples of a batch, or with one sample without batching;
             None stacks the samples in place.
         snapshots: tells with batches what the dataset's state is; None: nothing does.
+        collate: takes whatever `__getitems__` returned that is no list to be stacked; None: it must
+            return one sample for each key.
     """
 
     def __init__(
@@ -32,9 +34,10 @@ class Fetcher:
         dataset: Any,
         collate_fn: Callable[[Any], Any] | None,
         snapshots: Snapshots | None = None,
+        collate: Callable[[Any], Any] | None = None,
     ) -> None:
+        self._collate = collate
         self._snapshots = snapshots or Snapshots(0, dataset, 0, False, False)
-        self._made = 0  # batches
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
@@ -51,9 +54,8 @@ class Fetcher:
         self.row = -1
         self.is_stacking = False
         if self._snapshots.is_wanted:
-            is_due = self._snapshots.is_due(self._made)
-            channel.set_attachment(self._snapshots.take if is_due else None)
-            self._made += 1
+            # each batch may change a state that only its own samples lead to
+            channel.set_attachment(self._snapshots.take)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
             sample = self.dataset[keys]
@@ -66,16 +68,23 @@ class Fetcher:
             channel.write(self.collate_fn(samples))
         elif self.getitems:
             samples = self._samples(channel, keys)
+            if self._collate is not None and (type(samples) is not list or not samples):
+                channel.write(self._collate(samples))
+                return
             self.is_stacking = True
             channel.stack(samples, list(range(len(samples))), keys)
+        elif not keys and self._collate is not None:
+            channel.write(self._collate([]))
         else:
             self.is_stacking = True
             channel.stack(self.dataset, keys, keys)
 
-    def _samples(self, channel: WorkerChannel, keys: list[Any]) -> list[Any]:
+    def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
         """The samples of a batch; not all of them when nobody waits for it any more."""
         if self.getitems:
             samples = self.getitems(keys)
+            if self._collate is not None:
+                return samples
             if not hasattr(samples, "__len__") or len(samples) != len(keys):
                 count = len(samples) if hasattr(samples, "__len__") else type(samples).__name__
                 raise DatasetError(

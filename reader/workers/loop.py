@@ -63,6 +63,7 @@ class WorkerConfig:
     worker_type: str = "process"
     seed_globals: bool = True  # whether `seed` seeds the global generators before each batch
     snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
+    takes_any_key: bool = False  # what __getitems__ returns is collated as it is
     keeps_rng: bool = False  # whether the global random state goes with them
 
     @property
@@ -163,7 +164,8 @@ def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetche
         worker_id, config.dataset, config.snapshot_every, config.keeps_rng, is_shared
     )
     if config.stream is None:
-        return Fetcher(config.dataset, config.collate_fn, snapshots)
+        collate = config.rules.collate if config.takes_any_key and config.rules else None
+        return Fetcher(config.dataset, config.collate_fn, snapshots, collate)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots

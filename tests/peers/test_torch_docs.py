@@ -9,6 +9,7 @@ import inspect
 
 import pytest
 import torch.utils.data
+import torchdata.stateful_dataloader
 
 import reader.compat.torch
 from tests.peers.page import Page
@@ -24,7 +25,14 @@ def test_every_test_that_is_named_exists() -> None:
     PAGE.check_tests()
 
 
-@pytest.mark.parametrize("loader", [torch.utils.data.DataLoader, reader.compat.torch.DataLoader])
+@pytest.mark.parametrize(
+    "loader",
+    [
+        torch.utils.data.DataLoader,
+        reader.compat.torch.DataLoader,
+        torchdata.stateful_dataloader.StatefulDataLoader,
+    ],
+)
 def test_every_argument_of_the_constructor_has_a_line(loader: type) -> None:
     arguments = inspect.signature(loader.__init__).parameters
     firsts = PAGE.firsts()

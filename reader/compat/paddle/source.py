@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import numbers
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, TypeVar
 
 from paddle.base import framework
@@ -102,7 +103,9 @@ class GeneratorDataset(IterableDataset[list[Field]]):
     def __iter__(self) -> Iterator[list[Field]]:
         # the current place is a thread's own: the user's generator finds that of the trainer
         set_place(self.place)
-        return self.source.batches()
+        # Paddle's epoch ends with the exception, and no word is said of the rest: a chain is no
+        # generator, and looks used up behind it
+        return chain(self.source.batches())
 
 
 class SourceLoader(abc.ABC):

@@ -15,6 +15,7 @@ from reader.compat.torch.collate import TorchRules
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
+from reader.config import MAX_TIMEOUT_S
 from reader.frameworks.torch import to_torch_as_sent
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
@@ -92,11 +93,11 @@ def make_engine(
         batch_size=size if is_batched else None,
         drop_last=loader.drop_last if is_iterable else False,
         collate_fn=collate_fn,
-        num_workers=loader.num_workers,
+        num_workers=int(loader.num_workers),
         prefetch_factor=2 if loader.prefetch_factor is None else loader.prefetch_factor,
-        timeout=loader.timeout,
+        timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
         worker_init_fn=worker_init_fn,
-        persistent_workers=loader.persistent_workers,
+        persistent_workers=bool(loader.persistent_workers),
         framework="torch",
         sampler=None if is_batched else order,
         seed=loader.seed if seed is None else seed,

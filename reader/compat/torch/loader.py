@@ -120,8 +120,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._check()
         LoaderConfig.build(  # what is our own is refused in our own words
             (),
-            num_workers=num_workers,
-            persistent_workers=persistent_workers,
+            num_workers=int(num_workers),
+            persistent_workers=bool(persistent_workers),
             seed=seed,
             worker_type=worker_type,
             worker_retries=worker_retries,

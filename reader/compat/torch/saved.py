@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from reader.data.order_ways import put_generators, random_generators
+from reader.data.order_source import put_generators, random_generators
 from reader.data.random_state import generator_state, to_json
 from reader.errors import StateError, got
 
