@@ -277,13 +277,13 @@ class Stateful(Replay):
                 )
             self._iterator.load_state_dict(copy.deepcopy(state["iterator"]))
         self._is_over = state.get("over", False)
-        made = self._watch()
         if self._is_over:
+            self._watch()
             self.log.last_iterator = self._states().get("iterator")
             return iter(())
         for _ in islice(self._iterator, state["skip"]):
             pass
-        return made
+        return self._watch()  # not before: the state it notes is that of this place
 
     def with_first(self, first: Any, made: Iterator[Any]) -> Iterator[Any]:
         """What was drawn to look whether there is any, and the rest."""

@@ -69,6 +69,10 @@ class Checkpoints:
         progress = self.progress
         if progress is not None and progress.is_finished and ahead is not None:
             progress = ahead
+        if progress is not None and not progress.is_finished and not config.is_iterable:
+            progress.settle()
+            if progress.log is None and progress.resumed is not None:
+                return copy.deepcopy(progress.resumed)  # dropped before anything was drawn
         state: dict[str, Any] = {
             "reader": _FORMAT,
             "kind": self._kind,
@@ -159,6 +163,7 @@ class Checkpoints:
 
     def begun(self, progress: Progress) -> None:
         """The user got an iterator."""
+        progress.resumed = self.pending
         self.progress = progress
         self.pending = None
 

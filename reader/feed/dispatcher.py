@@ -91,11 +91,24 @@ class Dispatcher:
         self._count: int | None = None  # the dataset's length when it was last asked
         self._has_len = hasattr(type(dataset), "__len__")
         self.drawn = first
+        self._first = first
+        self._early: list[tuple[Task | None, BaseException | None]] = []  # drawn to be settled
 
     def watch(self, loads: Callable[[], Counter[int]]) -> None:
         """See Circle; without one the least busy worker takes a task anyway."""
         if self._circle is not None:
             self._circle.watch(loads)
+
+    def settle(self) -> None:
+        """Draw the first task, so that a state can tell the order. An exception waits for `draw`."""
+        if self.drawn != self._first or self._early:
+            return
+        try:
+            self._early.append((self._draw(), None))
+        except BaseException as error:
+            self._early.append((None, error))
+            if not isinstance(error, Exception):
+                raise
 
     def draw(self) -> Task | None:
         """Return the next task, or None at the end.
@@ -105,6 +118,15 @@ class Dispatcher:
             SampleIndexError: an index is outside of the dataset.
             Exception: whatever the sampler raises.
         """
+        if not self._early:
+            return self._draw()
+        task, error = self._early.pop()
+        self._first = -1
+        if error is not None:
+            raise error
+        return task
+
+    def _draw(self) -> Task | None:
         try:
             keys = next(self._batches)
         except StopIteration:

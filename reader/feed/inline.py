@@ -103,6 +103,8 @@ class InlineIterator(Iterator[Any]):
             self._drawn, self._order = begin_order()
             self._note = self._order.note
         self._keys: list[Any] | None = None  # of the batch that is next, once drawn
+        self._refusal: BaseException | None = None  # what the sampler raised when it was settled
+        progress.ask_first(self.settle)
         self._trouble: BaseException | None = None  # of load_state_dict, told in the first place
         if options.told is not None:
             self._tell()
@@ -159,20 +161,47 @@ class InlineIterator(Iterator[Any]):
         self._stats.batches += 1
         return channel.batch
 
+    def settle(self) -> None:
+        """Draw the first batch's keys, so that a state can tell the order.
+
+        What the sampler raises waits for `next`.
+        """
+        if self._order is None or self.progress.log is not None or self._refusal is not None:
+            return
+        try:
+            self._draw_keys()
+        except BaseException as error:
+            self._refusal = error
+            if not isinstance(error, Exception):
+                raise
+
     def _draw(self) -> None:
+        refusal, self._refusal = self._refusal, None
+        try:
+            if refusal is not None:
+                raise refusal
+            self._draw_keys()
+        except StopIteration:
+            self._finish(None)
+
+    def _draw_keys(self) -> None:
         try:
             keys = next(self._drawn)
         except StopIteration:
-            self._finish(None)
+            self._note_log()
+            raise
         self._keys = keys if type(keys) is list else list(keys)
-        if self._order is not None:
-            self.progress.log = self._order.log  # not before: nothing of it may be drawn
+        self._note_log()
         if self._note is not None:
             kind, payload = int(TaskKind.TASK_KEYS), b""
             with suppress(pickle.PicklingError, TypeError, AttributeError, ValueError):
                 key = self._keys if self._is_batched else self._keys[0]
                 kind, payload = encode_task(key, self._is_batched, True)
             self._note = self._note(kind, payload)
+
+    def _note_log(self) -> None:
+        if self._order is not None:
+            self.progress.log = self._order.log  # not before: nothing of it may be drawn
 
     def _task(self) -> tuple[int, Any]:
         if self._keys is None:

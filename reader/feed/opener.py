@@ -192,7 +192,7 @@ class EpochOpener:
         order = Order(batches, config.snapshot_every_n_steps or 0, depth, is_lazy)
         drawn = order.begin(start.order, start.at)
         progress.log = order.log
-        return Dispatcher(
+        dispatcher = Dispatcher(
             drawn,
             dataset,
             config.batch_size is not None,
@@ -201,6 +201,9 @@ class EpochOpener:
             order.note,
             start.at.batches,
         )
+        if is_lazy:
+            progress.ask_first(dispatcher.settle)
+        return dispatcher
 
     def _adapters(self) -> list[Convert]:
         config = self._config

@@ -6,6 +6,7 @@ lets go of its pool the count is frozen here. It names no object of the user's.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,8 @@ class Progress:
         self.turn = turn
         self.log: OrderLog | None = None  # of a map-style dataset, once the order is begun
         self.is_finished = False  # the user's loop was told that the epoch is over
+        self.resumed: dict[str, Any] | None = None  # the state that it was begun from
+        self._settle: weakref.WeakMethod[Callable[[], None]] | None = None
         self._feeder: Feeder | None = None
         self._taken = first.batches
         self.passed: tuple[int, ...] = ()  # batches beyond `first` that were delivered before
@@ -53,6 +56,17 @@ class Progress:
     def follow(self, feeder: Feeder) -> None:
         """The feeder counts from now on what is delivered."""
         self._feeder = feeder
+
+    def ask_first(self, settle: Callable[[], None]) -> None:
+        """Have `settle`, of an object that may go, called before the order is looked at."""
+        self._settle = weakref.WeakMethod(settle)
+
+    def settle(self) -> None:
+        """Have an order that is drawn late draw what is first, so that a state can tell it."""
+        kept, self._settle = self._settle, None
+        settle = None if kept is None else kept()
+        if settle is not None:
+            settle()
 
     def watch(self, done: Callable[[], tuple[int, list[int]]]) -> None:
         """Batches come in any order; `done` tells which were delivered."""
