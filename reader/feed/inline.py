@@ -108,6 +108,8 @@ class InlineIterator(Iterator[Any]):
         self._trouble: BaseException | None = None  # of load_state_dict, told in the first place
         if options.told is not None:
             self._tell()
+        parts = progress.parts
+        self._is_used_up = config.stream is not None and parts is not None and parts.all[0].is_ended
 
     def _tell(self) -> None:
         told = self._options.told(0) if self._options.told is not None else None
@@ -133,6 +135,8 @@ class InlineIterator(Iterator[Any]):
         stream = self._fetcher if isinstance(self._fetcher, StreamFetcher) else None
         if stream is None and self._keys is None:
             self._draw()
+        if self._is_used_up:
+            self._finish(None)
         channel = self._channel
         channel.forget()
         number = self.progress.batches if stream is None else stream.number(_RUN)

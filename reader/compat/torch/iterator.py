@@ -43,12 +43,14 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
         is_pipe = isinstance(self._dataset, IterDataPipe)
-        if is_pipe and loader.num_workers:
+        if is_pipe and last is not None:
             self._reset(loader)  # draws the seed that its shuffling has in this epoch
         if last is None or is_pipe:
             if state is not None and state.base_seed is not None:
                 self._base_seed = state.base_seed
             self._engine = self._make_engine(loader)
+        if is_pipe and last is None and loader.num_workers:
+            self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
         self._is_stream = loader._is_stream
         self._engine._epoch = loader.epoch
         if last is not None:
