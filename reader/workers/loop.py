@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -152,9 +153,20 @@ def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
             rng.reseed(seed)
     elif rng is None:
         seeds.seed_known_libraries(seed)
+        _use_one_thread()
     if config.worker_init_fn is not None:
         config.worker_init_fn(worker_id)
     return rng
+
+
+def _use_one_thread() -> None:
+    """Have torch work in this process's one thread, where somebody imported it.
+
+    Workers are many, and the threads that torch had before a fork do not exist behind it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
 
 
 def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:

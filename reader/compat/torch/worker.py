@@ -69,11 +69,12 @@ def _stack_in_private_memory() -> None:
 
     @functools.wraps(original)
     def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
-        info, inner.worker._worker_info = inner.worker._worker_info, None
-        try:
-            return original(batch, collate_fn_map=collate_fn_map)
-        finally:
-            inner.worker._worker_info = info
+        first = batch[0]
+        if first.is_nested or first.layout is not torch.strided:
+            return original(batch, collate_fn_map=collate_fn_map)  # refuses it
+        # stacked into a tensor like the first one, as PyTorch does in a worker: its type decides
+        out = first.new_empty((len(batch), *first.size()))
+        return torch.stack(batch, 0, out=out)
 
     functions.collate_tensor_fn = collate_tensor_fn
     functions.default_collate_fn_map[torch.Tensor] = collate_tensor_fn
