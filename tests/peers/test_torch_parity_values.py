@@ -206,8 +206,8 @@ def each_kind(made: Any, kinds: Any, count: int = 1) -> dict[str, list[Any]]:
     return found
 
 
-# PyTorch cannot stack the first or loses its conjugation, and fails to send the second from a worker;
-# ours come from workers as PyTorch's do without.
+# PyTorch cannot stack the first, or loses its conjugation, and fails to send the second from a
+# worker; ours come from workers as PyTorch's do without.
 TORN = ("conjugate", "quantized")
 
 
