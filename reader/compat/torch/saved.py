@@ -119,9 +119,11 @@ class SavedEpoch:
         epoch's seed is drawn as ever, unless it was, or workers stay that have theirs.
         """
         order = self._engine_state.get("order")
-        if order is None or order.get("way") != "boundary":
+        is_open = not self.is_finished if order is None else order.get("way") != "boundary"
+        if is_open:
             return _Quiet(loader) if self.base_seed is not None else loader
-        put_generators(loader._order, order.get("generators", []))
+        if order is not None:
+            put_generators(loader._order, order.get("generators", []))
         stays = loader.persistent_workers and loader.num_workers
         if self.base_seed is not None and (stays or not self.is_finished):
             return _Quiet(loader)
