@@ -141,8 +141,10 @@ def boundary_state(batches: Any, log: OrderLog | None) -> dict[str, Any]:
     return found
 
 
-def check_order_state(batches: Any, state: Any, every: int) -> None:
+def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = False) -> None:
     """Check that an order of `batches` can be entered by `state`; looks and changes nothing.
+
+    `is_begun`: some of it was delivered.
 
     Raises:
         StateError: it cannot.
@@ -173,6 +175,8 @@ def check_order_state(batches: Any, state: Any, every: int) -> None:
         "boundary": _check_boundary,
     }[way]
     check(batches, cut, state)
+    if way == "entry" and is_begun:
+        Entry.check_begun(batches, cut, state)
     if "source" in state and not has_state(source):
         raise StateError(
             f"the state has one of the sampler, and {type(source).__name__} here has no"

@@ -89,6 +89,19 @@ class Entry:
             raise StateError(
                 f"drawn in the state must be a dict, got {got(state['drawn'])}. {LOAD}"
             )
+        check_state = getattr(drawer, "check_state", None)
+        if "drawn" in state and check_state is not None:
+            check_state(state["drawn"])
+
+    @staticmethod
+    def check_begun(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:
+        """Refuse a state of an order that was begun with nothing drawn, where one is drawn."""
+        drawer = _drawer(batches, cut)
+        if drawer is not None and "drawn" not in state:
+            raise StateError(
+                f"the state lacks what the order was drawn with, and {type(drawer).__name__} here"
+                f" would draw another one. {LOAD}"
+            )
 
 
 def _drawer(batches: Any, cut: Cut | None) -> Any:

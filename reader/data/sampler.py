@@ -141,8 +141,13 @@ class SeededSampler(Sampler[T_co]):
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
         """
+        self._loaded = self.check_state(state)
+
+    @staticmethod
+    def check_state(state: dict[str, int]) -> tuple[int, int]:
+        """Return the seed and epoch of a state. StateError: it is no state of such a sampler."""
         seed = state_number(state, "seed", SEED_LIMIT - 1)
-        self._loaded = (seed, state_number(state, "epoch", sys.maxsize))
+        return seed, state_number(state, "epoch", sys.maxsize)
 
     def _next_key(self) -> tuple[int, int]:
         return (fresh_seed() if self._seed is None else self._seed), self._epoch

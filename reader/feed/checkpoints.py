@@ -16,7 +16,7 @@ from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
 from reader.data.order import boundary_state, check_order_state
 from reader.data.order_log import Position
-from reader.data.order_source import has_state, state_of
+from reader.data.order_source import cut_of, has_state, state_of
 from reader.errors import StateError, got
 from reader.feed.opener import Start
 from reader.feed.parts import Part, Parts
@@ -113,11 +113,13 @@ class Checkpoints:
     def _fit(self, sampler: Any, batch_sampler: Any) -> dict[str, Any]:
         config = self._config
         own = config.batch_sampler is not None
+        cut = cut_of(batch_sampler) if own else None
+        source = sampler if cut is None else cut.sampler
         return {
             "length": _length(config.dataset) if self._kind == "map" else None,
             "batch_size": None if own else config.batch_size,
-            "sampler": None if sampler is None else type(sampler).__qualname__,
             "batch_sampler": type(batch_sampler).__qualname__ if own else None,
+            "sampler": None if source is None else type(source).__qualname__,
         }
 
     def _next_parts(self) -> Parts | None:
@@ -226,7 +228,7 @@ class Checkpoints:
         if self._kind == "map":
             every = self._config.snapshot_every_n_steps or 0
             batches = _batches(sampler, batch_sampler)
-            check_order_state(batches, state.get("order"), every)
+            check_order_state(batches, state.get("order"), every, state["batches"] > 0)
 
     def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
         for name, value in own.items():

@@ -121,6 +121,9 @@ class EpochOpener:
         )
         converts = [self._in_steps(adapter) for adapter in self._adapters()]
         progress = self._progress(epoch, start, dataset, sampler, batch_sampler)
+        for each in (sampler, getattr(batch_sampler, "sampler", None)):
+            if isinstance(each, SeededSampler) and not each.counts_epochs:
+                each.set_epoch(epoch)
         if self._promises.is_inline and config.num_workers == 0:
             return self._open_inline(batches, dataset, options, start, progress)
         group = Group(converts, progress)
@@ -130,9 +133,6 @@ class EpochOpener:
                 self._keeper, self._workers, convert, options, self._stats, progress
             )
         else:
-            for each in (sampler, getattr(batch_sampler, "sampler", None)):
-                if isinstance(each, SeededSampler) and not each.counts_epochs:
-                    each.set_epoch(epoch)
             make_source = functools.partial(
                 self._make_source, batches, dataset, start, progress, not options.is_eager
             )

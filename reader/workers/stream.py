@@ -247,11 +247,15 @@ class StreamFetcher:
         except ArenaFull:
             if not drawn.is_end:
                 drawn.samples = channel.take_drawn()
-                self._draw(channel, drawn.samples, size)
+                if not channel.ran_out:
+                    self._draw(channel, drawn.samples, size)
                 if len(drawn.samples) < size:
                     self._samples = None
                     self._is_short = True
             raise
+        finally:
+            if channel.ran_out:  # asked again, an iterator may begin anew
+                self._samples = None
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         size = self.stream.batch_size

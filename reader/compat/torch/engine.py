@@ -51,6 +51,12 @@ class Engine(EngineLoader):
         else:
             self.batch_sampler = order
 
+    def begin_next(self, epoch: int) -> None:
+        """Have the next iterator begin this epoch; another one that was begun ahead is let go."""
+        if self.epoch != epoch:
+            self._drop_ahead()
+            self._epoch = epoch
+
     @property
     def worker_handles(self) -> list[Any]:
         """The workers of the pool in use: see `reader.workers.handle`."""

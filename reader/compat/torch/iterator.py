@@ -52,7 +52,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
         self._is_stream = loader._is_stream
-        self._engine._epoch = loader.epoch
+        self._engine.begin_next(loader.epoch)
         if last is not None:
             self._engine.take_order(loader._order)
         if state is not None:

@@ -19,6 +19,7 @@ from torch.utils.data.sampler import SequentialSampler as TorchSequentialSampler
 from reader.data.batch_sampler import BatchSampler
 from reader.data.one_epoch import OneEpoch
 from reader.data.sampler import SequenceSampler, in_chunks
+from reader.errors import StateError, got
 
 __all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
@@ -118,5 +119,31 @@ class PermutedOrder:
         return dict(self._drawn)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Draw the next iteration as the one whose state is given, and no other one."""
+        """Draw the next iteration as the one whose state is given, and no other one.
+
+        Raises:
+            StateError: it is no state of such an order. Nothing has changed then.
+        """
+        self.check_state(state)
         self._given = dict(state)
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Refuse what is no state of such an order. Raises StateError."""
+        own = self._sampler.generator
+        if own is None:
+            seed = state.get("seed")
+            if type(seed) is not int or not -(2**63) <= seed < 2**64:
+                raise StateError(
+                    "the state must have the seed of a shuffled order, got"
+                    f" {got(seed)}. Load a state that was saved without a generator, too"
+                )
+            return
+        try:
+            size = len(base64.b64decode(state["generator"], validate=True))
+        except (KeyError, TypeError, ValueError):
+            size = -1
+        if size != len(own.get_state()):
+            raise StateError(
+                "the state must have that of the generator of a shuffled order, got"
+                f" {got(state.get('generator'))}. Load a state that was saved with a generator, too"
+            )

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from reader.data.order_source import put_generators, random_generators
+from reader.config import SEED_LIMIT
+from reader.data.order_source import check_generators, put_generators, random_generators
 from reader.data.random_state import generator_state, to_json
 from reader.errors import StateError, got
 
@@ -83,29 +84,65 @@ class SavedEpoch:
                 "this state is torchdata's own, which has neither the seed of an order nor a"
                 f" position in it. {_REMEDY}"
             )
-        self.base_seed: int | None = main.get("_base_seed")
-        if self.base_seed is not None and type(self.base_seed) is not int:
-            raise StateError(f"_base_seed in the state must be an int, got {got(self.base_seed)}")
         self._engine_state = dict(_found(main, "engine", dict))
+        self.base_seed = self._checked_seed(_found(main, "_base_seed"))
         self._engine_state["workers"] = self._parts(_found(snapshot, "_worker_snapshots", dict))
+        self._check_form(state, snapshot, main)
         self.epoch = self._engine_state.get("epoch")
+
+    def _checked_seed(self, value: Any) -> int | None:
+        is_seed = type(value) is int and 0 <= value < SEED_LIMIT
+        if is_seed or (value is None and not self._engine_state.get("batches")):
+            return value  # type: ignore[no-any-return]
+        raise StateError(f"_base_seed in the state must be a seed, got {got(value)}. {_REMEDY}")
+
+    def _check_form(
+        self, state: dict[str, Any], snapshot: dict[str, Any], main: dict[str, Any]
+    ) -> None:
+        """Check what the form says a second time."""
+        step, last = self._engine_state.get("batches"), self._engine_state.get("last_worker")
+        for holder, name, right in (
+            (state, "_steps_since_snapshot", 0),
+            (snapshot, "_snapshot_step", step),
+            (snapshot, "_last_yielded_worker_id", last),
+        ):
+            value = _found(holder, name)
+            if value != right or type(value) is not type(right):
+                raise StateError(
+                    f"{name} in the state must be {right}, got {got(value)}. {_REMEDY}"
+                )
+        workers = _found(main, "_num_workers")
+        if type(workers) is not int or max(1, workers) != len(snapshot["_worker_snapshots"]):
+            raise StateError(
+                "_num_workers in the state must be the number of _worker_snapshots, got"
+                f" {got(workers)}. {_REMEDY}"
+            )
+        if self.is_finished and step:
+            raise StateError(
+                f"the state is that of a finished epoch, and of {got(step)} batches. {_REMEDY}"
+            )
 
     def _parts(self, snapshots: dict[str, Any]) -> list[dict[str, Any]] | None:
         parts = []
         for worker in range(len(snapshots)):
             saved = _found(snapshots, f"worker_{worker}", dict)
+            if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker:
+                raise StateError(f"worker_id in worker_{worker} must be {worker}. {_REMEDY}")
             part = dict(_found(saved, "part", dict))
             own = dict(_found(part, "state", dict))
-            fetcher = saved.get("fetcher_state")
-            if saved.get("dataset_state") is not None:
+            fetcher = _found(saved, "fetcher_state")
+            if _found(saved, "dataset_state") is not None:
                 own["dataset"] = saved["dataset_state"]
             if fetcher is not None and _found(fetcher, "dataset_iter_state") is not None:
                 own["iterator"] = fetcher["dataset_iter_state"]
             ended = fetcher is not None and bool(_found(fetcher, "fetcher_ended", bool))
             is_known = _found(part, "known", bool)
             del part["known"]
+            part = {**part, "state": own, "ended": ended}
             if is_known:
-                parts.append({**part, "state": own, "ended": ended})
+                parts.append(part)
+            elif any(part.get(name) != value for name, value in _no_part().items()):
+                raise StateError(f"part of worker_{worker} is {got(part)}. {_REMEDY}")
         return copy.deepcopy(parts) or None
 
     def check(self, engine: Any) -> None:
@@ -119,9 +156,11 @@ class SavedEpoch:
         epoch's seed is drawn as ever, unless it was, or workers stay that have theirs.
         """
         order = self._engine_state.get("order")
-        if order is None or order.get("way") != "boundary":
+        is_open = not self.is_finished if order is None else order.get("way") != "boundary"
+        if is_open:
             return _Quiet(loader) if self.base_seed is not None else loader
-        put_generators(loader._order, order.get("generators", []))
+        if order is not None:
+            put_generators(loader._order, order.get("generators", []))
         stays = loader.persistent_workers and loader.num_workers
         if self.base_seed is not None and (stays or not self.is_finished):
             return _Quiet(loader)
@@ -143,9 +182,9 @@ class SavedEpoch:
         order = state.get("order")
         if isinstance(order, dict) and order.get("way") == "boundary" and "generators" in order:
             batches = engine.batch_sampler if engine.sampler is None else engine.sampler
+            check_generators(batches, order)
             now = [to_json(generator_state(each)) for each in random_generators(batches)]
-            if len(now) == len(order["generators"]):
-                state["order"] = {**order, "generators": now}
+            state["order"] = {**order, "generators": now}
         return state
 
 

@@ -151,3 +151,10 @@ class StatefulDataLoader(DataLoader[T_co]):
         saved.check(engine)
         self._saved = saved
         self._current = None
+        self._epoch = int(saved.epoch or 0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the next epoch; a state of another one is not gone on with."""
+        super().set_epoch(epoch)
+        if self._saved is not None and self._saved.epoch != epoch:
+            self._saved = None
