@@ -122,7 +122,7 @@ class Pool:
 
     def _start_processes(self, start_method: str | None) -> None:
         self._starter = ProcessStarter(self.config, start_method)
-        if self.workers > 1:
+        if self.workers > 1 or self._starter.holds_many:
             self._starter.open_template()
         for worker_id in range(self.workers):
             self._start_process(worker_id)

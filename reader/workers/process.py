@@ -22,18 +22,17 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from reader._core.arena import Arena
 from reader._core.channel import WorkerChannel, watch_trainer
 from reader.data import foreign  # noqa: F401  registers torch and paddle tensors
 from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
-from reader.errors import ConfigError, InternalError, ReaderError, shown
+from reader.errors import InternalError, ReaderError
 from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
 from reader.workers.libraries import libraries_of
 from reader.workers.memory import available_bytes
+from reader.workers.packed import pack_config, unpack_config
 from reader.workers.template import (
     Template,
     TemplateEnded,
@@ -41,9 +40,11 @@ from reader.workers.template import (
     memory_file,
 )
 
-__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process", "pack_config"]
+__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process"]
 
 _log = logging.getLogger("reader")
+
+_MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
 
 # Starting a process looks through multiprocessing's list of all; on Python 3.10 it must not meet
 # one that is being closed. Taken for nothing else, and before no other lock.
@@ -90,30 +91,7 @@ class WorkerSetup:
     keep_slots: int
     config: loop.WorkerConfig | None  # under fork
     packed: InheritedFd | None  # else: a memory file with the pickled config
-
-
-def pack_config(config: loop.WorkerConfig) -> bytes:
-    """Pickle what workers are given, once for all of them.
-
-    Raises:
-        ConfigError: a part of it can be pickled neither by pickle nor by cloudpickle.
-    """
-    with contextlib.suppress(Exception):
-        return pickle.dumps(config, 5)
-    try:
-        packed: bytes = cloudpickle.dumps(config, 5)
-        return packed
-    except Exception as error:
-        for name in ("dataset", "collate_fn", "worker_init_fn"):
-            try:
-                cloudpickle.dumps(getattr(config, name), 5)
-            except Exception as its_error:
-                raise ConfigError(
-                    f"the {name}, {shown(getattr(config, name))}, cannot be sent to worker"
-                    f" processes: {its_error}. Open files, locks and connections lazily in the"
-                    " worker (in __getitem__ or worker_init_fn), or use start_method='fork'"
-                ) from its_error
-        raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
+    held: tuple[InheritedFd, ...] = ()  # and the descriptors that it holds
 
 
 class ProcessStarter:
@@ -140,17 +118,24 @@ class ProcessStarter:
         self._template: Template | None = None
         self._packed: int | None = None
         self._trainer = -1
-        data = b"" if start_method == "fork" else pack_config(config)
+        self._held: list[int] = []
         try:
             if start_method != "fork":
-                self._libraries = libraries_of(config, data)
-                self._packed = memory_file("reader-config", data)
+                packed = pack_config(config)
+                self._held = packed.fds
+                self._libraries = libraries_of(config, packed.data)
+                self._packed = memory_file("reader-config", packed.data)
             self._trainer = os.pidfd_open(os.getpid())
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
                 raise _refused("worker processes", error) from error
             raise
+
+    @property
+    def holds_many(self) -> bool:
+        """Whether workers get more descriptors than forkserver passes on to a process."""
+        return self._method == "forkserver" and len(self._held) > _MANY_FDS
 
     def open_template(self) -> None:
         """Have workers forked by a template, if they are not the trainer's forks. Waits for it.
@@ -184,6 +169,7 @@ class ProcessStarter:
             keep_slots=keep_slots,
             config=self._config if is_fork else None,
             packed=None if self._packed is None else InheritedFd(self._packed),
+            held=tuple(InheritedFd(fd) for fd in self._held),
         )
         if self._template is not None:
             try:
@@ -196,9 +182,10 @@ class ProcessStarter:
         """End the template and close what workers inherited. The workers have ended."""
         if self._template is not None:
             self._template.close()
-        for fd in (self._packed, self._trainer):
+        for fd in (self._packed, self._trainer, *self._held):
             if fd is not None and fd >= 0:
                 os.close(fd)
+        self._held = []
         self._template, self._packed, self._trainer = None, None, -1
 
     def _give_up_template(self) -> None:
@@ -222,14 +209,14 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
             f"worker processes cannot be started here: {error}. Start this process with"
             " daemon=False, or use num_workers=0"
         ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: forkserver passes no more descriptors
         raise _refused(f"worker process {setup.worker_id}", error) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process
 
 
-def _refused(what: str, error: OSError) -> ReaderError:
+def _refused(what: str, error: Exception) -> ReaderError:
     return ReaderError(
         f"{what} cannot be started: {error}. Lower num_workers, or raise the limit on processes"
         " (ulimit -u) or memory"
@@ -260,7 +247,7 @@ def _work(setup: WorkerSetup) -> None:
         arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
     )
     try:
-        config = setup.config or _unpack(setup.packed)
+        config = setup.config or _unpack(setup)
     except BaseException as error:
         channel.fail(pickle.dumps((encode(error), traceback_text(error), -1)))
     else:
@@ -271,14 +258,13 @@ def _work(setup: WorkerSetup) -> None:
     util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
 
 
-def _unpack(packed: InheritedFd | None) -> loop.WorkerConfig:
-    if packed is None:
+def _unpack(setup: WorkerSetup) -> loop.WorkerConfig:
+    if setup.packed is None:
         raise InternalError("a worker was started with neither a config nor a pickled one")
-    fd = packed.fd
+    fd = setup.packed.fd
     size = os.fstat(fd).st_size
     data = bytearray()
     while len(data) < size:
         data += os.pread(fd, min(size - len(data), 1 << 30), len(data))
-    config: loop.WorkerConfig = pickle.loads(data)
     os.close(fd)
-    return config
+    return unpack_config(data, [held.fd for held in setup.held])

@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from reader.workers.template_process import READY, REPLY, STATUS, inherited_fd
+from reader.workers.template_process import ASK, MAX_FDS, READY, REPLY, STATUS, inherited_fd
 
 __all__ = [
     "Template",
@@ -121,7 +121,7 @@ class Template:
             status, told = os.pipe()
             try:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    socket.send_fds(self._sock, [b"f"], [packed, told, *fds])
+                    self._send([packed, told, *fds])
             finally:
                 os.close(told)
         finally:
@@ -132,6 +132,12 @@ class Template:
             os.close(status)
             raise
         return pid, pidfd, status
+
+    def _send(self, fds: list[int]) -> None:
+        """Send what a worker is made of, in as many messages as the kernel makes of it."""
+        for first in range(0, len(fds), MAX_FDS):
+            part = fds[first : first + MAX_FDS]
+            socket.send_fds(self._sock, [ASK.pack(first, len(fds))], part)
 
     def _forked(self) -> tuple[int, int]:
         reply, received = self._receive(REPLY.size)

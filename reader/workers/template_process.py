@@ -7,6 +7,7 @@ Imports the standard library, numpy and the core's watch; it runs none of the us
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -27,10 +28,11 @@ import numpy as np
 
 from reader._core.channel import watch_trainer
 
-__all__ = ["READY", "REPLY", "STATUS", "inherited_fd", "serve"]
+__all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "serve"]
 
-_MAX_FDS = 250  # of one message: what the kernel lets pass, and a little less
+MAX_FDS = 250  # of one message: what the kernel lets pass, and a little less
 READY = b"ready"
+ASK = struct.Struct("qq")  # of the descriptors of a worker: how many came before, and of all
 REPLY = struct.Struct("qq")  # pid, errno: one of them is 0
 STATUS = struct.Struct("q")  # exit status as multiprocessing counts: -signal, or the code
 
@@ -77,8 +79,9 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
     """Import `modules`, then fork a worker for each message, until the trainer closes or ends.
 
     Args:
-        control: socket to the trainer; a message is one byte with the descriptors of a worker:
-            a memory file with its pickles, the pipe for its exit status, and those it was sent.
+        control: socket to the trainer; a worker is asked for by an ASK for each MAX_FDS of its
+            descriptors: a memory file with its pickles, the pipe for its exit status, and those
+            it was sent.
         trainer: pidfd of the trainer, for as long as this process and its workers live.
         tracker: descriptor of multiprocessing's resource tracker.
         modules: names to import; one that fails is left to the workers, which need it or not.
@@ -95,6 +98,7 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
             import_module(name)
     gc.freeze()
     children = _Children()
+    fds: list[int] = []  # of the worker that is asked for
     with socket.socket(fileno=control) as sock:
         sock.send(READY)
         children.poll.register(control, select.POLLIN)
@@ -103,9 +107,21 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
                 if fd != control:
                     children.reap(fd)
                     continue
-                message, fds, _, _ = socket.recv_fds(sock, 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+                message, some, _, _ = socket.recv_fds(
+                    sock, ASK.size, MAX_FDS, socket.MSG_CMSG_CLOEXEC
+                )
                 if not message:
                     return
+                before, count = ASK.unpack(message)
+                if before == 0:
+                    _close(fds)  # of a worker that the trainer could not ask for to the end
+                fds += some
+                if before + MAX_FDS < count:
+                    continue
+                if len(fds) < count:  # there was no room for so many descriptors here
+                    _close(fds)
+                    sock.send(REPLY.pack(0, errno.EMFILE))
+                    continue
                 if _fork(sock, children, fds):
                     signal.signal(signal.SIGCHLD, on_child)
                     _be_worker(fds, trainer)
@@ -136,9 +152,13 @@ def _fork(sock: socket.socket, children: _Children, fds: list[int]) -> bool:
             sock.send(REPLY.pack(0, error.errno or 1))
         else:
             socket.send_fds(sock, [REPLY.pack(pid, 0)], [pidfd])
-    for fd in fds:
-        os.close(fd)
+    _close(fds)
     return False
+
+
+def _close(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())
 
 
 def _be_worker(fds: list[int], trainer: int) -> None:

@@ -1,0 +1,229 @@
+"""What only a process that is being started can be given reaches spawned workers, each of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import ConfigError, DataLoader
+from reader.workers.loop import WorkerConfig
+from reader.workers.packed import pack_config
+from tests.datasets import PidRows, Rows, check_rows
+from tests.fault.conftest import Program, kill_and_wait
+
+Start = Callable[..., Program]
+COUNT = 16
+METHODS = pytest.mark.parametrize("method", ["spawn", "forkserver"])
+# what multiprocessing allocates from stays with the process: it has enough from here on
+multiprocessing.get_context("spawn").RawArray("b", 1 << 16)
+# one worker is started by multiprocessing, two by the template
+WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+class Primitives(Rows):
+    """Rows; each that is made is noted in everything that `context` has to share."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(COUNT)
+        self.value = context.Value("i", 0)
+        self.raw = context.RawArray("i", COUNT)
+        self.array = context.Array("i", COUNT)
+        self.lock = context.Lock()
+        self.event = context.Event()
+        self.told, self.tells = context.Pipe(duplex=False)
+        self.queue = context.Queue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in vars(self).items() if name != "told"}
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        with self.lock:
+            self.raw[index] += 1
+            self.tells.send(index)
+        with self.value.get_lock():
+            self.value.value += 1
+        self.array[index] += 1
+        self.queue.put(index)
+        self.event.set()
+        return super().__getitem__(index)
+
+    def close(self) -> None:
+        self.told.close()
+        self.tells.close()
+        self.queue.close()
+        self.queue.join_thread()
+
+
+class Held(Rows):
+    """Rows that hold a thing."""
+
+    def __init__(self, thing: Any) -> None:
+        super().__init__(COUNT)
+        self.thing = thing
+
+
+class Marks(Held):
+    """Rows whose maker leaves a mark in a shared tensor, in each of its views, and in another."""
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        for tensor in self.thing:
+            tensor[index] += 1
+        return super().__getitem__(index)
+
+
+class Names:
+    """A worker_init_fn that counts the workers begun."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def __call__(self, worker_id: int) -> None:
+        with self.count.get_lock():
+            self.count.value += 1
+
+
+class Collates:
+    """A collate_fn that tells through a socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def __call__(self, samples: list[Any]) -> Any:
+        self.sock.send(b"%d" % len(samples))
+        return [np.array(column) for column in zip(*samples, strict=True)]
+
+
+def config_of(dataset: Any) -> WorkerConfig:
+    return WorkerConfig(dataset, None, None, 2, None, 0)
+
+
+@METHODS
+@WORKERS
+def test_primitives_of_a_dataset_are_those_of_the_trainer(method: str, workers: int) -> None:
+    dataset = Primitives(multiprocessing.get_context(method))
+    with DataLoader(dataset, batch_size=4, num_workers=workers, start_method=method) as loader:
+        for n, batch in enumerate(loader):
+            check_rows(batch, range(4 * n, 4 * n + 4))
+    assert dataset.value.value == COUNT
+    assert list(dataset.raw) == list(dataset.array) == [1] * COUNT
+    assert dataset.event.is_set()
+    assert sorted(dataset.told.recv() for _ in range(COUNT)) == list(range(COUNT))
+    assert sorted(dataset.queue.get() for _ in range(COUNT)) == list(range(COUNT))
+    dataset.close()
+
+
+@METHODS
+def test_worker_that_replaces_a_killed_one_is_given_the_same(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    begun = context.Value("i", 0)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with (
+        ours,
+        DataLoader(
+            PidRows(COUNT),
+            batch_size=4,
+            num_workers=2,
+            start_method=method,
+            collate_fn=Collates(theirs),
+            worker_init_fn=Names(begun),
+            persistent_workers=True,
+        ) as loader,
+    ):
+        batches = list(loader)
+        theirs.close()  # workers have their own, and so has each that comes after
+        kill_and_wait(int(batches[0][2][0]))
+        for n, batch in enumerate(loader):
+            check_rows(batch[:2], range(4 * n, 4 * n + 4))
+        assert [ours.recv(8) for _ in range(8)] == [b"4"] * 8
+    assert begun.value == 3
+
+
+@METHODS
+def test_shared_tensors_stay_shared_and_others_are_copied(method: str) -> None:
+    torch = pytest.importorskip("torch")
+    shared, alone = torch.zeros(COUNT).share_memory_(), torch.zeros(COUNT)
+    dataset = Marks([shared, shared[:], alone])
+    with DataLoader(dataset, batch_size=4, num_workers=2, start_method=method) as loader:
+        assert len(list(loader)) == 4
+    assert shared.tolist() == [2.0] * COUNT
+    assert alone.tolist() == [0.0] * COUNT
+    assert not alone.is_shared()
+
+
+BY_NAME = """
+    import torch
+    from reader import DataLoader
+    from tests.fault.test_shared_primitives import Marks
+
+    if __name__ == "__main__":
+        torch.multiprocessing.set_sharing_strategy("file_system")
+        shared = torch.zeros(16).share_memory_()
+        for _ in range(2):  # its owner counts who has it open, and removes it at zero
+            with DataLoader(Marks([shared]), num_workers=2, start_method="spawn") as loader:
+                assert len(list(loader)) == 16
+        print(shared.tolist() == [2.0] * 16)
+"""
+
+
+def test_tensors_shared_by_name_outlive_their_first_workers(program: Start) -> None:
+    pytest.importorskip("torch")  # whose own process for such tensors ends with the program
+    assert program(BY_NAME).finish() == (0, "True\n", "")
+
+
+def test_more_descriptors_than_one_message_takes_reach_each_worker() -> None:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(270)]
+    loader = DataLoader(
+        Rows(COUNT),
+        batch_size=COUNT,
+        num_workers=1,
+        start_method="forkserver",  # multiprocessing's own passes no more than 256
+        collate_fn=SendsToAll([theirs for _, theirs in pairs]),
+    )
+    assert len(list(loader)) == 1
+    for n, (ours, theirs) in enumerate(pairs):
+        assert ours.recv(8) == b"%d" % n
+        ours.close()
+        theirs.close()
+
+
+class SendsToAll:
+    """A collate_fn that tells each of many sockets its number."""
+
+    def __init__(self, socks: list[socket.socket]) -> None:
+        self.socks = socks
+
+    def __call__(self, samples: list[Any]) -> Any:
+        for n, sock in enumerate(self.socks):
+            sock.send(b"%d" % n)
+        return len(samples)
+
+
+def test_descriptors_are_pickled_once_and_closed_with_the_pickle(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file, socket.socket() as sock:
+        packed = pack_config(config_of(Held([sock, sock])))
+        assert len(packed.fds) == 1
+        assert sock.fileno() not in packed.fds
+        packed.close()
+        with pytest.raises(
+            ConfigError, match=r"the dataset, .* cannot be sent to worker processes"
+        ):
+            pack_config(config_of(Held([sock, file])))  # the ledger finds what is left open
+
+
+def test_code_that_only_cloudpickle_takes_may_hold_primitives() -> None:
+    with socket.socket() as sock:
+        packed = pack_config(config_of(lambda: sock))
+        assert len(packed.fds) == 1
+        packed.close()
+
+
+def test_lock_of_a_fork_context_is_refused_as_by_multiprocessing() -> None:
+    lock = multiprocessing.get_context("fork").Lock()
+    with pytest.raises(ConfigError, match=r"the dataset, .* cannot be sent to worker processes"):
+        pack_config(config_of(Held(lock)))
