@@ -324,7 +324,9 @@ class EpochIterator(Iterator[Any]):
             if self._options.told is not None:
                 self._window.tell(death.worker_id, self._options.told(death.worker_id))
             self._mourn(death)
-            if death.busy is None and self._options.tells_deaths:
+            if not self._options.tells_deaths:
+                _log.warning("%s", died(death, None, None))
+            elif death.busy is None:
                 told = death
         if told is not None:
             raise died(told, self._options.epoch, None)

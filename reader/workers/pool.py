@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import logging
 import os
 import select
 import signal
@@ -38,7 +37,6 @@ from reader.workers.threads import WorkerThreads
 
 __all__ = ["Death", "Pool", "PoolState", "await_closing"]
 
-_log = logging.getLogger("reader")
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
 
@@ -183,7 +181,6 @@ class Pool:
             os.close(self._pidfds.pop(worker_id))
             death = Death(worker_id, pid, exitcode, lost, busy, started, is_used_up)
             deaths.append(death)
-            _log.warning("%s", died(death, None, None))
             self._start_process(worker_id)
 
     def cancel_epoch(self) -> None:

@@ -280,7 +280,7 @@ def test_03_start_that_the_system_refuses_leaves_nothing_wherever_it_was(program
             loader = DataLoader(Rows(2), num_workers=2, start_method="spawn")
             before = left()
             outcomes = set()
-            for more in range(30):  # descriptors that can still be opened
+            for more in range(13):  # descriptors that can still be opened
                 full = before[0] + more
                 resource.setrlimit(resource.RLIMIT_NOFILE, (full, 4096))
                 try:
@@ -292,7 +292,7 @@ def test_03_start_that_the_system_refuses_leaves_nothing_wherever_it_was(program
                 assert left() == before, (more, left(), before)
             print(*sorted(map(str, outcomes)))
     """
-    assert program(refused).finish() == (0, "2 refused\n", "")
+    assert program(refused).finish(50.0) == (0, "2 refused\n", "")
 
 
 def config_of(dataset: Any) -> WorkerConfig:

@@ -205,6 +205,15 @@ def each_kind(made: Any, kinds: Any, count: int = 1) -> dict[str, list[Any]]:
     return found
 
 
+# PyTorch cannot stack the first, or loses its conjugation, and fails to send the second from a
+# worker; ours come from workers as PyTorch's do without.
+TORN = ("conjugate", "quantized")
+
+
+def check_kind(told_of: Any, kind: str, workers: int) -> None:
+    check_alike(told_of(THEIRS, 0 if kind in TORN else workers)[kind], told_of(OURS, workers)[kind])
+
+
 def check_alike(theirs: list[Any], ours: list[Any]) -> None:
     """The same to the last bit, or refused alike."""
     for their, our in zip(theirs, ours, strict=True):
@@ -238,7 +247,7 @@ def samples_of(loader: Any, workers: int) -> dict[str, list[Any]]:
 @WORKERS
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_of_every_kind_of_sample_are_the_same(kind: str, workers: int) -> None:
-    check_alike(batches_of(THEIRS, workers)[kind], batches_of(OURS, workers)[kind])
+    check_kind(batches_of, kind, workers)
 
 
 def test_mapping_that_cannot_be_pickled_is_the_same_without_workers() -> None:
@@ -249,7 +258,7 @@ def test_mapping_that_cannot_be_pickled_is_the_same_without_workers() -> None:
 @WORKERS
 @pytest.mark.parametrize("kind", [*KINDS, *NOT_COLLATED])
 def test_samples_without_batching_are_the_same(kind: str, workers: int) -> None:
-    check_alike(samples_of(THEIRS, workers)[kind], samples_of(OURS, workers)[kind])
+    check_kind(samples_of, kind, workers)
 
 
 TEXTS = {
@@ -336,7 +345,7 @@ def collated_by(loader: Any, workers: int) -> dict[str, list[Any]]:
 @WORKERS
 @pytest.mark.parametrize("kind", RETURNED)
 def test_what_collate_fn_returns_comes_the_same(kind: str, workers: int) -> None:
-    check_alike(collated_by(THEIRS, workers)[kind], collated_by(OURS, workers)[kind])
+    check_kind(collated_by, kind, workers)
 
 
 class Pinned:

@@ -109,3 +109,7 @@ class Remembers(Rows):
 
     def __getitem__(self, index: int) -> Any:
         return index, self.count
+
+
+def generator(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

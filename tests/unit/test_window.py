@@ -68,7 +68,7 @@ def test_01_each_task_is_sent_once_though_sending_was_interrupted(
             continue
         if window.is_over:
             break
-        window.accept()
+        window.accept(window.delivered)
     assert interrupts == 1
     assert feeder.got == [(n, b"%d" % n) for n in range(6)]
     assert (window.dispatched, window.delivered) == (6, 6)
@@ -79,8 +79,8 @@ def test_interrupted_sampler_is_told_after_the_batches_before_it() -> None:
     window = Window(feeder, Source(False, interrupt_at=3), 4, 0)
     with pytest.raises(KeyboardInterrupt):
         window.fill()
-    window.accept()
-    window.accept()
+    window.accept(window.delivered)
+    window.accept(window.delivered)
     assert window.is_over
     with pytest.raises(SamplerError, match="batch 2 of epoch 0"):
         window.raise_trouble()
