@@ -100,7 +100,10 @@ class Dispatcher:
             self._circle.watch(loads)
 
     def settle(self) -> None:
-        """Draw the first task, so that a state can tell the order; `draw` gives it, or raises."""
+        """Draw the first task, so that a state can tell the order.
+
+        An exception waits for `draw`.
+        """
         if self.drawn != self._first or self._early:
             return
         try:
