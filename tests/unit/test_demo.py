@@ -58,6 +58,7 @@ def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
             _, language, expected = [*blocks, (0, "", "")][number + 1]
             if language == "text":
                 assert printed.getvalue() == expected, f"{page.name}:{line}"
+    names.clear()  # as a module's at exit: loaders in it keep its classes, and those the module
 
 
 @contextmanager

@@ -111,6 +111,7 @@ class ResumeRun:
             # what the loop would have saved there: reading so far would take hours
             engine = first["_snapshot"]["_main_snapshot"]["engine"]
             engine.update(batches=at, samples=at * BATCH)
+            first["_snapshot"]["_snapshot_step"] = at
             self.state = first
         else:
             for _ in range(at - 1):
