@@ -69,9 +69,10 @@ def _used_by(module: ModuleType) -> set[str]:
     names: set[str] = set()
     for value in list(vars(module).values()):
         name: Any = None
-        if isinstance(value, ModuleType):
+        kind = type(value)  # asking the value itself would wake what warns of its use
+        if issubclass(kind, ModuleType):
             name = vars(value).get("__name__")
-        elif isinstance(value, FunctionType) or type(value) is type:
+        elif kind is FunctionType or kind is type:
             name = value.__module__
         if isinstance(name, str):
             names.add(name)

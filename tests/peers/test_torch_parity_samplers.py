@@ -110,6 +110,9 @@ SAMPLERS: dict[str, Any] = {
 @SOME
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_give_the_same_order(name: str, workers: int) -> None:
+    if name == "tensor":
+        workers = 0  # to send its indices PyTorch opens a thread and a socket, and keeps them
+
     def act(loader: Any) -> Any:
         sampler = SAMPLERS[name]()
         made = loader(Keyed(), 3, sampler=sampler, num_workers=workers)
