@@ -98,6 +98,9 @@ def field_type(dtype):
             raise TypeError(f"dtype {self.storage} holds Python objects and cannot be shared memory")
         if not self.storage.isnative:
             self.storage = self.storage.newbyteorder("=")
+        if self.storage.kind in "iu":
+            # C has two integers of 8 bytes, equal to NumPy: take the one that frameworks know
+            self.storage = np.dtype(self.storage.str)
         self.extended = False
         self.dl_code = _DLPACK_CODES.get(self.storage.kind, -1)
         name = self.storage.name if self.storage.names is None else str(self.storage)
