@@ -241,8 +241,8 @@ INTERRUPTED = story(
 
     batches = iter(DataLoader(Slow(), num_workers=2))
     next(batches)
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)  # the Ctrl-C may come before it returns
         next(batches)
     except KeyboardInterrupt:
         tell("interrupted")
