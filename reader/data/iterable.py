@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
+from types import GeneratorType
 from typing import Any, Generic, TypeVar
 
-__all__ = ["IterableDataset", "is_iterable_dataset"]
+__all__ = ["IterableDataset", "is_dead", "is_iterable_dataset"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -72,3 +73,8 @@ def _is_marked(cls: type) -> bool:
 def _has(value: object, name: str) -> bool:
     """Say whether the type of `value` has a special method (None switches one off)."""
     return getattr(type(value), name, None) is not None
+
+
+def is_dead(samples: Any) -> bool:
+    """Whether an exception has just ended a generator, so that it only looks used up."""
+    return type(samples) is GeneratorType and samples.gi_frame is None

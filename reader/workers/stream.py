@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from types import GeneratorType
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
 from reader.workers.deal import Deals, expect_deals
 from reader.workers.told import Snapshot, Snapshots, put_rng
@@ -182,7 +182,7 @@ class StreamFetcher:
         except BaseException:
             is_drawing = not (self.is_stacking and channel.drew_all)
             self._in_hand = self.drawn_by_failure(channel)
-            self._is_broken = is_drawing and _is_dead(self._samples)
+            self._is_broken = is_drawing and is_dead(self._samples)
             raise
 
     def _break_off(self) -> None:
@@ -358,9 +358,4 @@ class StreamFetcher:
             except StateError:
                 raise
             except Exception:  # it was told in its place, before
-                self._is_broken = _is_dead(samples)
-
-
-def _is_dead(samples: Any) -> bool:
-    """Whether an exception has just ended a generator, so that it only looks used up."""
-    return type(samples) is GeneratorType and samples.gi_frame is None
+                self._is_broken = is_dead(samples)

@@ -6,7 +6,6 @@ belongs to the thread that iterates, and keeps nothing ahead.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.utils.data import IterableDataset
 
 from reader.compat.torch.inner import InlineBase, pin_memory
 from reader.data.failure import as_user_error
+from reader.data.iterable import is_dead
 from reader.errors import DatasetError
 
 __all__ = ["InlineIterator"]
@@ -49,7 +49,7 @@ class InlineIterator(InlineBase):  # type: ignore[misc]
                 raise
             raise as_user_error(error) from error
         except Exception as error:
-            if self._is_stream and _is_dead(self._dataset_fetcher.dataset_iter):
+            if self._is_stream and is_dead(self._dataset_fetcher.dataset_iter):
                 self._broken = error
             raise
         return pin_memory(data, self._pin_memory_device) if self._pin_memory else data
@@ -75,9 +75,3 @@ def _guarded(collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise as_user_error(error) from error
 
     return guarded
-
-
-def _is_dead(iterator: Any) -> bool:
-    return (
-        inspect.isgenerator(iterator) and inspect.getgeneratorstate(iterator) == inspect.GEN_CLOSED
-    )

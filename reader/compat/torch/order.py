@@ -10,7 +10,6 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data.sampler import BatchSampler as TorchBatchSampler
 from torch.utils.data.sampler import RandomSampler as TorchRandomSampler
@@ -18,6 +17,7 @@ from torch.utils.data.sampler import SequentialSampler as TorchSequentialSampler
 
 from reader.data.batch_sampler import BatchSampler
 from reader.data.one_epoch import OneEpoch
+from reader.data.random_state import generator_state, set_generator
 from reader.data.sampler import SequenceSampler, in_chunks
 from reader.errors import StateError, got
 
@@ -100,10 +100,8 @@ class PermutedOrder:
         own: torch.Generator | None = self._sampler.generator
         if own is not None:
             if given is not None and "generator" in given:
-                state = np.frombuffer(base64.b64decode(given["generator"]), np.uint8).copy()
-                own.set_state(torch.from_numpy(state))
-            state = own.get_state().numpy().tobytes()
-            self._drawn = {"generator": base64.b64encode(state).decode()}
+                set_generator(own, base64.b64decode(given["generator"]))
+            self._drawn = {"generator": base64.b64encode(generator_state(own)).decode()}
             return own
         if given is not None and "seed" in given:
             seed = int(given["seed"])
