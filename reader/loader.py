@@ -19,6 +19,7 @@ from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
+from reader.data.epochs import set_epochs
 from reader.data.iterable import is_iterable_dataset
 from reader.errors import ConfigTypeError, shown
 from reader.feed.ahead import Ahead
@@ -242,9 +243,7 @@ class DataLoader:
         self._drop_ahead()
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
         self._checkpoints.choose(self._epoch)
-        for each in (self.dataset, self.sampler, self.batch_sampler):
-            if callable(getattr(each, "set_epoch", None)):
-                each.set_epoch(self._epoch)
+        set_epochs(self._epoch, self.dataset, self.sampler, self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""

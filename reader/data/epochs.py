@@ -16,6 +16,7 @@ __all__ = [
     "epoch_marks",
     "find_carriers",
     "own_epoch",
+    "set_epochs",
     "tell_epoch",
 ]
 
@@ -45,6 +46,13 @@ def epoch_marks(dataset: Any, epoch: int) -> list[Mark]:
             own = own_epoch(found)
             marks.append((path, epoch if own is None else own))
     return marks
+
+
+def set_epochs(epoch: int, *objects: Any) -> None:
+    """Call `set_epoch` of each dataset or sampler that has it; of the trainer's own, and None."""
+    for each in objects:
+        if callable(getattr(each, "set_epoch", None)):
+            each.set_epoch(epoch)
 
 
 def tell_epoch(dataset: Any, marks: list[Mark]) -> None:

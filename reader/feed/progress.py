@@ -112,10 +112,6 @@ class Progress:
         """The numbers of batches that were delivered behind one that was not."""
         return self._beyond if self._done is None else self._done()[1]
 
-    def order(self) -> dict[str, Any] | None:
-        """The order's part of a state; None while nothing was begun."""
-        return None if self.log is None else self.log.state(self.batches)
-
     def next_turn(self, workers: int) -> int | None:
         """Whose turn it is, where workers take turns."""
         if self.turn is None:

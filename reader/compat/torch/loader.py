@@ -18,6 +18,7 @@ from reader.compat.torch.inline import InlineIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.config import LoaderConfig
+from reader.data.epochs import set_epochs
 from reader.data.one_epoch import OneEpoch
 from reader.data.sampler import RandomSampler
 from reader.errors import got
@@ -166,10 +167,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; dataset and samplers with `set_epoch` are told."""
         self._epoch = epoch
-        carriers: tuple[Any, ...] = (self.dataset, self.sampler, self.batch_sampler)
-        for each in carriers:
-            if callable(getattr(each, "set_epoch", None)):
-                each.set_epoch(epoch)
+        set_epochs(epoch, self.dataset, self.sampler, self.batch_sampler)
 
     def _get_iterator(self) -> Any:
         self._check()
