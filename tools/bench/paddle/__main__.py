@@ -1,96 +1,26 @@
-"""Command line of the Paddle rows: which rows, how long, and where results go.
+"""Command line of the Paddle rows.
 
-Run as ``python -m tools.bench.paddle``. It owns the file it writes.
+Run as ``python -m tools.bench.paddle``.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import asdict
-from typing import Any
 
-from tools.bench.child import ROOT, Child
-from tools.bench.lineup import Lineup, say
-from tools.bench.machine import begin_report, end_report, write_report
-from tools.bench.options import add_turns, names_of, parse_turns
-from tools.bench.paddle.rows import ROWS, Row, goals
+from tools.bench.paddle.rows import ROWS, goals
 from tools.bench.paddle.table import markdown, render
+from tools.bench.row_command import RowCommand
 
-JSON = ROOT / "build" / "bench" / "paddle.json"
-CONTESTANT = "tools.bench.paddle.contestant"
-# Some of them hang, and no turn takes nearly as long.
-TIMEOUT_S = 60.0
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.bench.paddle",
-        description="Measure reader.compat.paddle beside paddle.io, as Paddle programs see it.",
-    )
-    parser.add_argument(
-        "--rows",
-        type=names_of(list(ROWS)),
-        default=list(ROWS),
-        metavar="A,B",
-        help="of " + ", ".join(ROWS),
-    )
-    add_turns(parser, JSON)
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table alone")
-    return parse_turns(parser, arguments)
-
-
-def measure_row(row: Row, rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
-    """Measure every contestant of a row in turn, and return the facts of each.
-
-    Args:
-        row: The row.
-        rounds: How often each takes its turn.
-        seconds: Length of an epoch to aim at, unless the row's are short.
-    """
-    with closing(Lineup()) as lineup:
-        for entry in row.entries:
-            lineup.enter(entry.name, Child(entry.name, row.name, CONTESTANT, TIMEOUT_S))
-        lineup.open(0.0 if row.is_short else seconds, 1)
-        for number in range(rounds):
-            for name in lineup.order(number):
-                turn = lineup.ask(name, do="turn", touch=True)
-                if turn is not None:
-                    lineup.results[name]["rounds"].append(turn)
-            lineup.say_round(number, row.figure)
-        results = lineup.folded()
-    return {entry.name: results[entry.name] for entry in row.entries}
-
-
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure what the options name."""
-    report = begin_report("tools.bench.paddle", options.rounds, options.seconds)
-    report["rows"] = {}
-    for name in options.rows:
-        say(f"{name}: {ROWS[name].title}")
-        report["rows"][name] = measure_row(ROWS[name], options.rounds, options.seconds)
-    end_report(report)
-    report["goals"] = [{**asdict(goal), "is_met": goal.is_met} for goal in goals(report["rows"])]
-    return report
-
-
-def main() -> int:
-    """Measure, or read what was measured; show it and write it."""
-    options = parse(sys.argv[1:])
-    if options.from_json is not None:
-        report = json.loads(options.from_json.read_text(encoding="utf-8"))
-    else:
-        report = measure(options)
-        write_report(report, options.json)
-    print(markdown(report) if options.markdown else render(report))
-    if options.from_json is None and not options.markdown:
-        print(f"\nfigures: {options.json}")
-    return 0
-
+COMMAND = RowCommand(
+    package="tools.bench.paddle",
+    description="Measure reader.compat.paddle beside paddle.io, as Paddle programs see it.",
+    rows=ROWS,
+    goals=goals,
+    render=render,
+    markdown=markdown,
+    timeout_s=60.0,  # some of them hang, and no turn takes nearly as long
+)
+JSON, CONTESTANT, parse = COMMAND.json, COMMAND.contestant, COMMAND.parse
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COMMAND.main())

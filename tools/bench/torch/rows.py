@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tools.bench.summary import Goal, Results, Spread, measured, ratio
 from tools.bench.works import WORKS, Work
@@ -52,6 +52,8 @@ class Row:
             spawned workers and takes a batch; "resumes": a turn loads a state and takes a batch.
         entries: Who takes part.
         is_tensors: Whether the samples are torch tensors.
+        figure: Which figure of a turn counts.
+        is_short: Whether an epoch is only as long as the work asks for.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Row:
     kind: str
     entries: tuple[Entry, ...]
     is_tensors: bool = False
+    figure: ClassVar[str] = "us"
+    is_short: ClassVar[bool] = False
 
     def entry(self, name: str) -> Entry:
         """Return the entry called `name`.
