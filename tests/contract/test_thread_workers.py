@@ -49,11 +49,16 @@ def test_threads_work_on_the_very_dataset_and_hand_objects_over_by_reference() -
 
 
 def test_threads_run_side_by_side() -> None:
-    """Each sample waits for its neighbour's maker: one thread alone would wait for ever."""
+    """The first two samples wait for each other: one thread alone would wait for ever.
+
+    Only these: which worker makes a later batch depends on who was done first, and so one of them
+    may make more than half of all.
+    """
     barrier = threading.Barrier(2, timeout=BOUND_S)
 
     def meet(index: int) -> Any:
-        barrier.wait()
+        if index < 2:
+            barrier.wait()
         return index
 
     for options in ({}, {"seed": 3, "seed_globals": False}):
