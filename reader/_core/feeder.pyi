@@ -1,5 +1,5 @@
 # Types of reader._core.feeder, which is built from cython_ext/reader/_core/feeder.pyx; which thread
-# touches what is in feeder.pxd. Holds no code.
+# touches what is in results.pxd. Holds no code.
 
 from collections.abc import Callable
 from typing import Literal, TypedDict, final
