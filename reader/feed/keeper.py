@@ -40,6 +40,7 @@ def worker_config(
         snapshot_every=config.snapshot_every_n_steps or 0,
         takes_any_key=promises.takes_any_key,
         keeps_rng=promises.keeps_worker_rng,
+        makes_stale=promises.makes_stale and config.persistent_workers and config.seed is None,
     )
 
 
@@ -71,7 +72,7 @@ class PoolKeeper:
         # reentrant: garbage collection may give a pool back while this thread borrows one
         self._lock = threading.RLock()
         self._idle: Pool | None = None
-        self._lent: set[Pool] = set()
+        self._lent: dict[Pool, None] = {}  # the newest last
         # these end in the background, by threads that keep them; close() waits for them
         self._closing: weakref.WeakSet[Pool] = weakref.WeakSet()
         self._is_closed = False
@@ -87,13 +88,13 @@ class PoolKeeper:
             pool = self._make()
         with self._lock:
             self._is_closed = False
-            self._lent.add(pool)
+            self._lent[pool] = None
         return pool
 
     def give_back(self, pool: Pool) -> None:
         """Take a pool back from its iterator; never waits."""
         with self._lock:
-            self._lent.discard(pool)
+            self._lent.pop(pool, None)
             keep = self._is_persistent and not self._is_closed and self._idle is None
             if keep and pool.is_usable:
                 pool.cancel_epoch()
@@ -127,6 +128,6 @@ class PoolKeeper:
 
     @property
     def pool(self) -> Pool | None:
-        """The pool in use or idle, for statistics; None when there is none."""
+        """The pool lent last, or the idle one; None when there is none."""
         with self._lock:
-            return next(iter(self._lent), self._idle)
+            return next(reversed(self._lent), self._idle)

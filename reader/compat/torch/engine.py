@@ -19,6 +19,7 @@ from reader.config import MAX_TIMEOUT_S
 from reader.frameworks.torch import to_torch_as_sent
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
+from reader.workers.pool import Pool
 
 __all__ = ["Engine", "make_engine"]
 
@@ -32,6 +33,7 @@ _PROMISES = Promises(
     adapter=to_torch_as_sent,
     reword=reworded,
     is_inline=True,
+    makes_stale=True,
 )
 
 
@@ -58,10 +60,9 @@ class Engine(EngineLoader):
             self._epoch = epoch
 
     @property
-    def worker_handles(self) -> list[Any]:
-        """The workers of the pool in use: see `reader.workers.handle`."""
-        pool = self._keeper.pool
-        return [] if pool is None else pool.handles
+    def pool(self) -> Pool | None:
+        """The workers of the newest iterator, or those that wait for the next; None without."""
+        return self._keeper.pool
 
 
 def make_engine(

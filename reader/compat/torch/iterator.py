@@ -21,6 +21,8 @@ from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
 
+_OWN = ("_batches", "_take", "_pool", "_handles")  # attributes of one iterator alone
+
 
 class EngineIterator(BaseIterator):  # type: ignore[misc]
     """Yields the batches of one epoch that the engine makes.
@@ -38,8 +40,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
         else:  # no seed is drawn for workers that have theirs
-            own = ("_batches", "_take", "_handles")
-            self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
+            self.__dict__.update(last._shared())
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
         is_pipe = isinstance(self._dataset, IterDataPipe)
@@ -59,6 +60,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._num_yielded = state.load_into(self._engine)
         self._batches = iter(self._engine)
         self._take = self._batches.__next__
+        self._pool = self._engine.pool
         self._handles: list[Any] = []
 
     def _make_engine(self, loader: Any) -> Engine:
@@ -76,8 +78,21 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
     @property
     def _workers(self) -> list[Any]:
         """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
-        self._handles = self._engine.worker_handles or self._handles
+        self._handles = (self._pool.handles if self._pool is not None else []) or self._handles
         return self._handles
+
+    def _shared(self) -> dict[str, Any]:
+        """The attributes that iterators of the same workers have alike."""
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+
+    def husk(self) -> EngineIterator:
+        """An iterator with these workers and no batches: what a loader keeps when this one goes."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self._shared())
+        made._pool, made._handles = self._pool, self._handles
+        made._batches = iter(())
+        made._take = made._batches.__next__
+        return made
 
     def __next__(self) -> Any:
         if is_profiled():
