@@ -182,7 +182,7 @@ def test_04_close_wakes_a_thread_that_waits_for_a_batch(
     waiter.start()
     says.hear()
     loader.close()
-    waiter.join(5)
+    waiter.join(BOUND_S)
     hangs = waiter.is_alive()
     gate.say(2)  # num_workers=0: its thread cannot be killed, and ends with its sample
     waiter.join(BOUND_S)

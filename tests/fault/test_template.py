@@ -235,7 +235,7 @@ def test_04_interrupt_is_answered_while_the_template_imports(
     trainer = program(IMPORTS, says.path, gate.path)
     template = open_pid(int(says.hear()))
     trainer.interrupt(signal.SIGINT)
-    assert trainer.line(1.0) == "caught"
+    assert trainer.line() == "caught"
     wait_gone([template])
     assert trainer.finish() == (0, "0\n", "")
 
