@@ -18,7 +18,7 @@ from typing import Any
 from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigTypeError, ReaderError
 from reader.feed.dispatcher import Task
-from reader.feed.keeper import PoolKeeper
+from reader.feed.keeper import PoolKeeper, PoolShelf
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions, failed_start, failure, late
 from reader.feed.window import Source, Window
@@ -81,9 +81,13 @@ class EpochIterator(Iterator[Any]):
         self._idle_deaths = 0
         self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._full_at = -1  # the last batch that was tried again for want of memory
+        self._keeper = keeper
         self._pool: Pool = keeper.borrow()
-        # dropping the iterator gives the pool back, in whatever thread that happens
-        self._finalizer = weakref.finalize(self, _give_back, keeper, self._pool, progress)
+        # dropping the iterator gives the pool back, in whatever thread that happens; what the
+        # finalizer holds leads to nothing of the user's, which may lead to the iterator
+        self._finalizer = weakref.finalize(
+            self, _give_back, keeper.shelf, self._pool, weakref.ref(progress)
+        )
         self._finalizer.atexit = False
         self._feeder = self._pool.feeder
         in_order = options.in_order
@@ -379,6 +383,8 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
 
-def _give_back(keeper: PoolKeeper, pool: Pool, progress: Progress) -> None:
-    progress.freeze()  # before: another run begins with a count of its own
-    keeper.give_back(pool)
+def _give_back(shelf: PoolShelf, pool: Pool, its_progress: weakref.ref[Progress]) -> None:
+    progress = its_progress()
+    if progress is not None:  # else nobody can ask any more
+        progress.freeze()  # before: another run begins with a count of its own
+    shelf.give_back(pool)

@@ -48,7 +48,7 @@ def test_03_workers_have_one_template_which_goes_with_them(method: str) -> None:
 
 
 def workers_of(loader: DataLoader[Any]) -> list[Any]:
-    (pool,) = loader._keeper._lent
+    (pool,) = loader._keeper.shelf.lent
     return [pool._processes[n] for n in range(pool.workers)]
 
 
@@ -215,7 +215,7 @@ IMPORTS = """
             print(len(list(loader)), flush=True)
         except KeyboardInterrupt:
             print("caught", flush=True)
-        print(len(loader._keeper._lent), flush=True)
+        print(len(loader._keeper.shelf.lent), flush=True)
 """
 
 
