@@ -200,7 +200,7 @@ class DataLoader:
             config, self._promises, self._keeper, self._stats, self._base_seed
         )
         self._checkpoints = Checkpoints(config, self._promises.keeps_worker_rng, self._base_seed)
-        self._finalizer = weakref.finalize(self, self._keeper.drop)
+        self._finalizer = weakref.finalize(self, self._keeper.shelf.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -355,7 +355,7 @@ class DataLoader:
         Iterating again starts new workers.
         """
         self._drop_ahead()
-        self._keeper.close()
+        self._keeper.shelf.close()
 
     def __enter__(self) -> DataLoader:
         return self

@@ -55,7 +55,7 @@ def _session_ledger(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _ledger(request: pytest.FixtureRequest, _session_ledger: None) -> Iterator[None]:
-    """Fail the test that leaves anything behind a second after its end.
+    """Fail the test that leaves anything behind after its end.
 
     A test that already failed is left alone: its traceback holds its frames, and so its batches.
     """

@@ -18,10 +18,11 @@ from typing import Any
 from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigTypeError, ReaderError
 from reader.feed.dispatcher import Task
-from reader.feed.keeper import PoolKeeper
+from reader.feed.keeper import PoolKeeper, PoolShelf
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions, failed_start, failure, late
 from reader.feed.window import Source, Window
+from reader.workers.interrupt import interrupt_after
 from reader.workers.pool import Death, Pool, PoolState, died
 
 __all__ = ["EpochIterator", "EpochOptions", "WaitStats"]
@@ -80,9 +81,13 @@ class EpochIterator(Iterator[Any]):
         self._idle_deaths = 0
         self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._full_at = -1  # the last batch that was tried again for want of memory
+        self._keeper = keeper
         self._pool: Pool = keeper.borrow()
-        # dropping the iterator gives the pool back, in whatever thread that happens
-        self._finalizer = weakref.finalize(self, _give_back, keeper, self._pool, progress)
+        # dropping the iterator gives the pool back, in whatever thread that happens; what the
+        # finalizer holds leads to nothing of the user's, which may lead to the iterator
+        self._finalizer = weakref.finalize(
+            self, _give_back, keeper.shelf, self._pool, weakref.ref(progress)
+        )
         self._finalizer.atexit = False
         self._feeder = self._pool.feeder
         in_order = options.in_order
@@ -259,8 +264,11 @@ class EpochIterator(Iterator[Any]):
     def _shrink(self) -> None:
         """There is no memory for the next batch: keep fewer in flight, and make it again."""
         self._halve()
-        self._window.hold_all()
-        self._feeder.begin_run(self._options.epoch, self._feeder.accepted, self._options.in_order)
+        with interrupt_after():  # held in this run and in flight: they would be sent twice
+            self._window.hold_all()
+            self._feeder.begin_run(
+                self._options.epoch, self._feeder.accepted, self._options.in_order
+            )
         self._settle()  # what the workers still sent is dropped by now
         self._feeder.trim()
         self._settle()
@@ -319,8 +327,22 @@ class EpochIterator(Iterator[Any]):
             error = failed_start(self._pool, failed, self._options)
             self._abort()
             raise error
+        told = None
+        if self._feeder.ended_workers():
+            with interrupt_after():  # not before it is noted which batches they had
+                told = self._replace_ended()
+        if told is not None:
+            raise died(told, self._options.epoch, None)
+
+    def _replace_ended(self) -> Death | None:
+        """Start others in the place of workers that ended; returns a death that is to be told."""
         told: Death | None = None
-        for death in self._pool.replace_ended():
+        try:
+            deaths = self._pool.replace_ended()
+        except BaseException:  # the system refuses another: nobody would make what they had
+            self._abort()
+            raise
+        for death in deaths:
             if self._options.told is not None:
                 self._window.tell(death.worker_id, self._options.told(death.worker_id))
             self._mourn(death)
@@ -328,8 +350,7 @@ class EpochIterator(Iterator[Any]):
                 _log.warning("%s", died(death, None, None))
             elif death.busy is None:
                 told = death
-        if told is not None:
-            raise died(told, self._options.epoch, None)
+        return told
 
     def _mourn(self, death: Death) -> None:
         """Give the batches of a dead worker to others, or up."""
@@ -362,6 +383,8 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
 
-def _give_back(keeper: PoolKeeper, pool: Pool, progress: Progress) -> None:
-    progress.freeze()  # before: another run begins with a count of its own
-    keeper.give_back(pool)
+def _give_back(shelf: PoolShelf, pool: Pool, its_progress: weakref.ref[Progress]) -> None:
+    progress = its_progress()
+    if progress is not None:  # else nobody can ask any more
+        progress.freeze()  # before: another run begins with a count of its own
+    shelf.give_back(pool)

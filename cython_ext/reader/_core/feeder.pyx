@@ -327,6 +327,7 @@ cdef class Feeder:
         pthread_mutex_unlock(&self.s.lock)
         if rc:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
+        self.sends += 1
         if task.kind != TASK_EPOCH:
             self.sent = max(self.sent, task.seq + 1)
         return True
