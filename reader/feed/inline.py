@@ -121,6 +121,11 @@ class InlineIterator(Iterator[Any]):
         except Exception as error:
             self._trouble = error
 
+    @property
+    def handles(self) -> list[Any]:
+        """Of its workers: there are none."""
+        return []
+
     def __len__(self) -> int:
         """The number of batches of the whole epoch."""
         return 0 if self._options.length is None else self._options.length()

@@ -123,6 +123,11 @@ class EpochIterator(Iterator[Any]):
         """Whether batches can still be taken, in this process."""
         return self._state is IteratorState.RUNNING and self._pool.is_usable
 
+    @property
+    def handles(self) -> list[Any]:
+        """The workers that make its batches, also when they have ended: see `Pool.handles`."""
+        return self._pool.handles
+
     def close(self) -> None:
         """End the epoch here: the workers are free for another one. Idempotent."""
         self._window.forget_trouble()

@@ -57,12 +57,6 @@ class Engine(EngineLoader):
             self._drop_ahead()
             self._epoch = epoch
 
-    @property
-    def worker_handles(self) -> list[Any]:
-        """The workers of the pool in use: see `reader.workers.handle`."""
-        pool = self._keeper.pool
-        return [] if pool is None else pool.handles
-
 
 def make_engine(
     loader: Any,

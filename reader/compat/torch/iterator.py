@@ -38,7 +38,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
         else:  # no seed is drawn for workers that have theirs
-            own = ("_batches", "_take", "_handles")
+            own = ("_batches", "_take")
             self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
@@ -59,7 +59,6 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._num_yielded = state.load_into(self._engine)
         self._batches = iter(self._engine)
         self._take = self._batches.__next__
-        self._handles: list[Any] = []
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader._seeds_batches else None
@@ -75,9 +74,12 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     @property
     def _workers(self) -> list[Any]:
-        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
-        self._handles = self._engine.worker_handles or self._handles
-        return self._handles
+        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
+
+        Also after the epoch: whoever asks only then wants to know whose batches they were.
+        """
+        handles: list[Any] = self._batches.handles
+        return handles
 
     def __next__(self) -> Any:
         if is_profiled():
