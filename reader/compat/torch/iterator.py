@@ -21,7 +21,7 @@ from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
 
-_OWN = ("_batches", "_take", "_pool", "_handles")  # attributes of one iterator alone
+_OWN = ("_batches", "_take", "_pool")  # attributes of one iterator alone
 
 
 class EngineIterator(BaseIterator):  # type: ignore[misc]
@@ -61,7 +61,6 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         self._batches = iter(self._engine)
         self._take = self._batches.__next__
         self._pool = self._engine.pool
-        self._handles: list[Any] = []
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader._seeds_batches else None
@@ -77,9 +76,11 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     @property
     def _workers(self) -> list[Any]:
-        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
-        self._handles = (self._pool.handles if self._pool is not None else []) or self._handles
-        return self._handles
+        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
+
+        Also after the epoch: whoever asks only then wants to know whose batches they were.
+        """
+        return [] if self._pool is None else self._pool.handles
 
     def _shared(self) -> dict[str, Any]:
         """The attributes that iterators of the same workers have alike."""
@@ -89,7 +90,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         """An iterator with these workers and no batches: what a loader keeps when this one goes."""
         made = object.__new__(type(self))
         made.__dict__.update(self._shared())
-        made._pool, made._handles = self._pool, self._handles
+        made._pool = self._pool
         made._batches = iter(())
         made._take = made._batches.__next__
         return made
