@@ -11,18 +11,18 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
-                                 rd_wake_consumer, exchange_u32, Hold, Lease, load_u32, process_ledger,
-                                 rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END, rd_bell_clear,
-                                 rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
-                                 rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
-                                 rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
-                                 rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32)
-from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_CLOSED, QUEUE_OPEN, TIMED_OUT,
-                                          next_look, pthread_mutex_destroy, queue_finish, pthread_mutex_init,
-                                          pthread_mutex_lock, pthread_mutex_unlock, queue_free,
-                                          queue_get, queue_notify, queue_open, queue_put,
-                                          queue_take_back, wait_deadline)
+from reader._core.arena cimport (
+    add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header, rd_wake_consumer,
+    exchange_u32, Hold, Lease, load_u32, process_ledger, rd_arena_trim, RD_ANY_SEQ, RD_BATCH,
+    RD_END, rd_bell_clear, rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
+    rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop, rd_result_waiting,
+    RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
+    rd_task_push, store_u32)
+from reader._core.blocking_queue cimport (
+    DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, QUEUE_OPEN, TIMED_OUT, next_look,
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+    queue_finish, queue_free, queue_get, queue_notify, queue_open, queue_put, queue_take_back,
+    wait_deadline)
 from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
 
 import os
@@ -42,13 +42,11 @@ cdef extern from "<poll.h>" nogil:
     int poll(pollfd*, unsigned long, int) noexcept
     short POLLIN
 
-
 cdef enum:
     EINTR_CODE = 4
     ETIMEDOUT_CODE = 110
 
 # ---- the reader thread: no Python from here ... ----
-
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil:
     """Give back the slot of a result that nobody will see."""
     if record.slot:
@@ -243,7 +241,6 @@ cdef void* reader_thread(void* argument) noexcept nogil:
         look_for_ended(s, polls)
     free(polls)
     return NULL
-
 # ---- ... to here ----
 
 
@@ -573,9 +570,10 @@ cdef class Feeder:
             return self.current
         if self.opening.kind:  # Ctrl-C came while it was opened
             return self.open_taken()
+        hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
+        drain(&self.s)
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
-            hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
             deadline = wait_deadline(timeout)
             while rc == TIMED_OUT or rc == INTERRUPTED:
                 if deadline:
@@ -627,7 +625,9 @@ cdef class Feeder:
 
     @property
     def queued(self):
-        """How many batches wait in the queue."""
+        """How many batches wait in the queue, or were sent and shall go there."""
+        if self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation:
+            drain(&self.s)
         return self.s.queue.count
 
     cdef object open_record(self, rd_record* record):
@@ -694,6 +694,6 @@ cdef class Feeder:
                                         self.s.epoch)
 
     def stats(self):
-        """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
+        """Counts of results received, reordered, trimmed; and of batches that are in the queue."""
         return {"received": self.s.received, "reordered": self.s.reordered,
                 "trimmed": self.s.trimmed, "queued": self.s.queue.count}
