@@ -26,9 +26,10 @@ from reader.feed.ahead import Ahead
 from reader.feed.checkpoints import Checkpoints
 from reader.feed.groups import PlaceGroups
 from reader.feed.inline import InlineIterator
-from reader.feed.iterator import EpochIterator, WaitStats
+from reader.feed.iterator import EpochIterator
 from reader.feed.keeper import make_keeper
 from reader.feed.opener import EpochOpener
+from reader.feed.wait_stats import WaitStats
 from reader.frameworks import check_places
 from reader.promises import Promises
 

@@ -15,9 +15,9 @@ from reader._core.channel import TaskKind, encode_task
 from reader.data.failure import as_user_error, with_context
 from reader.data.order import Order
 from reader.errors import shown
-from reader.feed.iterator import WaitStats
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions
+from reader.feed.wait_stats import WaitStats
 from reader.workers import context, loop
 from reader.workers.random_turns import RandomTurns
 from reader.workers.stream import StreamFetcher

@@ -35,7 +35,7 @@ from reader.workers.random_turns import RandomTurns
 from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
-__all__ = ["Death", "Pool", "PoolState", "await_closing"]
+__all__ = ["Death", "Pool", "PoolState", "await_closing", "is_exiting"]
 
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
@@ -346,6 +346,7 @@ _open_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 _registered_in: int | None = None  # the process whose exit closes the pools
+_exits_in: int | None = None  # the process that has begun to end
 
 
 def _register_exit() -> None:
@@ -368,7 +369,14 @@ def await_closing() -> bool:
     return bool(closing)
 
 
+def is_exiting() -> bool:
+    """Whether this process is about to end, and its pools were closed for that."""
+    return _exits_in == os.getpid()
+
+
 def _close_all() -> None:
+    global _exits_in
+    _exits_in = os.getpid()
     for pool in list(_open_pools):
         pool.close()
 
