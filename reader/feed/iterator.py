@@ -22,7 +22,7 @@ from reader.feed.keeper import PoolKeeper
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions, failed_start, failure, late
 from reader.feed.window import Source, Window
-from reader.workers.pool import Death, Pool, PoolState, died
+from reader.workers.pool import Death, Pool, PoolState, died, leave_with_program
 
 __all__ = ["EpochIterator", "EpochOptions", "WaitStats"]
 
@@ -138,28 +138,32 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
     def __next__(self) -> Any:
-        with self._lock:
-            if self._last:
-                return self._last.pop()
-            if self._state is IteratorState.DONE:
-                self._window.raise_trouble()
-                self.progress.is_finished |= self._is_complete
-                raise StopIteration
-            self._check_pool()
-            turns = None if self._options.is_eager else self._pool.turns
-            if turns is not None:
-                turns.ask()
-            while True:
-                if self._window.is_empty or not self._options.is_eager:
-                    self._window.fill()
-                    if self._is_over:
-                        self._finish()
-                item = self._take()
+        try:
+            with self._lock:
+                if self._last:
+                    return self._last.pop()
+                if self._state is IteratorState.DONE:
+                    self._window.raise_trouble()
+                    self.progress.is_finished |= self._is_complete
+                    raise StopIteration
+                self._check_pool()
+                turns = None if self._options.is_eager else self._pool.turns
                 if turns is not None:
-                    turns.await_end()  # the random state is the trainer's again
-                if type(item) is LoDTensorArray:
-                    return self._deliver(item)
-                self._refuse(item)
+                    turns.ask()
+                while True:
+                    if self._window.is_empty or not self._options.is_eager:
+                        self._window.fill()
+                        if self._is_over:
+                            self._finish()
+                    item = self._take()
+                    if turns is not None:
+                        turns.await_end()  # the random state is the trainer's again
+                    if type(item) is LoDTensorArray:
+                        return self._deliver(item)
+                    self._refuse(item)
+        except ReaderError:
+            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            raise
 
     @property
     def _first(self) -> int:
