@@ -57,7 +57,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine.take_order(loader._order)
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
-        self._batches = iter(self._engine)
+        self._batches: Any = iter(self._engine)
         self._take = self._batches.__next__
 
     def _make_engine(self, loader: Any) -> Engine:
