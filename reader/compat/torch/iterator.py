@@ -15,7 +15,13 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
-from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, shard_pipes
+from reader.compat.torch.inner import (
+    BaseIterator,
+    is_profiled,
+    pin_memory,
+    profile_name,
+    shard_pipes,
+)
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
@@ -37,6 +43,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         if last is None:
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
+            self._profile_name = profile_name(loader.num_workers)
         else:  # no seed is drawn for workers that have theirs
             own = ("_batches", "_take")
             self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
