@@ -24,7 +24,7 @@ from reader.feed.trouble import EpochOptions, failed_start, failure, late
 from reader.feed.wait_stats import WaitStats
 from reader.feed.window import Source, Window
 from reader.workers.interrupt import interrupt_after
-from reader.workers.pool import Death, Pool, PoolState, died, is_exiting
+from reader.workers.pool import Death, Pool, PoolState, died, leave_with_program
 
 __all__ = ["EpochIterator", "EpochOptions"]
 
@@ -125,28 +125,32 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
     def __next__(self) -> Any:
-        with self._lock:
-            if self._last:
-                return self._last.pop()
-            if self._state is IteratorState.DONE:
-                self._window.raise_trouble()
-                self.progress.is_finished |= self._is_complete
-                raise StopIteration
-            self._check_pool()
-            turns = None if self._options.is_eager else self._pool.turns
-            if turns is not None:
-                turns.ask()
-            while True:
-                if self._window.is_empty or not self._options.is_eager:
-                    self._window.fill()
-                    if self._is_over:
-                        self._finish()
-                item = self._take()
+        try:
+            with self._lock:
+                if self._last:
+                    return self._last.pop()
+                if self._state is IteratorState.DONE:
+                    self._window.raise_trouble()
+                    self.progress.is_finished |= self._is_complete
+                    raise StopIteration
+                self._check_pool()
+                turns = None if self._options.is_eager else self._pool.turns
                 if turns is not None:
-                    turns.await_end()  # the random state is the trainer's again
-                if type(item) is LoDTensorArray:
-                    return self._deliver(item)
-                self._refuse(item)
+                    turns.ask()
+                while True:
+                    if self._window.is_empty or not self._options.is_eager:
+                        self._window.fill()
+                        if self._is_over:
+                            self._finish()
+                    item = self._take()
+                    if turns is not None:
+                        turns.await_end()  # the random state is the trainer's again
+                    if type(item) is LoDTensorArray:
+                        return self._deliver(item)
+                    self._refuse(item)
+        except ReaderError:
+            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            raise
 
     @property
     def _first(self) -> int:
@@ -230,8 +234,6 @@ class EpochIterator(Iterator[Any]):
                 " exist here: make a new iterator, iter(loader), after the fork"
             )
         self._state = IteratorState.DONE
-        if is_exiting() and threading.current_thread().daemon:
-            raise SystemExit  # ends the thread without a word, as the program ends
         raise ReaderError(
             f"the loader was closed after {self._place} batches of epoch"
             f" {self._options.epoch}; iterate over the loader again to start anew"

@@ -15,7 +15,13 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
-from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, shard_pipes
+from reader.compat.torch.inner import (
+    BaseIterator,
+    is_profiled,
+    pin_memory,
+    profile_name,
+    shard_pipes,
+)
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
@@ -39,6 +45,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         if last is None:
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
+            self._profile_name = profile_name(loader.num_workers)
         else:  # no seed is drawn for workers that have theirs
             self.__dict__.update(last._shared())
             self._num_yielded = 0
@@ -58,7 +65,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine.take_order(loader._order)
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
-        self._batches = iter(self._engine)
+        self._batches: Any = iter(self._engine)
         self._take = self._batches.__next__
         self._pool = self._engine.pool
 
