@@ -278,6 +278,7 @@ class Stateful(Replay):
         log = OrderLog("stateful", self.log.first, self.log.batch_size)
         log.keep_states(self._depth, self._every)
         log.note_state(self._drawn, self._states())
+        log.fixed["first"] = None
         self.log = log
         self.note = self._note_state
         made = self._iterator if self._cut is None else self._cut.batches(self._iterator)
@@ -315,7 +316,7 @@ class Stateful(Replay):
         """Return the epoch whose sampler was put where it was between two epochs.
 
         A sampler that keeps its place may say there that nothing, or only a rest, is left; iterated
-        over again it begins anew. `first_key`: the checksum of the right first key; None: not known.
+        over again it begins anew. `first_key`: checksum of the right first key, where known.
         """
         first = next(made, None)
         if first is None or (first_key is not None and _first_of(first) != first_key):
@@ -347,10 +348,8 @@ class Stateful(Replay):
             raise StateError(f"skip in the state must be an int from 0, got {got(skip)}. {LOAD}")
         if type(state.get("over", False)) is not bool:
             raise StateError(f"over in the state must be a bool, got {got(state['over'])}. {LOAD}")
-        if type(state.get("first", 0)) is not int:
-            raise StateError(
-                f"first in the state must be an int, got {got(state['first'])}. {LOAD}"
-            )
+        if type(state.get("first", "")) not in (int, type(None)):
+            raise StateError(f"first in the state is {got(state.get('first'))}. {LOAD}")
         if "source" not in state and "iterator" not in state:
             raise StateError(f"the state lacks that of the sampler: {got(state)}. {LOAD}")
 
