@@ -16,6 +16,7 @@ from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S
+from reader.data.order_source import has_state
 from reader.frameworks.torch import to_torch_as_sent
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
@@ -114,8 +115,15 @@ def make_engine(
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
         in_order=loader.in_order,
-        snapshot_every_n_steps=loader.snapshot_every_n_steps,
+        snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
+
+
+def _snapshot_every(loader: Any, dataset: Any, is_iterable: bool) -> int:
+    every = int(loader.snapshot_every_n_steps or 0)
+    # what the samples of a map-style dataset did to its state cannot be drawn again
+    is_needed = loader._keeps_rng and not is_iterable and has_state(dataset)
+    return max(1, every) if is_needed else every
 
 
 def _start_method(context: Any) -> str | None:
