@@ -31,6 +31,7 @@ __all__ = [
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
 _PERMUTATION, _DRAWS = 4, 5
 _WORD = 0xFFFF_FFFF
+_TOLD = 2**63 - 1  # a dataset may return the seed it is told, and an int64 is to hold it
 
 
 def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSequence:
@@ -49,19 +50,19 @@ def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSe
 
 
 def fresh_seed() -> int:
-    """Return a seed in [0, 2**64) from the system, touching no global random state."""
-    return int.from_bytes(os.urandom(8), "little")
+    """Return a seed in [0, 2**63) from the system, touching no global random state."""
+    return int.from_bytes(os.urandom(8), "little") & _TOLD
 
 
 def batch_seed(seed: int, epoch: int, n: int) -> int:
-    """Return the seed, in [0, 2**64), of everything random in batch `n` of `epoch`.
+    """Return the seed, in [0, 2**63), of everything random in batch `n` of `epoch`.
 
     Args:
         seed: the loader's seed, in [0, 2**64).
         epoch: from 0.
         n: number of the batch in its epoch, from 0.
     """
-    return int(_key(_BATCH, seed, epoch, n).generate_state(1, np.uint64)[0])
+    return int(_key(_BATCH, seed, epoch, n).generate_state(1, np.uint64)[0]) & _TOLD
 
 
 def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:

@@ -22,7 +22,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from reader.compat.torch import DataLoader
+from reader.compat.torch import DataLoader, StatefulDataLoader
 from tests.peers.torch_samples import Rows, Stream
 
 pytestmark = pytest.mark.peer
@@ -175,6 +175,19 @@ def test_worker_init_fn_may_seed_again() -> None:
 
     found = DataLoader(SeedOf(4), 1, num_workers=2, worker_init_fn=init_with_seed)
     assert [int(batch) for batch in found] == [12345, 12346] * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 2**64 - 1}, {"seed": 3, "worker_type": "thread"}])
+def test_seeds_of_batches_are_told_apart_and_fit_into_a_tensor(options: dict[str, Any]) -> None:
+    """PyTorch's own tests collate `torch.initial_seed()`, which must therefore be an int64."""
+
+    class SeedOf(Rows):
+        def __getitem__(self, index: int) -> Any:
+            return torch.initial_seed()
+
+    kind = DataLoader if options else StatefulDataLoader
+    found = [int(batch) for batch in kind(SeedOf(64), num_workers=2, **options)]
+    assert len(set(found)) == 64
 
 
 def init_fails(worker_id: int) -> None:
