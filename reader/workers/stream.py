@@ -340,9 +340,7 @@ class StreamFetcher:
                 " worker threads would draw from one iterator; make __iter__ a generator"
                 " function, or pass worker_type='process' or num_workers=0"
             )
-        if "iterator" in part:
-            samples.load_state_dict(part["iterator"])
-        self._snapshots.follow(samples)
+        self._snapshots.restore_iterator(samples, part)
         self._samples = samples
         before, after = part.get("before", []), part.get("draws", [])
         number = self._made - sum(count for count, _ in [*before, *after])

@@ -14,6 +14,7 @@ from typing import Any
 from reader.data.epochs import Mark, tell_epoch
 from reader.data.order_source import has_state
 from reader.data.random_state import capture, put_back
+from reader.errors import StateError
 
 __all__ = ["Snapshot", "Snapshots", "Told", "has_snapshots", "open_told", "put_rng"]
 
@@ -100,6 +101,18 @@ class Snapshots:
         """Give the dataset the state it had. Raises what the user's code raises."""
         if "dataset" in part and self._dataset is not None:
             self._dataset.load_state_dict(part["dataset"])
+
+    def restore_iterator(self, iterator: Any, part: dict[str, Any]) -> None:
+        """Follow an iterator, and give it the state it had. Raises what the user's code raises."""
+        if "iterator" in part:
+            if not has_state(iterator):
+                raise StateError(
+                    "the state has one of the dataset's iterator, and"
+                    f" {type(iterator).__name__} here has no load_state_dict. Load a state that was"
+                    " saved with the same dataset"
+                )
+            iterator.load_state_dict(part["iterator"])
+        self.follow(iterator)
 
 
 def open_told(told: Told, dataset: Any) -> dict[str, Any]:
