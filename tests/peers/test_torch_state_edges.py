@@ -171,6 +171,26 @@ def test_stream_whose_epoch_was_over_has_whole_epochs_again(
     assert found == [[] if where == "inside" else whole, whole]
 
 
+class Sticky(Resuming):
+    """Begins every epoch where a state was loaded, as the streams of Hugging Face do."""
+
+    def __iter__(self) -> Iterator[int]:
+        loaded = self.loaded
+        yield from super().__iter__()
+        self.loaded = loaded
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
+def test_stream_that_begins_where_it_was_loaded_is_not_empty_for_ever(
+    options: dict[str, Any],
+) -> None:
+    loader = StatefulDataLoader(Sticky(9), 4, **options)
+    whole = [describe(batch) for batch in loader]
+    again = StatefulDataLoader(Sticky(9), 4, **options)
+    again.load_state_dict(loader.state_dict())
+    assert [[describe(batch) for batch in again] for _ in range(2)] == [whole, whole]
+
+
 @EVERY
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
