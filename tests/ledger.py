@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
-from pathlib import Path
 from typing import Any
 
 GRACE_S = 5.0  # DESIGN promises one second; a machine that stalls gets more
@@ -207,6 +206,7 @@ def _mappings() -> dict[str, str]:
 def _read(path: str) -> str:
     """Read a file of /proc; empty when what it tells of has just ended."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return ""

@@ -15,14 +15,13 @@ from reader.data.order_source import (
     Cut,
     check_generators,
     cut_of,
+    generator_states,
     has_state,
     put_generators,
-    random_generators,
     state_of,
 )
 from reader.data.order_ways import Entry, Replay, Stateful, can_enter
 from reader.data.order_world import World, is_world_sampler
-from reader.data.random_state import generator_state, to_json
 from reader.errors import StateError, got
 
 __all__ = ["Note", "Order", "boundary_state", "check_order_state"]
@@ -135,9 +134,9 @@ def boundary_state(batches: Any, log: OrderLog | None) -> dict[str, Any]:
         last = None if log is None else log.last_iterator
         if last is not None:
             found["iterator"] = last
-    generators = random_generators(batches)
+    generators = generator_states(batches)
     if generators:
-        found["generators"] = [to_json(generator_state(each)) for each in generators]
+        found["generators"] = generators
     return found
 
 

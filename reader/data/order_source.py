@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from reader.data.batch_sampler import BatchSampler, NoBatching
-from reader.data.random_state import from_json, generator_state, set_generator
+from reader.data.random_state import from_json, generator_state, set_generator, to_json
 from reader.errors import StateError, got
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "Cut",
     "check_generators",
     "cut_of",
+    "generator_states",
     "has_state",
     "put_generators",
-    "random_generators",
     "state_of",
 ]
 
@@ -73,35 +73,71 @@ def state_of(value: Any) -> Any:
     return copy.deepcopy(value.state_dict())
 
 
-def random_generators(batches: Any) -> list[Any]:
-    """Return the generators of torch that a batch sampler and those inside of it draw from."""
+def generator_states(batches: Any) -> list[Any]:
+    """Return the states of the generators of torch that a batch sampler and those inside draw from.
+
+    None stands for one that a sampler may make later: the sampler of a user or of another library
+    whose `generator` is None just now.
+    """
+    found = [getattr(holder, "generator", None) for holder in _holders(batches)]
+    return [None if each is None else to_json(generator_state(each)) for each in found]
+
+
+def _holders(batches: Any) -> list[Any]:
+    """The samplers that have a generator of their own, or room for one."""
     kind = getattr(sys.modules.get("torch"), "Generator", None)
     found: list[Any] = []
-    while kind is not None and batches is not None and len(found) < 8:
+    known: list[Any] = []
+    for _ in range(8):
+        if kind is None or batches is None:
+            break
         generator = getattr(batches, "generator", None)
-        if isinstance(generator, kind) and not any(each is generator for each in found):
-            found.append(generator)
-        batches = vars(batches).get("sampler") if hasattr(batches, "__dict__") else None
+        if isinstance(generator, kind) and not any(each is generator for each in known):
+            known.append(generator)
+            found.append(batches)
+        elif generator is None and _has_room(batches):
+            found.append(batches)
+        own = vars(batches) if hasattr(batches, "__dict__") else {}
+        batches = own.get("sampler")
+        batches = own.get("batch_sampler") if batches is None else batches
     return found
+
+
+def _has_room(sampler: Any) -> bool:
+    """Whether the sampler may make its generator later, so that it may be given one or lose it."""
+    if not hasattr(sampler, "__dict__") or "generator" not in vars(sampler):
+        return False
+    return not type(sampler).__module__.startswith(_KNOWN)
+
+
+_KNOWN = ("torch.utils.data.", "reader.")  # their generator is the one they were made with, or none
 
 
 def put_generators(batches: Any, states: list[Any]) -> None:
     """Set the generators of samplers as they were."""
-    for generator, state in zip(random_generators(batches), states, strict=True):
-        set_generator(generator, from_json(state))
+    for holder, state in zip(_holders(batches), states, strict=True):
+        if state is None:
+            holder.generator = None
+            continue
+        if holder.generator is None:
+            holder.generator = sys.modules["torch"].Generator()
+        set_generator(holder.generator, from_json(state))
 
 
 def check_generators(batches: Any, state: dict[str, Any]) -> None:
     """Refuse what is no list of the states of the samplers' generators."""
     states = state.get("generators", [])
-    own = random_generators(batches)
-    if not isinstance(states, list) or len(states) != len(own):
+    holders = _holders(batches)
+    if not isinstance(states, list) or len(states) != len(holders):
         raise StateError(
-            f"generators in the state must be the states of {len(own)} generators, got"
+            f"generators in the state must be the states of {len(holders)} generators, got"
             f" {got(states)}. Give the samplers the generators they had. {LOAD}"
         )
-    for generator, each in zip(own, states, strict=True):
+    for holder, each in zip(holders, states, strict=True):
+        if each is None and _has_room(holder):
+            continue
+        own = holder.generator
+        size = len(generator_state(sys.modules["torch"].Generator() if own is None else own))
         found = from_json(each)
-        size = len(generator_state(generator))
         if not isinstance(found, bytes) or len(found) != size:
             raise StateError(f"a generator's state must have {size} bytes, got {got(each)}. {LOAD}")

@@ -23,12 +23,12 @@ from reader.data.order_source import (
     LOAD,
     Cut,
     check_generators,
+    generator_states,
     has_state,
     put_generators,
-    random_generators,
     state_of,
 )
-from reader.data.random_state import capture, from_json, generator_state, swapped_in, to_json
+from reader.data.random_state import capture, from_json, swapped_in
 from reader.errors import StateError, got
 
 __all__ = ["Entry", "Replay", "Stateful", "can_enter"]
@@ -147,10 +147,9 @@ class Replay:
     def _capture(self) -> None:
         self.log.keep_checksums(self._depth, 0)
         self.log.random = [capture()]
-        generators = random_generators(self._batches)
+        generators = generator_states(self._batches)
         if generators:
-            states = [to_json(generator_state(each)) for each in generators]
-            self.log.fixed["generators"] = states
+            self.log.fixed["generators"] = generators
         if has_state(self._source):
             self.log.fixed["source"] = state_of(self._source)
 

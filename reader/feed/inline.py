@@ -16,10 +16,10 @@ from reader.data.failure import as_user_error, with_context
 from reader.data.order import Order
 from reader.data.seeds import captured_random_state
 from reader.errors import shown
-from reader.feed.iterator import WaitStats
 from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions
+from reader.feed.wait_stats import WaitStats
 from reader.workers import context, loop
 from reader.workers.random_turns import RandomTurns
 from reader.workers.stream import StreamFetcher

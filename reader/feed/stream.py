@@ -13,12 +13,13 @@ from typing import Any
 from reader._core.channel import TaskKind
 from reader._core.tensor_array import LoDTensorArray
 from reader.feed.dispatcher import Task
-from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
+from reader.feed.iterator import EpochIterator, EpochOptions
 from reader.feed.keeper import PoolKeeper
 from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.trouble import drawn_by, failure
 from reader.feed.turns import Turns
+from reader.feed.wait_stats import WaitStats
 from reader.workers.interrupt import interrupt_after
 from reader.workers.pool import Death
 

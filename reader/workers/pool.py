@@ -35,7 +35,7 @@ from reader.workers.random_turns import RandomTurns
 from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
-__all__ = ["Death", "Pool", "PoolState", "await_closing"]
+__all__ = ["Death", "Pool", "PoolState", "await_closing", "leave_with_program"]
 
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
@@ -112,6 +112,7 @@ class Pool:
         _open_pools.add(self)
         _register_exit()
         try:
+            leave_with_program()  # after it was added: whoever ends the program sees it, or this
             if self._threads is None:
                 self._start_processes(config, start_method)
             else:
@@ -128,7 +129,10 @@ class Pool:
         if self.workers > 1 or self._starter.holds_many:
             self._starter.open_template()
         for worker_id in range(self.workers):
-            self._start_process(worker_id)
+            with self._process_lock:  # or a process would start that the closing thread never sees
+                if self.state is not PoolState.OPEN:
+                    raise ReaderError("the loader was closed while its workers were being started")
+                self._start_process(worker_id)
 
     def _start_process(self, worker_id: int) -> None:
         with interrupt_after():
@@ -368,7 +372,25 @@ def await_closing() -> bool:
     return bool(closing)
 
 
+_leaving_in: int | None = None  # the process that closes its pools because it ends
+
+
+def leave_with_program() -> None:
+    """End the calling thread if the program ends, and the thread is one that it does not wait for.
+
+    Raises:
+        SystemExit: in a daemon thread of such a program; it ends the thread and prints nothing.
+    """
+    thread = threading.current_thread()
+    if _leaving_in != os.getpid() or not thread.daemon:
+        return
+    if not isinstance(thread, threading._DummyThread):  # Python started it, and ends it
+        raise SystemExit
+
+
 def _close_all() -> None:
+    global _leaving_in
+    _leaving_in = os.getpid()
     for pool in list(_open_pools):
         pool.close()
 

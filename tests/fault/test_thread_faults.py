@@ -239,6 +239,36 @@ def test_03_program_ends_while_threads_work(program: Callable[..., Program]) -> 
     assert started.finish() == (7, "stuck\n", "")
 
 
+@pytest.mark.parametrize("worker_type", ["process", "thread"])
+def test_03_program_ends_without_a_word_while_a_daemon_thread_iterates(
+    program: Callable[..., Program], worker_type: str
+) -> None:
+    started = program(
+        """
+        import sys, threading
+        from reader import DataLoader
+
+        class Slow:
+            def __len__(self):
+                return 100_000
+            def __getitem__(self, index):
+                threading.Event().wait(0.001)
+                return index
+
+        begun = threading.Event()
+
+        def train():
+            for batch in DataLoader(Slow(), batch_size=4, num_workers=2, worker_type=sys.argv[1]):
+                begun.set()
+
+        threading.Thread(target=train, daemon=True).start()
+        begun.wait()
+        """,
+        worker_type,
+    )
+    assert started.finish() == (0, "", "")
+
+
 def test_04_ctrl_c_in_the_trainer_loses_nothing(program: Callable[..., Program]) -> None:
     started = program("""
         import time

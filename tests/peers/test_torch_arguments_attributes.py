@@ -204,6 +204,16 @@ def test_each_of_two_iterators_shows_the_workers_that_make_its_batches() -> None
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+def test_profiles_name_batches_as_pytorch_does(workers: int) -> None:
+    def act(loader: Any) -> Any:
+        with torch.autograd.profiler.profile() as profile:
+            list(loader(ROWS, 2, num_workers=workers))
+        return [(e.key, e.count) for e in profile.key_averages() if "DataLoader" in e.key]
+
+    check_same(act)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
 def test_attributes_of_iterators_are_pytorchs(workers: int) -> None:
     names = (
         "_dataset_kind _auto_collation _drop_last _num_workers _pin_memory _timeout "

@@ -361,9 +361,10 @@ cdef class Feeder:
             return self.current
         if self.opening.kind:  # Ctrl-C came while it was opened
             return self.open_taken()
+        hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
+        drain(&self.s)
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
-            hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
             deadline = wait_deadline(timeout)
             while rc == TIMED_OUT or rc == INTERRUPTED:
                 if deadline:
@@ -415,7 +416,9 @@ cdef class Feeder:
 
     @property
     def queued(self):
-        """How many batches wait in the queue."""
+        """How many batches wait in the queue, or were sent and shall go there."""
+        if self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation:
+            drain(&self.s)
         return self.s.queue.count
 
     cdef object open_record(self, rd_record* record):
@@ -482,6 +485,6 @@ cdef class Feeder:
                                         self.s.epoch)
 
     def stats(self):
-        """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
+        """Counts of results received, reordered, trimmed; and of batches that are in the queue."""
         return {"received": self.s.received, "reordered": self.s.reordered,
                 "trimmed": self.s.trimmed, "queued": self.s.queue.count}

@@ -1,8 +1,8 @@
 """The way of results: from the workers' rings, in order, into the queue.
 
 Imports the arena and the blocking queue; plain memory without Python, so that it runs without the
-GIL. Run by the reader thread and by a consumer that waits; see results.pxd for what the two touch,
-and under which lock. No function here may call Python.
+GIL. Run by the reader thread and by the consumer; see results.pxd for what the two touch, and under
+which lock. No function here may call Python.
 """
 from libc.stdlib cimport calloc, free
 

@@ -26,6 +26,7 @@ __all__ = [
     "is_profiled",
     "numpy_seed",
     "pin_memory",
+    "profile_name",
     "queue_reducers",
     "rebuild_tensor",
     "reduce_tensor",
@@ -45,6 +46,12 @@ is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined
 queue_reducers: Any = ChainMap(_queue_pickler._extra_reducers, copyreg.dispatch_table)
 rebuild_tensor: Any = reductions.rebuild_tensor
 reduce_tensor: Any = reductions.reduce_tensor
+
+
+def profile_name(workers: int) -> str:
+    """What PyTorch calls a batch in a profile; tools look for its names of its iterators."""
+    kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
+    return f"enumerate(DataLoader)#{kind.__name__}.__next__"
 
 
 def is_in_torch_mode() -> bool:

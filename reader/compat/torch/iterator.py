@@ -15,13 +15,19 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
-from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, shard_pipes
+from reader.compat.torch.inner import (
+    BaseIterator,
+    is_profiled,
+    pin_memory,
+    profile_name,
+    shard_pipes,
+)
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
 
-_OWN = ("_batches", "_take", "_pool", "_handles")  # attributes of one iterator alone
+_OWN = ("_batches", "_take", "_pool")  # attributes of one iterator alone
 
 
 class EngineIterator(BaseIterator):  # type: ignore[misc]
@@ -39,6 +45,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         if last is None:
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
+            self._profile_name = profile_name(loader.num_workers)
         else:  # no seed is drawn for workers that have theirs
             self.__dict__.update(last._shared())
             self._num_yielded = 0
@@ -58,10 +65,9 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine.take_order(loader._order)
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
-        self._batches = iter(self._engine)
+        self._batches: Any = iter(self._engine)
         self._take = self._batches.__next__
         self._pool = self._engine.pool
-        self._handles: list[Any] = []
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader._seeds_batches else None
@@ -77,9 +83,11 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     @property
     def _workers(self) -> list[Any]:
-        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
-        self._handles = (self._pool.handles if self._pool is not None else []) or self._handles
-        return self._handles
+        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
+
+        Also after the epoch: whoever asks only then wants to know whose batches they were.
+        """
+        return [] if self._pool is None else self._pool.handles
 
     def _shared(self) -> dict[str, Any]:
         """The attributes that iterators of the same workers have alike."""
@@ -89,7 +97,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         """An iterator with these workers and no batches: what a loader keeps when this one goes."""
         made = object.__new__(type(self))
         made.__dict__.update(self._shared())
-        made._pool, made._handles = self._pool, self._handles
+        made._pool = self._pool
         made._batches = iter(())
         made._take = made._batches.__next__
         return made

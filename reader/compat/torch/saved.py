@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from reader.config import SEED_LIMIT
-from reader.data.order_source import check_generators, put_generators, random_generators
-from reader.data.random_state import generator_state, to_json
+from reader.data.order_source import check_generators, generator_states, put_generators
 from reader.errors import StateError, got
 
 __all__ = ["SavedEpoch", "in_form"]
@@ -150,6 +149,19 @@ class SavedEpoch:
                 raise StateError(f"part of worker_{worker} is {got(part)}. {_REMEDY}")
         return copy.deepcopy(parts) or None
 
+    def fit_to(self, engine: Any) -> None:
+        """Take the sampler of an engine for that of a state in which nothing was begun yet.
+
+        Accelerate asks a loader for its state, and puts another sampler into it then.
+        """
+        if self.base_seed is not None or self._engine_state.get("epoch") != 0:
+            return
+        own, fit = engine.state_dict(), self._engine_state.get("fit")
+        if not isinstance(fit, dict) or own["kind"] != "map" or "sampler" not in fit:
+            return
+        if {**fit, "sampler": None} == {**own["fit"], "sampler": None}:
+            self._engine_state.update({name: own[name] for name in ("fit", "order", "epochs")})
+
     def check(self, engine: Any) -> None:
         """Have an engine check the state. Raises StateError; the engine is of no use then."""
         engine.load_state_dict(self._for(engine))
@@ -188,8 +200,7 @@ class SavedEpoch:
         if isinstance(order, dict) and order.get("way") == "boundary" and "generators" in order:
             batches = engine.batch_sampler if engine.sampler is None else engine.sampler
             check_generators(batches, order)
-            now = [to_json(generator_state(each)) for each in random_generators(batches)]
-            state["order"] = {**order, "generators": now}
+            state["order"] = {**order, "generators": generator_states(batches)}
         return state
 
 

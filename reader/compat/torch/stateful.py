@@ -148,6 +148,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         saved = SavedEpoch(state_dict)
         seed = saved.base_seed if self._seeds_batches else None
         engine = make_engine(self, self.dataset, seed=seed)
+        saved.fit_to(engine)
         saved.check(engine)
         self._saved = saved
         self._current = None
