@@ -131,7 +131,19 @@ class Part:
         part.draws = _checked("draws", saved, _is_draws)
         part.deal = _checked("deal", saved, _is_deal)
         part.left = _checked("left", saved, _is_left)
+        part._check_count()
         return part
+
+    def _check_count(self) -> None:
+        """Refuse batches of which nothing tells where they ended."""
+        told = sum(count for count, _ in [*self.before, *self.draws])
+        is_position = "dataset" in self._state or "iterator" in self._state
+        if self.left is None and (told > self.made or (told < self.made and not is_position)):
+            raise StateError(
+                f"a worker in the state made {self.made} batches, and what was drawn for {told} of"
+                f" them is told, {'with' if is_position else 'without'} a state of its dataset."
+                f" {_BAD}"
+            )
 
 
 class Parts:

@@ -82,6 +82,7 @@ class StreamFetcher:
         self._is_end_told = False
         self._is_restored = False  # the dataset was given a state, and was not iterated since
         self._is_stale = False  # that state may be the end of the epoch before
+        self._is_asked_again = False  # and iterated again there is nothing, either
         self._is_drawing = False  # samples are taken for the batch in hand
         self._is_short = False  # the batch in hand is the last one
         self._drawn = 0  # samples in all batches before the one in hand
@@ -98,10 +99,7 @@ class StreamFetcher:
         self._is_restored |= "dataset" in part
 
     def enter(self, run: int) -> Snapshot | None:
-        """Make the iterator now; returns the state before the first batch, where one is kept.
-
-        Raises what the user's `__iter__` raises; then there is nothing to yield.
-        """
+        """Make the iterator now; returns the state before the first batch, where one is kept."""
         self._begin(run)
         self._is_entered = True
         self._enter()
@@ -281,7 +279,7 @@ class StreamFetcher:
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         size = self.stream.batch_size
         self._draw(channel, drawn.samples, 1 if size is None else size)
-        if not drawn.samples and not channel.is_stale and self._begins_anew():
+        while not drawn.samples and not channel.is_stale and self._begins_anew():
             self._draw(channel, drawn.samples, 1 if size is None else size)
         if channel.is_stale:
             channel.skip()
@@ -330,7 +328,7 @@ class StreamFetcher:
         """Make the iterator, and bring it to where its part was left."""
         part, self._part = self._part, {}
         self._is_stale = self._is_restored and not part.get("made") and "iterator" not in part
-        self._is_restored = False
+        self._is_restored = self._is_asked_again = False
         self._deals = Deals(part.get("left"), part.get("ranks"))
         expect_deals(self._deals)
         samples: Any = iter(self.dataset)
@@ -340,9 +338,7 @@ class StreamFetcher:
                 " worker threads would draw from one iterator; make __iter__ a generator"
                 " function, or pass worker_type='process' or num_workers=0"
             )
-        if "iterator" in part:
-            samples.load_state_dict(part["iterator"])
-        self._snapshots.follow(samples)
+        self._snapshots.restore_iterator(samples, part)
         self._samples = samples
         before, after = part.get("before", []), part.get("draws", [])
         number = self._made - sum(count for count, _ in [*before, *after])
@@ -355,10 +351,16 @@ class StreamFetcher:
             self.reseed(self._made * workers + worker)
 
     def _begins_anew(self) -> bool:
-        """Iterate once more where nothing came, and the state may be that of an epoch's end."""
-        is_stale, self._is_stale = self._is_stale, False
-        if not is_stale or self._made > 1:
+        """Iterate once more where nothing came, and the state may be that of an epoch's end.
+
+        Some datasets begin every epoch where a state was loaded: those get their first one again.
+        """
+        if not self._is_stale or self._made > 1:
             return False
+        self._is_stale = not self._is_asked_again
+        if self._is_asked_again and not self._snapshots.refresh():
+            return False
+        self._is_asked_again = True
         if self.reseed is not None:
             self.reseed(self._turn[0])
         self._samples = iter(self.dataset)

@@ -6,6 +6,7 @@ and is used in its main thread, and the objects whose states it takes are the us
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pickle
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Any
 from reader.data.epochs import Mark, tell_epoch
 from reader.data.order_source import has_state
 from reader.data.random_state import capture, put_back
+from reader.errors import StateError
 
 __all__ = ["Snapshot", "Snapshots", "Told", "has_snapshots", "open_told", "put_rng"]
 
@@ -54,6 +56,7 @@ class Snapshots:
         self._every = every
         self._keeps_rng = keeps_rng
         self._iterator: Any = None
+        self._fresh: Any = None  # the dataset's state before it was given another one
         self.is_wanted = bool(every) and (self._dataset is not None or keeps_rng)
         self.has_state = self._dataset is not None
 
@@ -99,7 +102,29 @@ class Snapshots:
     def restore(self, part: dict[str, Any]) -> None:
         """Give the dataset the state it had. Raises what the user's code raises."""
         if "dataset" in part and self._dataset is not None:
+            with suppress(Exception):  # it is wanted for a dataset that begins where it was loaded
+                self._fresh = copy.deepcopy(self._dataset.state_dict())
             self._dataset.load_state_dict(part["dataset"])
+
+    def refresh(self) -> bool:
+        """Give the dataset the state that it had before it was restored; whether there is one."""
+        fresh, self._fresh = self._fresh, None
+        if fresh is None or self._dataset is None:
+            return False
+        self._dataset.load_state_dict(fresh)
+        return True
+
+    def restore_iterator(self, iterator: Any, part: dict[str, Any]) -> None:
+        """Follow an iterator, and give it the state it had. Raises what the user's code raises."""
+        if "iterator" in part:
+            if not has_state(iterator):
+                raise StateError(
+                    "the state has one of the dataset's iterator, and"
+                    f" {type(iterator).__name__} here has no load_state_dict. Load a state that was"
+                    " saved with the same dataset"
+                )
+            iterator.load_state_dict(part["iterator"])
+        self.follow(iterator)
 
 
 def open_told(told: Told, dataset: Any) -> dict[str, Any]:

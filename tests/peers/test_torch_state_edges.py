@@ -5,6 +5,8 @@ Imports pytest, torch and torchdata. Holds nothing.
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
 import json
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 import torch
 import torch.utils.data as data
 
+from reader import StateError
 from reader.compat.torch import StatefulDataLoader
 from tests.peers.torch_parity import describe
 
@@ -168,6 +171,26 @@ def test_stream_whose_epoch_was_over_has_whole_epochs_again(
     assert found == [[] if where == "inside" else whole, whole]
 
 
+class Sticky(Resuming):
+    """Begins every epoch where a state was loaded, as the streams of Hugging Face do."""
+
+    def __iter__(self) -> Iterator[int]:
+        loaded = self.loaded
+        yield from super().__iter__()
+        self.loaded = loaded
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
+def test_stream_that_begins_where_it_was_loaded_is_not_empty_for_ever(
+    options: dict[str, Any],
+) -> None:
+    loader = StatefulDataLoader(Sticky(9), 4, **options)
+    whole = [describe(batch) for batch in loader]
+    again = StatefulDataLoader(Sticky(9), 4, **options)
+    again.load_state_dict(loader.state_dict())
+    assert [[describe(batch) for batch in again] for _ in range(2)] == [whole, whole]
+
+
 @EVERY
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", ["sampler", "batch_sampler"])
@@ -232,3 +255,24 @@ def test_states_of_a_dataset_leave_the_trainers_random_state_alone() -> None:
     found += epochs(again, 2)
     torch.manual_seed(0)
     assert found == epochs(make(), 4)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("dataset_state",), None, "made 2 batches, and what was drawn for 0 of them is told"),
+        (("_snapshot", "_worker_snapshots", "worker_0", "part", "draws"), [[5, 5]], "for 5 of"),
+        (("fetcher_state", "dataset_iter_state"), {"at": 1}, "here has no load_state_dict"),
+    ],
+)
+def test_damaged_state_of_a_stream_is_refused(path: tuple[str, ...], value: Any, text: str) -> None:
+    loader = StatefulDataLoader(Resuming(9), 2)
+    epoch = iter(loader)
+    for _ in range(2):
+        next(epoch)
+    state = copy.deepcopy(loader.state_dict())
+    functools.reduce(lambda at, key: at[key], path[:-1], state)[path[-1]] = value
+    again = StatefulDataLoader(Resuming(9), 2)
+    with pytest.raises(StateError, match=text):
+        again.load_state_dict(state)
+        next(iter(again))

@@ -35,8 +35,8 @@ class StatefulDataLoader(DataLoader[T_co]):
         snapshot_every_n_steps: how many batches of a worker lie between two looks at the state of
             its iterable dataset, and draws of a sampler between two looks at its own; what lies
             between is drawn again when a state is loaded. A map-style dataset with a state is
-            looked at with each batch. 0 or None: never; samplers and streams are then drawn again
-            from their beginning, and the state of a map-style dataset is not kept.
+            looked at with each batch, always. 0 or None: never; samplers and streams are then drawn
+            again from their beginning.
         options: `seed`, `worker_type` and the others that DataLoader has beyond PyTorch's.
     """
 
