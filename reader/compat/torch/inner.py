@@ -18,6 +18,8 @@ from torch.utils.data._utils import collate, worker
 from torch.utils.data._utils import pin_memory as pinning
 
 __all__ = [
+    "INLINE_PROFILE_NAME",
+    "PROFILE_NAME",
     "BaseIterator",
     "InlineBase",
     "WorkerInfo",
@@ -36,6 +38,9 @@ __all__ = [
 _queue_pickler: Any = ForkingPickler
 BaseIterator: Any = dataloader._BaseDataLoaderIter
 InlineBase: Any = dataloader._SingleProcessDataLoaderIter
+# what profilers call the time that a program waits for batches
+PROFILE_NAME = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+INLINE_PROFILE_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 shard_pipes: Any = dataloader._sharding_worker_init_fn
 WorkerInfo: Any = worker.WorkerInfo
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state

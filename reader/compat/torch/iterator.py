@@ -15,7 +15,13 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
-from reader.compat.torch.inner import BaseIterator, is_profiled, pin_memory, shard_pipes
+from reader.compat.torch.inner import (
+    PROFILE_NAME,
+    BaseIterator,
+    is_profiled,
+    pin_memory,
+    shard_pipes,
+)
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
@@ -51,6 +57,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine = self._make_engine(loader)
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
+        self._profile_name = PROFILE_NAME
         self._is_stream = loader._is_stream
         self._engine.begin_next(loader.epoch)
         if last is not None:
