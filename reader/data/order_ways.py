@@ -152,6 +152,19 @@ class Replay:
             self.log.fixed["generators"] = generators
         if has_state(self._source):
             self.log.fixed["source"] = state_of(self._source)
+        self.log.fixed.update(self._rank())
+
+    def _rank(self) -> dict[str, Any]:
+        """Which part of the order this is, where ranks share one: the checksum is that part's.
+
+        Accelerate saves the state of one rank for all of them.
+        """
+        for each in (self._batches, self._source):
+            for name in ("process_index", "rank"):
+                rank = getattr(each, name, None)
+                if type(rank) is int:
+                    return {"rank": rank}
+        return {}
 
     def _lazily(self, made: Iterator[Any]) -> Iterator[Any]:
         self.log.random.append(capture())
@@ -160,6 +173,7 @@ class Replay:
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
         """Draw what came before once more, and check that it is the same."""
         put_generators(self._batches, state.get("generators", []))
+        rank = self._rank()
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         random = [from_json(each) for each in state["random"]]
@@ -168,7 +182,8 @@ class Replay:
         with _swapped(random[-1]):
             missing = self._pass_by(made, at)
             first = list(islice(made, 1))  # what draws its order late draws it here
-        if self._checksum != state["checksum"] or missing:
+        is_other = self._checksum != state["checksum"] and state.get("rank") == rank.get("rank")
+        if is_other or missing:
             raise StateError(
                 f"the sampler ({type(self._source).__name__}) does not give the same order again:"
                 f" its first {at.batches} batches are not those that were delivered. Give it a seed"
@@ -176,7 +191,7 @@ class Replay:
             )
         self.log.random = random
         names = ("generators", "source")
-        self.log.fixed = {name: state[name] for name in names if name in state}
+        self.log.fixed = {name: state[name] for name in names if name in state} | rank
         self.log.keep_checksums(self._depth, self._checksum)
         made = chain(first, made)
         return made if self._cut is None else self._cut.batches(made)
