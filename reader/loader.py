@@ -21,16 +21,18 @@ from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
 from reader.data.batch_sampler import count_of
 from reader.data.epochs import set_epochs
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigTypeError, shown
+from reader.errors import ConfigTypeError, ReaderError, shown
 from reader.feed.ahead import Ahead
 from reader.feed.checkpoints import Checkpoints
 from reader.feed.groups import PlaceGroups
 from reader.feed.inline import InlineIterator
-from reader.feed.iterator import EpochIterator, WaitStats
+from reader.feed.iterator import EpochIterator
 from reader.feed.keeper import make_keeper
 from reader.feed.opener import EpochOpener
+from reader.feed.wait_stats import WaitStats
 from reader.frameworks import check_places
 from reader.promises import Promises
+from reader.workers.pool import leave_with_program
 
 __all__ = ["DataLoader"]
 
@@ -200,7 +202,7 @@ class DataLoader:
             config, self._promises, self._keeper, self._stats, self._base_seed
         )
         self._checkpoints = Checkpoints(config, self._promises.keeps_worker_rng, self._base_seed)
-        self._finalizer = weakref.finalize(self, self._keeper.drop)
+        self._finalizer = weakref.finalize(self, self._keeper.shelf.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -261,14 +263,18 @@ class DataLoader:
 
     def _begin(self) -> EpochIterator | PlaceGroups | InlineIterator:
         on_end = functools.partial(_make_ahead_of, weakref.ref(self))
-        batches = self._opener.open(
-            self._epoch,
-            self.dataset,
-            self.sampler,
-            self.batch_sampler,
-            on_end if self.config.prefetch_next_epoch else None,
-            self._checkpoints.start(),
-        )
+        try:
+            batches = self._opener.open(
+                self._epoch,
+                self.dataset,
+                self.sampler,
+                self.batch_sampler,
+                on_end if self.config.prefetch_next_epoch else None,
+                self._checkpoints.start(),
+            )
+        except ReaderError:
+            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            raise
         self._epoch += 1
         return batches
 
@@ -355,7 +361,7 @@ class DataLoader:
         Iterating again starts new workers.
         """
         self._drop_ahead()
-        self._keeper.close()
+        self._keeper.shelf.close()
 
     def __enter__(self) -> DataLoader:
         return self

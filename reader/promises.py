@@ -34,7 +34,9 @@ class Promises:
     goes on after a resume. `is_iterable`: tells an iterable dataset from one with indices; None: as
     `reader.data.iterable` does. `adapter`: makes the user's batch of a LoDTensorArray; None: the
     framework's does. `is_inline`: with `num_workers=0` the thread that iterates makes the batches,
-    by a `collate_fn` that is given.
+    by a `collate_fn` that is given. `makes_stale`: workers that stay, and are not seeded for each
+    batch, make what they were sent of an epoch that was left, so that their random state is the
+    same however far they had come.
     """
 
     is_round_robin: bool = False
@@ -50,3 +52,4 @@ class Promises:
     is_iterable: Callable[[Any], bool] | None = None
     adapter: Callable[[Any], Any] | None = None
     is_inline: bool = False
+    makes_stale: bool = False

@@ -6,6 +6,7 @@ itself. Owns the seed of the run: READER_TEST_SEED, or 0.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import zlib
@@ -44,6 +45,9 @@ def pytest_runtest_makereport(
 def _session_ledger(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the run that leaves a process or memory behind, what wider fixtures held included."""
     adopt_orphans()
+    # what was imported by now, frameworks too, is not looked at again by each collection
+    gc.collect()
+    gc.freeze()
     before = Ledger.take()
     yield
     if request.session.testsfailed:
@@ -55,7 +59,7 @@ def _session_ledger(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _ledger(request: pytest.FixtureRequest, _session_ledger: None) -> Iterator[None]:
-    """Fail the test that leaves anything behind a second after its end.
+    """Fail the test that leaves anything behind after its end.
 
     A test that already failed is left alone: its traceback holds its frames, and so its batches.
     """

@@ -73,6 +73,8 @@ class Order:
             return self._begin_anew(False)
         way = self._way(state["way"], at)
         made: Iterator[Any] = way.enter(state, at)
+        if isinstance(way, Stateful) and at.batches == 0 and not at.samples:
+            made = way.with_right_first(made, state.get("first"))
         self.note, self.log = way.note, way.log
         return made
 
@@ -80,9 +82,7 @@ class Order:
         way = self._way(way_of(self._batches, self._every), Position(0, 0))
         made: Iterator[Any] = way.begin()
         if is_restored and isinstance(way, Stateful):
-            # a sampler that keeps its place may say at the end of an epoch that nothing is left
-            first = next(made, None)
-            made = way.begin() if first is None else way.with_first(first, made)
+            made = way.with_right_first(made, None)
         self.note, self.log = way.note, way.log
         return made
 

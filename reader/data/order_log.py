@@ -58,7 +58,7 @@ class OrderLog:
 
     def keep_states(self, depth: int, every: int) -> None:
         """Keep the states that the last `depth` positions need."""
-        self._states = deque(maxlen=depth // every + 3)
+        self._states = deque(maxlen=depth // every + 4)
 
     def note_state(self, batches: int, state: dict[str, Any]) -> None:
         """Note the sampler's state, from which batch `batches` is drawn next."""

@@ -177,24 +177,36 @@ class Replay:
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         random = [from_json(each) for each in state["random"]]
-        with _swapped(random[0]):
-            made = iter(self._batches if self._cut is None else self._source)
-        with _swapped(random[-1]):
-            missing = self._pass_by(made, at)
-            first = list(islice(made, 1))  # what draws its order late draws it here
-        is_other = self._checksum != state["checksum"] and state.get("rank") == rank.get("rank")
-        if is_other or missing:
+        is_own = state.get("rank") == rank.get("rank")  # else another rank's part was noted
+        for _ in range(2 if "source" in state else 1):  # its state may be of the epoch before
+            self._checksum = 0
+            with _swapped(random[0]):
+                made = iter(self._batches if self._cut is None else self._source)
+            with _swapped(random[-1]):
+                missing = self._pass_by(made, at)
+                first = list(islice(made, 1))  # what draws its order late draws it here
+            is_same = not is_own or self._checksum == state["checksum"]
+            if is_same and not missing and (not is_own or self._is_right(first, state)):
+                break
+        if not is_same or missing:
             raise StateError(
                 f"the sampler ({type(self._source).__name__}) does not give the same order again:"
                 f" its first {at.batches} batches are not those that were delivered. Give it a seed"
                 " of its own, or state_dict and load_state_dict"
             )
         self.log.random = random
-        names = ("generators", "source")
+        names = ("generators", "source", "first") if is_own else ("generators", "source")
         self.log.fixed = {name: state[name] for name in names if name in state} | rank
         self.log.keep_checksums(self._depth, self._checksum)
         made = chain(first, made)
         return made if self._cut is None else self._cut.batches(made)
+
+    def _is_right(self, first: list[Any], state: dict[str, Any]) -> bool:
+        """Whether an epoch that is entered at its beginning begins as it did, where known."""
+        if "first" not in state or self._checksum:
+            return True
+        keys = first if self._cut is not None or not first else first[0]
+        return _first_of(keys) == int(state["first"])
 
     def _pass_by(self, made: Iterator[Any], at: Position) -> bool:
         """Draw what was delivered; whether some of it is missing."""
@@ -222,6 +234,8 @@ class Replay:
     def _note_task(self, kind: int, payload: bytes) -> Any:
         self._add(kind, payload)
         self._drawn += 1
+        if self._drawn == 1 and "source" in self.log.fixed:
+            self.log.fixed["first"] = _first(kind, payload)
         self.log.note_checksum(self._drawn, self._checksum)
         return self._note_task
 
@@ -279,6 +293,7 @@ class Stateful(Replay):
         log = OrderLog("stateful", self.log.first, self.log.batch_size)
         log.keep_states(self._depth, self._every)
         log.note_state(self._drawn, self._states())
+        log.fixed["first"] = None
         self.log = log
         self.note = self._note_state
         made = self._iterator if self._cut is None else self._cut.batches(self._iterator)
@@ -312,8 +327,15 @@ class Stateful(Replay):
             pass
         return self._watch()  # not before: the state it notes is that of this place
 
-    def with_first(self, first: Any, made: Iterator[Any]) -> Iterator[Any]:
-        """What was drawn to look whether there is any, and the rest."""
+    def with_right_first(self, made: Iterator[Any], first_key: int | None) -> Iterator[Any]:
+        """Return the epoch whose sampler was put where it was between two epochs.
+
+        A sampler that keeps its place may say there that nothing, or only a rest, is left; iterated
+        over again it begins anew. `first_key`: checksum of the right first key, where known.
+        """
+        first = next(made, None)
+        if first is None or (first_key is not None and _first_of(first) != first_key):
+            return self.begin()
         return chain([first], made)
 
     def _states(self) -> dict[str, Any]:
@@ -324,9 +346,12 @@ class Stateful(Replay):
             found["iterator"] = state_of(self._iterator)
         return found
 
-    def _note_state(self, kind: int, payload: bytes) -> Any:  # noqa: ARG002
+    def _note_state(self, kind: int, payload: bytes) -> Any:
         self._drawn += 1
-        if (self._drawn - self.log.first.batches) % self._every == 0:
+        if self._drawn == 1:
+            self.log.fixed["first"] = _first(kind, payload)
+        # after the first, too: before it, the state may still be that of the epoch before
+        if self._drawn == 1 or (self._drawn - self.log.first.batches) % self._every == 0:
             self.log.note_state(self._drawn, self._states())
         return self._note_state
 
@@ -338,8 +363,19 @@ class Stateful(Replay):
             raise StateError(f"skip in the state must be an int from 0, got {got(skip)}. {LOAD}")
         if type(state.get("over", False)) is not bool:
             raise StateError(f"over in the state must be a bool, got {got(state['over'])}. {LOAD}")
+        if type(state.get("first", "")) not in (int, type(None)):
+            raise StateError(f"first in the state is {got(state.get('first'))}. {LOAD}")
         if "source" not in state and "iterator" not in state:
             raise StateError(f"the state lacks that of the sampler: {got(state)}. {LOAD}")
+
+
+def _first_of(batch: Any) -> int:
+    return _first(*encode_task(batch if type(batch) is list else list(batch), True))
+
+
+def _first(kind: int, payload: bytes) -> int:
+    """A checksum of the first key alone, for the batches may be cut otherwise."""
+    return zlib.crc32(payload[:8]) if kind in _INTEGERS else 0
 
 
 def _swapped(random: dict[str, Any]) -> AbstractContextManager[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from reader.config import SEED_LIMIT, LoaderConfig
@@ -137,7 +138,8 @@ class Checkpoints:
         parts = self._next_parts()
         is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
         if parts is not None and is_at_hand and self._has_snapshots:
-            parts.all = [Part({"dataset": state_of(self._config.dataset)})]
+            with suppress(AttributeError):  # of a dataset that has its state from its `__iter__` on
+                parts.all = [Part({"dataset": state_of(self._config.dataset)})]
         return parts
 
     # -- beginning -------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class Checkpoints:
             parts.all = found
             parts.last = last
             parts.count_before(state["batches"])
-        elif any(part.made or part.state for part in found):
+        elif any(part.made or part.state.keys() - {"iterator"} for part in found):
             size = self._config.batch_size or 1
             return Parts.dealt_anew(found, last, self._workers, size, state["batches"])
         return parts

@@ -14,10 +14,12 @@ from typing import Any
 from reader._core.channel import TaskKind, encode_task
 from reader.data.failure import as_user_error, with_context
 from reader.data.order import Order
+from reader.data.seeds import captured_random_state
 from reader.errors import shown
-from reader.feed.iterator import WaitStats
+from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions
+from reader.feed.wait_stats import WaitStats
 from reader.workers import context, loop
 from reader.workers.random_turns import RandomTurns
 from reader.workers.stream import StreamFetcher
@@ -106,20 +108,44 @@ class InlineIterator(Iterator[Any]):
         self._refusal: BaseException | None = None  # what the sampler raised when it was settled
         progress.ask_first(self.settle)
         self._trouble: BaseException | None = None  # of load_state_dict, told in the first place
-        if options.told is not None:
-            self._tell()
         parts = progress.parts
         self._is_used_up = config.stream is not None and parts is not None and parts.all[0].is_ended
+        if options.told is not None:
+            self._tell()
+        if parts is not None and not parts.all[0].made and not self._is_used_up:
+            self._enter(parts)
 
     def _tell(self) -> None:
         told = self._options.told(0) if self._options.told is not None else None
         if told is None:
             return
         self._base_seed = told.base_seed
+        put_own_back = captured_random_state() if self._seeds_globals else None
         try:
             self._fetcher.tell(_RUN, open_told(told, self._config.dataset))
+            if self._is_used_up and isinstance(self._fetcher, StreamFetcher):
+                self._fetcher.pass_end()
         except Exception as error:
             self._trouble = error
+        finally:
+            if put_own_back is not None:  # a state may set the random state: each batch has its own
+                put_own_back()
+
+    def _enter(self, parts: Parts) -> None:
+        """Begin the epoch of the dataset, and keep the state that it has then."""
+        if self._trouble is not None or (self._config.stream is not None and self._seeds_globals):
+            return  # seeded: `__iter__` is called in the turn of the first batch
+        try:
+            found = self._fetcher.enter(_RUN)
+        except Exception as error:
+            self._trouble = error
+            return
+        if found is not None:
+            parts.note(found)
+
+    @property
+    def _seeds_globals(self) -> bool:
+        return self._config.seed is not None and self._config.seed_globals
 
     def __len__(self) -> int:
         """The number of batches of the whole epoch."""

@@ -6,25 +6,27 @@ goes to one of them; it belongs to the process that made it, and dropping it giv
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
+from reader._core.feeder import Failure
 from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigTypeError, ReaderError
 from reader.feed.dispatcher import Task
-from reader.feed.keeper import PoolKeeper
+from reader.feed.keeper import PoolKeeper, PoolShelf
 from reader.feed.progress import Progress
 from reader.feed.trouble import EpochOptions, failed_start, failure, late
+from reader.feed.wait_stats import WaitStats
 from reader.feed.window import Source, Window
-from reader.workers.pool import Death, Pool, PoolState, died
+from reader.workers.interrupt import interrupt_after
+from reader.workers.pool import Death, Pool, PoolState, died, leave_with_program
 
-__all__ = ["EpochIterator", "EpochOptions", "WaitStats"]
+__all__ = ["EpochIterator", "EpochOptions"]
 
 _log = logging.getLogger("reader")
 _IDLE_DEATHS = 3  # in a row without any batch, per worker: something kills them all
@@ -35,15 +37,6 @@ class IteratorState(enum.Enum):
 
     RUNNING = "running"
     DONE = "done"
-
-
-@dataclasses.dataclass
-class WaitStats:
-    """What the consumer saw: how often and how long it waited for batches."""
-
-    batches: int = 0
-    wait_s: float = 0.0
-    last_wait_s: float = 0.0
 
 
 class EpochIterator(Iterator[Any]):
@@ -77,12 +70,17 @@ class EpochIterator(Iterator[Any]):
         self._lock = threading.RLock()  # threads that share the iterator take turns
         self._batches = 0  # that the user got
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
+        self._failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
         self._idle_deaths = 0
         self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._full_at = -1  # the last batch that was tried again for want of memory
+        self._keeper = keeper
         self._pool: Pool = keeper.borrow()
-        # dropping the iterator gives the pool back, in whatever thread that happens
-        self._finalizer = weakref.finalize(self, _give_back, keeper, self._pool, progress)
+        # dropping the iterator gives the pool back, in whatever thread that happens; what the
+        # finalizer holds leads to nothing of the user's, which may lead to the iterator
+        self._finalizer = weakref.finalize(
+            self, _give_back, keeper.shelf, self._pool, weakref.ref(progress)
+        )
         self._finalizer.atexit = False
         self._feeder = self._pool.feeder
         in_order = options.in_order
@@ -90,13 +88,7 @@ class EpochIterator(Iterator[Any]):
         size = self._pool.window if options.is_eager else 1
         progress.follow(self._feeder)
         self._window = Window(
-            self._feeder,
-            make_source(),
-            size,
-            options.epoch,
-            self._first,
-            in_order,
-            progress.passed,
+            self._feeder, make_source(), size, options.epoch, self._first, in_order, progress.passed
         )
         if not in_order:
             progress.watch(self._window.done)
@@ -133,28 +125,32 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
     def __next__(self) -> Any:
-        with self._lock:
-            if self._last:
-                return self._last.pop()
-            if self._state is IteratorState.DONE:
-                self._window.raise_trouble()
-                self.progress.is_finished |= self._is_complete
-                raise StopIteration
-            self._check_pool()
-            turns = None if self._options.is_eager else self._pool.turns
-            if turns is not None:
-                turns.ask()
-            while True:
-                if self._window.is_empty or not self._options.is_eager:
-                    self._window.fill()
-                    if self._is_over:
-                        self._finish()
-                item = self._take()
+        try:
+            with self._lock:
+                if self._last:
+                    return self._last.pop()
+                if self._state is IteratorState.DONE:
+                    self._window.raise_trouble()
+                    self.progress.is_finished |= self._is_complete
+                    raise StopIteration
+                self._check_pool()
+                turns = None if self._options.is_eager else self._pool.turns
                 if turns is not None:
-                    turns.await_end()  # the random state is the trainer's again
-                if type(item) is LoDTensorArray:
-                    return self._deliver(item)
-                self._refuse(item)
+                    turns.ask()
+                while True:
+                    if self._window.is_empty or not self._options.is_eager:
+                        self._window.fill()
+                        if self._is_over:
+                            self._finish()
+                    item = self._take()
+                    if turns is not None:
+                        turns.await_end()  # the random state is the trainer's again
+                    if type(item) is LoDTensorArray:
+                        return self._deliver(item)
+                    self._refuse(item)
+        except ReaderError:
+            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            raise
 
     @property
     def _first(self) -> int:
@@ -191,9 +187,8 @@ class EpochIterator(Iterator[Any]):
         if item.attached is not None and self._parts is not None:
             self._note(item)
         if self._options.on_end is not None and self._is_over and not self._window.has_trouble:
-            self._last.append(
-                batch
-            )  # Ctrl-C may come in the user's sampler: kept for the next call
+            # Ctrl-C may come in the user's sampler: kept for the next call
+            self._last.append(batch)
             self._end()  # the next epoch begins before the user has done with the last batch
             self._last.clear()
         return batch
@@ -220,6 +215,8 @@ class EpochIterator(Iterator[Any]):
         self._fail(item)
 
     def _fail(self, item: Any) -> None:
+        if item.seq in self._failed:
+            self._raise_failed(self._failed.pop(item.seq))
         deaths = self._deaths.get(item.seq, [])
         keys = self._window.task_keys(item.seq)
         number = self._place if self._options.in_order else item.seq
@@ -258,9 +255,14 @@ class EpochIterator(Iterator[Any]):
 
     def _shrink(self) -> None:
         """There is no memory for the next batch: keep fewer in flight, and make it again."""
+        for failed in self._failed.values():
+            self._raise_failed(failed)  # its place is about to be forgotten
         self._halve()
-        self._window.hold_all()
-        self._feeder.begin_run(self._options.epoch, self._feeder.accepted, self._options.in_order)
+        with interrupt_after():  # held in this run and in flight: they would be sent twice
+            self._window.hold_all()
+            self._feeder.begin_run(
+                self._options.epoch, self._feeder.accepted, self._options.in_order
+            )
         self._settle()  # what the workers still sent is dropped by now
         self._feeder.trim()
         self._settle()
@@ -316,11 +318,39 @@ class EpochIterator(Iterator[Any]):
         self._check_pool()
         failed = self._feeder.failed_worker()
         if failed is not None:
-            error = failed_start(self._pool, failed, self._options)
-            self._abort()
-            raise error
+            self._note_failed(failed)
+        told = None
+        if self._feeder.ended_workers():
+            with interrupt_after():  # not before it is noted which batches they had
+                told = self._replace_ended()
+        if told is not None:
+            raise died(told, self._options.epoch, None)
+
+    def _note_failed(self, failed: Failure) -> None:
+        """A worker failed to start: told in the place of its first batch, or now."""
+        worker = failed.worker
+        # nobody is started in the place of one that is detached
+        seqs = [*self._feeder.detach(worker)[0], *self._window.held_by(worker)]
+        if not seqs:
+            self._raise_failed(failed)
+        self._failed[min(seqs)] = failed
+        self._window.drop_held(seqs)
+        self._feeder.give_up(min(seqs), worker)
+
+    def _raise_failed(self, failed: Failure) -> NoReturn:
+        error = failed_start(self._pool, failed, self._options)
+        self._abort()
+        raise error
+
+    def _replace_ended(self) -> Death | None:
+        """Start others in the place of workers that ended; returns a death that is to be told."""
         told: Death | None = None
-        for death in self._pool.replace_ended():
+        try:
+            deaths = self._pool.replace_ended()
+        except BaseException:  # the system refuses another: nobody would make what they had
+            self._abort()
+            raise
+        for death in deaths:
             if self._options.told is not None:
                 self._window.tell(death.worker_id, self._options.told(death.worker_id))
             self._mourn(death)
@@ -328,8 +358,7 @@ class EpochIterator(Iterator[Any]):
                 _log.warning("%s", died(death, None, None))
             elif death.busy is None:
                 told = death
-        if told is not None:
-            raise died(told, self._options.epoch, None)
+        return told
 
     def _mourn(self, death: Death) -> None:
         """Give the batches of a dead worker to others, or up."""
@@ -362,6 +391,8 @@ class EpochIterator(Iterator[Any]):
         self._finalizer()
 
 
-def _give_back(keeper: PoolKeeper, pool: Pool, progress: Progress) -> None:
-    progress.freeze()  # before: another run begins with a count of its own
-    keeper.give_back(pool)
+def _give_back(shelf: PoolShelf, pool: Pool, its_progress: weakref.ref[Progress]) -> None:
+    progress = its_progress()
+    if progress is not None:  # else nobody can ask any more
+        progress.freeze()  # before: another run begins with a count of its own
+    shelf.give_back(pool)

@@ -22,11 +22,12 @@ from reader.data.sampler import SeededSampler
 from reader.feed.dispatcher import Circle, Dispatcher
 from reader.feed.groups import Group, PlaceGroups
 from reader.feed.inline import InlineIterator
-from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
+from reader.feed.iterator import EpochIterator, EpochOptions
 from reader.feed.keeper import PoolKeeper, worker_config
 from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.stream import StreamIterator
+from reader.feed.wait_stats import WaitStats
 from reader.feed.window import MAX_LAG
 from reader.frameworks import make_adapters
 from reader.promises import Promises

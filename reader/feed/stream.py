@@ -13,12 +13,14 @@ from typing import Any
 from reader._core.channel import TaskKind
 from reader._core.tensor_array import LoDTensorArray
 from reader.feed.dispatcher import Task
-from reader.feed.iterator import EpochIterator, EpochOptions, WaitStats
+from reader.feed.iterator import EpochIterator, EpochOptions
 from reader.feed.keeper import PoolKeeper
 from reader.feed.parts import Parts
 from reader.feed.progress import Progress
 from reader.feed.trouble import drawn_by, failure
 from reader.feed.turns import Turns
+from reader.feed.wait_stats import WaitStats
+from reader.workers.interrupt import interrupt_after
 from reader.workers.pool import Death
 
 __all__ = ["StreamIterator"]
@@ -104,11 +106,12 @@ class StreamIterator(EpochIterator):
 
     def _refuse(self, item: Any) -> None:
         if item.kind == "end":
-            is_first = self._turns.is_live(item.worker)
-            self._turns.end(item.worker)
-            self._accept(item)
-            if is_first:
-                self._delivered.end(item.worker, item.payload)
+            with interrupt_after():
+                is_first = self._turns.is_live(item.worker)
+                self._turns.end(item.worker)
+                self._accept(item)
+                if is_first:
+                    self._delivered.end(item.worker, item.payload)
             self._refill()
         elif item.kind == "full":
             self._ask_again(item)
@@ -123,11 +126,12 @@ class StreamIterator(EpochIterator):
         At first as soon as the worker can; the second time when no other batch takes memory. Then
         it is ArenaFull, and iterating on asks once more.
         """
-        task = self._accept(item)
-        kind, payload, worker = task
-        is_new = kind != TaskKind.TASK_AGAIN
-        self._tries = 1 if is_new else self._tries + 1
-        self._early.appendleft((item, task))  # until it is asked for: waiting may be given up
+        with interrupt_after():
+            task = self._accept(item)
+            kind, payload, worker = task
+            is_new = kind != TaskKind.TASK_AGAIN
+            self._tries = 1 if is_new else self._tries + 1
+            self._early.appendleft((item, task))  # until it is asked for: waiting may be given up
         if self._tries > 2:
             self._tries = 0
             raise failure(self._pool, item, [], [], self._options, self._batches)
@@ -138,15 +142,17 @@ class StreamIterator(EpochIterator):
         if self._tries == 2:
             self._settle()  # the other workers give back what they keep for later
         number = item.seq.to_bytes(8, "little") if is_new else payload
-        self._early.popleft()
-        self._asked = self._window.send((int(TaskKind.TASK_AGAIN), number, worker))
+        with interrupt_after():
+            self._early.popleft()
+            self._asked = self._window.send((int(TaskKind.TASK_AGAIN), number, worker))
 
     def _set_aside(self, item: Any) -> None:
         """Accept what came before its turn, without the memory of the arena."""
-        task = super()._accept(item)
-        if type(item) is LoDTensorArray:
-            item = item.private_copy()
-        self._early.append((item, task))
+        with interrupt_after():
+            task = super()._accept(item)
+            if type(item) is LoDTensorArray:
+                item = item.private_copy()
+            self._early.append((item, task))
 
     # -- deaths ----------------------------------------------------------------------------------
 

@@ -133,9 +133,9 @@ def failure(
 
 
 def _name(pool: Pool, worker: int) -> str:
-    if pool.config.num_workers == 0:
+    if pool.num_workers == 0:
         return "the worker thread (num_workers=0)"
-    if pool.config.is_thread:
+    if pool.is_thread:
         return f"worker thread {worker}"
     return f"worker {worker} (pid {pool.feeder.worker_progress(worker)[0]})"
 
@@ -156,14 +156,14 @@ def drawn_by(pool: Pool, item: Failure) -> int | None:
     """How many samples of an iterable dataset were drawn for a batch that failed; None: all."""
     if item.kind != "error":
         return None
-    payload = item.payload if pool.config.is_thread else pickle.loads(item.payload)
+    payload = item.payload if pool.is_thread else pickle.loads(item.payload)
     drawn: int = payload[3]
     return drawn
 
 
 def _carried(pool: Pool, payload: Any) -> tuple[BaseException, str, int]:
     """Open what a worker sent: (exception, its traceback there, row of the sample or -1)."""
-    if pool.config.is_thread:
+    if pool.is_thread:
         exc, text, row = payload[:3]
         return exc, text, row
     encoded, text, row = pickle.loads(payload)[:3]

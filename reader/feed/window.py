@@ -172,7 +172,10 @@ class Window:
         return [seq for seq, task in self._held if task[2] == worker]
 
     def send(self, task: Task) -> int:
-        """Send a task ahead of all that are held, however full the window; returns its number."""
+        """Send a task ahead of all that are held, however full the window; returns its number.
+
+        Ctrl-C is the caller's to hold back.
+        """
         seq = self.add(task)
         if not self._feeder.dispatch(seq, *task):
             self._held.appendleft((seq, task))
@@ -185,9 +188,15 @@ class Window:
         """
         while self._held and (size is None or self._in_flight < size):
             seq, task = self._held[0]
-            if not self._feeder.dispatch(seq, *task):
-                return False
-            self._held.popleft()
+            sends = self._feeder.sends
+            try:
+                if not self._feeder.dispatch(seq, *task):
+                    return False
+                self._held.popleft()
+            except BaseException:  # Ctrl-C: what was sent is held no more, or it would go twice
+                if self._feeder.sends != sends and self._held and self._held[0][0] == seq:
+                    self._held.popleft()
+                raise
         return True
 
     def _call(self) -> bool:

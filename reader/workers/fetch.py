@@ -11,7 +11,7 @@ from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.errors import DatasetError
-from reader.workers.told import Snapshots, put_rng
+from reader.workers.told import Snapshot, Snapshots, put_rng
 
 __all__ = ["Fetcher"]
 
@@ -48,6 +48,10 @@ class Fetcher:
         """Go on with the state of a part. Raises what the user's code raises."""
         self._snapshots.restore(part)
         put_rng(part)
+
+    def enter(self, run: int) -> Snapshot | None:  # noqa: ARG002
+        """Return the state before the first batch, where one is kept."""
+        return self._snapshots.first()
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the batch of one task and send it. Raises whatever the user's code raises."""

@@ -1,6 +1,6 @@
 """A worker as its user may look at it: what `multiprocessing.Process` tells, for as long as asked.
 
-Imports the standard library alone. A handle outlives the process and the pool; the pool notes the
+Imports the errors. A handle outlives the process and the pool; the pool notes the
 exit code when it reaps the process, and any thread of the trainer may ask.
 """
 
@@ -12,6 +12,8 @@ import signal
 import threading
 import time
 from multiprocessing.process import BaseProcess
+
+from reader.errors import ReaderError
 
 __all__ = ["ThreadHandle", "WorkerHandle"]
 
@@ -116,6 +118,22 @@ class ThreadHandle:
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, `timeout` seconds at most."""
         self._thread.join(timeout)
+
+    def terminate(self) -> None:
+        """Do nothing, if it has ended.
+
+        Raises:
+            ReaderError: it runs.
+        """
+        if self.is_alive():
+            raise ReaderError(
+                f"{self.name} is a thread and cannot be ended from outside; close its loader, or"
+                ' take worker_type="process"'
+            )
+
+    def kill(self) -> None:
+        """As `terminate`."""
+        self.terminate()
 
     def __repr__(self) -> str:
         return f"<reader worker {self.name}, {'running' if self.is_alive() else 'ended'}>"

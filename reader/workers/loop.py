@@ -66,6 +66,7 @@ class WorkerConfig:
     snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
     takes_any_key: bool = False  # what __getitems__ returns is collated as it is
     keeps_rng: bool = False  # whether the global random state goes with them
+    makes_stale: bool = False  # batches of an epoch that was left are made all the same
 
     @property
     def is_thread(self) -> bool:
@@ -95,6 +96,8 @@ def run(
         return
     channel.hello()
     channel.set_rules(config.rules)
+    if config.makes_stale:
+        channel.make_stale()
     fetcher = make_fetcher(config, worker_id)
     base_seed = config.base_seed
     # of the dataset's set_epoch or load_state_dict; told with the next batch

@@ -35,7 +35,7 @@ from reader.workers.random_turns import RandomTurns
 from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
-__all__ = ["Death", "Pool", "PoolState", "await_closing"]
+__all__ = ["Death", "Pool", "PoolState", "await_closing", "leave_with_program"]
 
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
@@ -66,7 +66,8 @@ class Pool:
     """Workers, their arena and the feeder that moves their batches.
 
     Args:
-        config: what each worker is given; processes or threads, as it says.
+        config: what each worker is given; processes or threads, as it says. It is kept weakly,
+            for a finalizer may hold the pool, and a dataset its loader: the caller keeps it.
         window: batches in flight, over all workers.
         start_method: of multiprocessing; None: what Python's own default is.
         max_bytes: most memory that batches may own; None: what the machine has.
@@ -84,7 +85,9 @@ class Pool:
         max_bytes: int | None = None,
     ) -> None:
         self.state = PoolState.CLOSED
-        self.config = config
+        self._config = weakref.ref(config)
+        self.num_workers = config.num_workers  # 0: one thread
+        self.is_thread = config.is_thread
         self.workers = max(1, config.num_workers)
         self.window = window
         share = -(-window // self.workers)
@@ -94,7 +97,7 @@ class Pool:
         self._pidfds: dict[int, int] = {}
         self._handles: dict[int, WorkerHandle] = {}
         self._starter: ProcessStarter | None = None
-        self._threads = WorkerThreads(config) if config.is_thread else None
+        self._threads = WorkerThreads() if config.is_thread else None
         self._closer: threading.Thread | None = None
         self._side = None if self._threads is None else SideTable()
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
@@ -109,10 +112,11 @@ class Pool:
         _open_pools.add(self)
         _register_exit()
         try:
+            leave_with_program()  # after it was added: whoever ends the program sees it, or this
             if self._threads is None:
-                self._start_processes(start_method)
+                self._start_processes(config, start_method)
             else:
-                self._start_threads(self._threads)
+                self._start_threads(config, self._threads)
             self.feeder.start()
         except BaseException:
             self.close()
@@ -120,21 +124,27 @@ class Pool:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start_processes(self, start_method: str | None) -> None:
-        self._starter = ProcessStarter(self.config, start_method)
+    def _start_processes(self, config: loop.WorkerConfig, start_method: str | None) -> None:
+        self._starter = ProcessStarter(config, start_method)
         if self.workers > 1 or self._starter.holds_many:
             self._starter.open_template()
         for worker_id in range(self.workers):
-            self._start_process(worker_id)
+            with self._process_lock:  # or a process would start that the closing thread never sees
+                if self.state is not PoolState.OPEN:
+                    raise ReaderError("the loader was closed while its workers were being started")
+                self._start_process(worker_id)
 
     def _start_process(self, worker_id: int) -> None:
         with interrupt_after():
             self._start_and_note(worker_id)
 
     def _start_and_note(self, worker_id: int) -> None:
-        if self._starter is None:
-            raise InternalError("a worker process was to be started in a pool of threads")
-        process = self._starter.start(worker_id, self.arena, self.feeder.bell, self._keep_slots)
+        config = self._config()
+        if self._starter is None or config is None:
+            raise InternalError("a worker process was to be started in a pool that has none")
+        process = self._starter.start(
+            worker_id, config, self.arena, self.feeder.bell, self._keep_slots
+        )
         self._processes[worker_id] = process
         self._handles[worker_id] = WorkerHandle(process)
         try:
@@ -143,7 +153,7 @@ class Pool:
             self._pidfds[worker_id] = _ended_pidfd()
         self.feeder.attach(worker_id, self._pidfds[worker_id])
 
-    def _start_threads(self, threads: WorkerThreads) -> None:
+    def _start_threads(self, config: loop.WorkerConfig, threads: WorkerThreads) -> None:
         for worker_id in range(self.workers):
             channel = WorkerChannel(
                 self.arena,
@@ -154,7 +164,7 @@ class Pool:
                 self._side,
             )
             self.feeder.attach(worker_id)
-            threads.start(channel)
+            threads.start(channel, config)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -362,7 +372,25 @@ def await_closing() -> bool:
     return bool(closing)
 
 
+_leaving_in: int | None = None  # the process that closes its pools because it ends
+
+
+def leave_with_program() -> None:
+    """End the calling thread if the program ends, and the thread is one that it does not wait for.
+
+    Raises:
+        SystemExit: in a daemon thread of such a program; it ends the thread and prints nothing.
+    """
+    thread = threading.current_thread()
+    if _leaving_in != os.getpid() or not thread.daemon:
+        return
+    if not isinstance(thread, threading._DummyThread):  # Python started it, and ends it
+        raise SystemExit
+
+
 def _close_all() -> None:
+    global _leaving_in
+    _leaving_in = os.getpid()
     for pool in list(_open_pools):
         pool.close()
 

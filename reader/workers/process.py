@@ -98,7 +98,7 @@ class ProcessStarter:
     """Starts the worker processes of a pool, the first and those that replace others.
 
     Args:
-        config: what each worker is given.
+        config: what each worker is given; not kept.
         start_method: of multiprocessing; None: what Python's own default is.
 
     Raises:
@@ -113,7 +113,6 @@ class ProcessStarter:
             start_method = start_method or multiprocessing.get_all_start_methods()[0]
         self._context: BaseContext = multiprocessing.get_context(start_method)
         self._method = start_method
-        self._config = config
         self._libraries: list[str] = []
         self._template: Template | None = None
         self._packed: int | None = None
@@ -154,8 +153,12 @@ class ProcessStarter:
         except OSError as error:
             raise _refused("the process that starts workers", error) from error
 
-    def start(self, worker_id: int, arena: Arena, bell: int, keep_slots: int) -> BaseProcess:
+    def start(
+        self, worker_id: int, config: loop.WorkerConfig, arena: Arena, bell: int, keep_slots: int
+    ) -> BaseProcess:
         """Start a worker process. It gets no Ctrl-C from its first instruction on.
+
+        `config`: what it is given, the same as all.
 
         Raises:
             ReaderError: the system or Python refuses another process.
@@ -167,7 +170,7 @@ class ProcessStarter:
             bell=InheritedFd(bell),
             trainer=InheritedFd(self._trainer),
             keep_slots=keep_slots,
-            config=self._config if is_fork else None,
+            config=config if is_fork else None,
             packed=None if self._packed is None else InheritedFd(self._packed),
             held=tuple(InheritedFd(fd) for fd in self._held),
         )

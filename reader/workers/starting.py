@@ -20,8 +20,10 @@ def start_pool(
     workers: WorkerConfig,
     make_prepare: Callable[[], Any] | None,
     options: tuple[int, str | None, int | None],
-) -> Pool:
+) -> tuple[Pool, WorkerConfig]:
     """Start the workers of one epoch, or of all if they stay.
+
+    Returns the pool and what its workers were given, which is to be kept as long as it.
 
     Args:
         workers: what each is given.
@@ -34,11 +36,11 @@ def start_pool(
     if make_prepare is not None and workers.num_workers > 0:
         workers = dataclasses.replace(workers, prepare=make_prepare())
     try:
-        return Pool(workers, *options)
+        return Pool(workers, *options), workers
     except ConfigError:
         raise
     except ReaderError:
         # the system refuses something that pools which are just ending may still have
         if not await_closing():
             raise
-    return Pool(workers, *options)
+    return Pool(workers, *options), workers

@@ -80,6 +80,8 @@ class StreamFetcher:
         self._told: tuple[int, dict[str, Any]] = (-1, {})  # (run, its part)
         self._is_broken = False  # an exception ended the user's generator, and that is to be told
         self._is_end_told = False
+        self._is_restored = False  # the dataset was given a state, and was not iterated since
+        self._is_stale = False  # that state may be the end of the epoch before
         self._is_drawing = False  # samples are taken for the batch in hand
         self._is_short = False  # the batch in hand is the last one
         self._drawn = 0  # samples in all batches before the one in hand
@@ -93,6 +95,22 @@ class StreamFetcher:
         """Go on in `run` where `part` says. Raises what the user's code raises."""
         self._told = (run, part)
         self._snapshots.restore(part)
+        self._is_restored |= "dataset" in part
+
+    def enter(self, run: int) -> Snapshot | None:
+        """Make the iterator now; returns the state before the first batch, where one is kept.
+
+        Raises what the user's `__iter__` raises; then there is nothing to yield.
+        """
+        self._begin(run)
+        self._is_entered = True
+        self._enter()
+        return self._snapshots.first()
+
+    def pass_end(self) -> None:
+        """Bring a dataset that was restored behind its end; else its next epoch may end at once."""
+        if self._is_restored and next(iter(self.dataset), _END) is not _END:
+            self._snapshots.restore(self._told[1])  # the state was that of a new beginning
 
     def give_up(self, run: int) -> None:
         """Have nothing more to yield in this attempt at an epoch."""
@@ -242,7 +260,10 @@ class StreamFetcher:
             return
         self.is_stacking = True
         try:
-            if not channel.stream(source, size, self.stream.drop_last):
+            is_sent = channel.stream(source, size, self.stream.drop_last)
+            if not is_sent and self._is_stale and channel.position == 0 and self._begins_anew():
+                self._stack(channel, drawn)
+            elif not is_sent:
                 self._end(channel, drawn)
         except ArenaFull:
             if not drawn.is_end:
@@ -260,6 +281,8 @@ class StreamFetcher:
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         size = self.stream.batch_size
         self._draw(channel, drawn.samples, 1 if size is None else size)
+        if not drawn.samples and not channel.is_stale and self._begins_anew():
+            self._draw(channel, drawn.samples, 1 if size is None else size)
         if channel.is_stale:
             channel.skip()
             return
@@ -306,6 +329,8 @@ class StreamFetcher:
     def _enter(self) -> None:
         """Make the iterator, and bring it to where its part was left."""
         part, self._part = self._part, {}
+        self._is_stale = self._is_restored and not part.get("made") and "iterator" not in part
+        self._is_restored = False
         self._deals = Deals(part.get("left"), part.get("ranks"))
         expect_deals(self._deals)
         samples: Any = iter(self.dataset)
@@ -328,6 +353,17 @@ class StreamFetcher:
         if self.reseed is not None and (before or after):
             worker, workers = self._turn
             self.reseed(self._made * workers + worker)
+
+    def _begins_anew(self) -> bool:
+        """Iterate once more where nothing came, and the state may be that of an epoch's end."""
+        is_stale, self._is_stale = self._is_stale, False
+        if not is_stale or self._made > 1:
+            return False
+        if self.reseed is not None:
+            self.reseed(self._turn[0])
+        self._samples = iter(self.dataset)
+        self._snapshots.follow(self._samples)
+        return True
 
     def _pass_by(self, draws: list[list[int]], number: int) -> int:
         """Draw what was delivered before: [how many batches, samples drawn for each]."""

@@ -19,28 +19,23 @@ __all__ = ["WorkerThreads"]
 
 
 class WorkerThreads:
-    """The worker threads of one pool. `start` and `join` are for its owner, one at a time.
+    """The worker threads of one pool. `start` and `join` are for its owner, one at a time."""
 
-    Args:
-        config: what each worker is given.
-    """
-
-    def __init__(self, config: loop.WorkerConfig) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self.turns = RandomTurns()
         self.all: list[threading.Thread] = []  # in the order of their numbers
 
-    def start(self, channel: WorkerChannel) -> None:
-        """Start the next worker.
+    def start(self, channel: WorkerChannel, config: loop.WorkerConfig) -> None:
+        """Start the next worker. `config` is what each is given.
 
         Raises:
             ReaderError: the system refuses another thread.
         """
         worker_id = len(self.all)
-        name = f"reader-worker-{worker_id}" if self._config.num_workers else "reader-worker"
+        name = f"reader-worker-{worker_id}" if config.num_workers else "reader-worker"
         thread = threading.Thread(
             target=_work,
-            args=(channel, self._config, worker_id, self.turns),
+            args=(channel, config, worker_id, self.turns),
             name=name,
             daemon=True,  # one that is stuck in the user's code does not keep the process
         )

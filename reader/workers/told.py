@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from contextlib import suppress
 from typing import Any
 
 from reader.data.epochs import Mark, tell_epoch
@@ -64,7 +65,8 @@ class Snapshots:
 
     def is_due(self, made: int) -> bool:
         """Whether the batch after `made` others brings a state along."""
-        return self.is_wanted and (made + 1) % self._every == 0
+        # with the first one, too: before it, the state may still be that of the epoch before
+        return self.is_wanted and (made == 0 or (made + 1) % self._every == 0)
 
     def take(self, is_used_up: bool = False) -> Snapshot:
         """Return the state that the worker has now. Raises what the user's code raises.
@@ -81,6 +83,14 @@ class Snapshots:
         if self._keeps_rng:
             found["rng"] = capture()
         return self._worker_id, is_used_up, is_position, pickle.dumps(found, 5), ""
+
+    def first(self) -> Snapshot | None:
+        """Return the state before anything was drawn; None: there is none, or none yet."""
+        if not self.is_wanted:
+            return None
+        with suppress(AttributeError):  # of an object that has its state from its first sample on
+            return self.take()
+        return None
 
     def tell_deal(self, deal: dict[str, Any] | None, is_used_up: bool) -> Snapshot:
         """Return no state, and what was dealt out."""

@@ -26,7 +26,7 @@ from reader import (
     QueueKilled,
 )
 
-BOUND_S = 20.0
+BOUND_S = 40.0
 
 
 def item(number: int) -> LoDTensorArray:

@@ -208,7 +208,7 @@ def test_endless_generator_is_reset_early_50_times(old_ir: None, double: bool) -
         program.loader.start()
         assert [program.run() for _ in range(n % 5)] == list(range(n % 5))
         program.loader.reset()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < BOUND_S
     assert feeding_threads() == []
     assert settle(before) == []
 
@@ -439,7 +439,7 @@ def test_process_that_is_killed_fails_the_run_after_the_good_batches(
     begun = time.monotonic()
     with pytest.raises(SystemError):
         program.run()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < BOUND_S
     with pytest.raises(WorkerDied, match="SIGKILL"):
         program.loader.reset()
     caplog.clear()

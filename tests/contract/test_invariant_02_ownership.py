@@ -43,7 +43,7 @@ def test_02_1000_kept_batches_stay_right_and_their_memory_comes_back(workers: in
             del batch
         assert held(loader) == 0
         # the reader thread gives it back, in its own time
-        wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < full // 10, timeout_s=10.0)
+        wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < full // 10)
 
 
 @WORKERS

@@ -468,5 +468,5 @@ def test_threads_that_share_an_iterator_take_turns(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(40)
     assert sorted(found) == list(range(400))

@@ -258,7 +258,7 @@ def test_09_views_made_and_dropped_in_many_threads() -> None:
         start = threading.Barrier(4)
 
         def work() -> None:
-            start.wait(20)
+            start.wait(40)
             for _ in range(300):
                 one = np.from_dlpack(box[0])
                 two = memoryview(box[0])[1:]
@@ -270,7 +270,7 @@ def test_09_views_made_and_dropped_in_many_threads() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(40)
         assert loader.stats()["arena"]["held_slots"] == 1
         assert box[0][3, 0] == 3
         box.clear()

@@ -134,6 +134,43 @@ def test_03_loader_and_iterator_in_a_cycle_go_with_the_garbage(workers: int) -> 
     assert settle(before) == []
 
 
+class Trainer:
+    """As programs are: it has a loader, which collates by a method of it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.loader = DataLoader(Rows(24), batch_size=4, collate_fn=self.collate, **options)
+        self.batches = iter(())
+
+    def collate(self, samples: list[Any]) -> list[Any]:
+        return samples
+
+
+# with 0 workers the thread that makes the batches of an epoch holds them until it is over
+@pytest.mark.parametrize(
+    ("workers", "persistent", "left"),
+    [
+        *((0, False, left) for left in ("unused", "after an epoch")),
+        *((2, False, left) for left in ("unused", "after an epoch", "in an epoch")),
+        *((2, True, left) for left in ("unused", "after an epoch", "in an epoch")),
+    ],
+)
+def test_03_loader_whose_functions_lead_to_it_goes_with_the_garbage(
+    workers: int, persistent: bool, left: str
+) -> None:
+    before = Ledger.take()
+    trainer = Trainer(num_workers=workers, persistent_workers=persistent)
+    if left == "after an epoch":
+        assert len(list(trainer.loader)) == 6
+    elif left == "in an epoch":
+        trainer.batches = iter(trainer.loader)
+        next(trainer.batches)
+    gone = weakref.ref(trainer)
+    del trainer
+    assert settle(before) == []
+    gc.collect()
+    assert gone() is None
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_02_batch_outlives_loader_and_iterator_and_workers(workers: int) -> None:
     loader = make(workers)
@@ -182,7 +219,7 @@ def test_04_close_wakes_a_thread_that_waits_for_a_batch(
     waiter.start()
     says.hear()
     loader.close()
-    waiter.join(5)
+    waiter.join(BOUND_S)
     hangs = waiter.is_alive()
     gate.say(2)  # num_workers=0: its thread cannot be killed, and ends with its sample
     waiter.join(BOUND_S)

@@ -358,6 +358,38 @@ def test_10_worker_init_fn_that_raises_in_one_worker_only_is_told() -> None:
         list(loader)
 
 
+class LateFirst(Rows):
+    """The first sample comes when the other workers have long tried to start."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 0:
+            threading.Event().wait(0.1)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("worker_type", ["process", "thread"])
+def test_01_worker_that_fails_to_start_is_told_in_the_place_of_its_first_batch(
+    worker_type: str,
+) -> None:
+    torch_face = pytest.importorskip("reader.compat.torch")  # whose workers take turns
+    loader = torch_face.DataLoader(
+        LateFirst(32),
+        batch_size=4,
+        num_workers=2,
+        worker_type=worker_type,
+        worker_init_fn=Raise(make_error, only=1),
+    )
+    with loader:
+        for _ in range(2):
+            batches = iter(loader)
+            check_rows(next(batches), range(4))
+            with pytest.raises(ZeroDivisionError, match="no such device"):
+                next(batches)
+            with pytest.raises(StopIteration):
+                next(batches)
+            del batches
+
+
 def test_local_classes_and_lambdas_reach_spawned_workers() -> None:
     class Local:
         def __len__(self) -> int:

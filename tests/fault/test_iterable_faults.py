@@ -21,6 +21,7 @@ from tests.fault.conftest import (
     Wire,
     kill_and_wait,
     open_pid,
+    patiently,
     wait_asleep,
     wait_gone,
     wait_until,
@@ -463,20 +464,17 @@ def test_04_timeout_of_a_stream_is_raised_and_the_batch_still_arrives(
         batches = iter(loader)
         wanted = order_of(PARTS, workers, 4)
         place = wanted.index([8, 9, 10, 11])
-        found = [values_of(next(batches)) for _ in range(place)]
+        found = [values_of(patiently(batches)) for _ in range(place)]
+        says.hear()
         for _ in range(2):
             with pytest.raises(LoadTimeout, match=f"batch {place} of epoch 0"):
                 next(batches)
-        says.hear()
         gate.say()
-        while True:
-            try:
-                found.append(values_of(next(batches)))
-            except LoadTimeout:
-                continue
-            except StopIteration:
-                break
+        while len(found) < len(wanted):
+            found.append(values_of(patiently(batches)))
         assert found == wanted
+        with pytest.raises(StopIteration):
+            patiently(batches)
 
 
 CAUGHT = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from reader import ArenaFull, DataLoader
 from tests.datasets import Calls
-from tests.fault.conftest import Program
+from tests.fault.conftest import Program, wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 MIB = 1 << 20
@@ -318,9 +317,6 @@ def test_02_memory_of_many_large_kept_batches_goes_back_to_the_system() -> None:
         kept.clear()
         for batch in loader:
             del batch
-        turn = threading.Event()  # the memory goes back behind the scenes
-        for _ in range(200):
-            if loader.stats()["arena"]["owned_bytes"] < 48 * 4 * MIB / 2:
-                break
-            turn.wait(0.01)
+        # the memory goes back behind the scenes
+        wait_until(lambda: loader.stats()["arena"]["owned_bytes"] < 48 * 4 * MIB / 2)
     assert shared_kib() - before < 48 * 4 * 1024 / 2

@@ -15,7 +15,7 @@ from reader import ConfigError, DataLoader
 from reader.workers.loop import WorkerConfig
 from reader.workers.packed import pack_config
 from tests.datasets import PidRows, Rows, check_rows
-from tests.fault.conftest import Program, kill_and_wait
+from tests.fault.conftest import Program, kill_and_wait, wait_until
 
 Start = Callable[..., Program]
 COUNT = 16
@@ -141,7 +141,7 @@ def test_worker_that_replaces_a_killed_one_is_given_the_same(method: str) -> Non
         for n, batch in enumerate(loader):
             check_rows(batch[:2], range(4 * n, 4 * n + 4))
         assert [ours.recv(8) for _ in range(8)] == [b"4"] * 8
-    assert begun.value == 3
+        wait_until(lambda: begun.value == 3)  # the others may have made all batches before
 
 
 @METHODS

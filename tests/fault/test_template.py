@@ -48,7 +48,7 @@ def test_03_workers_have_one_template_which_goes_with_them(method: str) -> None:
 
 
 def workers_of(loader: DataLoader[Any]) -> list[Any]:
-    (pool,) = loader._keeper._lent
+    (pool,) = loader._keeper.shelf.lent
     return [pool._processes[n] for n in range(pool.workers)]
 
 
@@ -215,7 +215,7 @@ IMPORTS = """
             print(len(list(loader)), flush=True)
         except KeyboardInterrupt:
             print("caught", flush=True)
-        print(len(loader._keeper._lent), flush=True)
+        print(len(loader._keeper.shelf.lent), flush=True)
 """
 
 
@@ -235,7 +235,7 @@ def test_04_interrupt_is_answered_while_the_template_imports(
     trainer = program(IMPORTS, says.path, gate.path)
     template = open_pid(int(says.hear()))
     trainer.interrupt(signal.SIGINT)
-    assert trainer.line(1.0) == "caught"
+    assert trainer.line() == "caught"
     wait_gone([template])
     assert trainer.finish() == (0, "0\n", "")
 

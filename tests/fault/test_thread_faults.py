@@ -16,7 +16,7 @@ from reader import DataLoader, LoadTimeout, ReaderError
 from reader.errors import InternalError
 from reader.workers import loop
 from tests.datasets import Augmented, Calls, Rows, Stuck, check_rows, digest_of
-from tests.fault.conftest import BOUND_S, Program, Wire, wait_until
+from tests.fault.conftest import BOUND_S, Program, Wire, patiently, wait_until
 
 THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
 
@@ -31,7 +31,7 @@ def test_04_close_does_not_wait_for_a_thread_that_is_stuck(says: Wire, gate: Wir
     check_rows(next(batches), range(4))
     says.hear()
     loader.close()
-    assert len(worker_threads()) == 1
+    wait_until(lambda: len(worker_threads()) == 1)
     gate.say()
     wait_until(lambda: not worker_threads())  # it ends with the sample it was at
 
@@ -94,18 +94,13 @@ def test_04_late_batch_names_the_thread_and_comes_later(
     dataset = Stuck(5, says.path, gate.path, str(tmp_path / "once"))
     with DataLoader(dataset, batch_size=4, timeout=0.15, **THREADS) as loader:
         batches = iter(loader)
-        check_rows(next(batches), range(4))
+        check_rows(patiently(batches), range(4))
+        says.hear()
         with pytest.raises(LoadTimeout, match=r"worker thread 1 is at batch 1, sample 1 \(dat"):
             next(batches)
         gate.say()
         for n in range(1, 16):
-            while True:
-                try:
-                    batch = next(batches)
-                    break
-                except LoadTimeout:
-                    continue
-            check_rows(batch, range(4 * n, 4 * n + 4))
+            check_rows(patiently(batches), range(4 * n, 4 * n + 4))
 
 
 def test_04_new_epoch_does_not_wait_for_a_thread_that_is_stuck(
@@ -242,6 +237,36 @@ def test_03_program_ends_while_threads_work(program: Callable[..., Program]) -> 
     body = "sys.exit(7) if n == 1 else None"
     started = program(PROGRAM.format(stuck="pass", options="persistent_workers=True", body=body))
     assert started.finish() == (7, "stuck\n", "")
+
+
+@pytest.mark.parametrize("worker_type", ["process", "thread"])
+def test_03_program_ends_without_a_word_while_a_daemon_thread_iterates(
+    program: Callable[..., Program], worker_type: str
+) -> None:
+    started = program(
+        """
+        import sys, threading
+        from reader import DataLoader
+
+        class Slow:
+            def __len__(self):
+                return 100_000
+            def __getitem__(self, index):
+                threading.Event().wait(0.001)
+                return index
+
+        begun = threading.Event()
+
+        def train():
+            for batch in DataLoader(Slow(), batch_size=4, num_workers=2, worker_type=sys.argv[1]):
+                begun.set()
+
+        threading.Thread(target=train, daemon=True).start()
+        begun.wait()
+        """,
+        worker_type,
+    )
+    assert started.finish() == (0, "", "")
 
 
 def test_04_ctrl_c_in_the_trainer_loses_nothing(program: Callable[..., Program]) -> None:

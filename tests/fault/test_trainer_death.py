@@ -258,3 +258,43 @@ def test_03_closing_that_was_interrupted_can_be_done_again(
     go.say()
     assert trainer.line() in ("stopped", "closed")
     assert trainer.finish() == (0, "[]\n", "")
+
+
+# the finalizer comes between closing the pools and multiprocessing's waiting for its processes
+LEAVING = """
+    import sys, threading
+    from multiprocessing import util
+    from reader import DataLoader
+
+    workers, kind, when = sys.argv[1:]
+    loader = DataLoader(range(100), batch_size=2, num_workers=int(workers), worker_type=kind)
+    begun, leaving = threading.Event(), threading.Event()
+
+    def load():
+        while True:
+            for batch in loader:
+                begun.set()
+                if when == "within":
+                    leaving.wait()
+            if when == "between":
+                leaving.wait()
+
+    thread = threading.Thread(target=load, daemon=True)
+    thread.start()
+    begun.wait()
+
+    def leave():
+        leaving.set()
+        thread.join()
+        print("left", flush=True)
+
+    util.Finalize(None, leave, exitpriority=50)
+"""
+
+
+@pytest.mark.parametrize("when", ["within", "between"])
+@pytest.mark.parametrize(("workers", "kind"), [("2", "process"), ("1", "process"), ("2", "thread")])
+def test_04_daemon_thread_that_loads_epoch_after_epoch_ends_silently_with_its_program(
+    program: Start, workers: str, kind: str, when: str
+) -> None:
+    assert program(LEAVING, workers, kind, when).finish() == (0, "left\n", "")

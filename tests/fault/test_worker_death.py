@@ -25,7 +25,7 @@ from tests.datasets import (
     check_rows,
     digest_of,
 )
-from tests.fault.conftest import BOUND_S, Wire, kill_and_wait
+from tests.fault.conftest import BOUND_S, Wire, kill_and_wait, patiently
 
 
 def whole(batches: list[Any], count: int, batch_size: int) -> None:
@@ -230,7 +230,7 @@ def test_03_worker_killed_between_a_break_and_the_next_epoch() -> None:
 def test_04_stopped_worker_is_named_by_the_timeout_and_close_ends_it() -> None:
     loader = DataLoader(PidRows(64), batch_size=4, num_workers=1, prefetch_factor=1, timeout=0.2)
     batches = iter(loader)
-    pid = int(next(batches)[2][0])
+    pid = int(patiently(batches)[2][0])
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(LoadTimeout, match=f"pid {pid}"):

@@ -269,7 +269,7 @@ NEXT_EPOCH = Story(
     loader = DataLoader(np.zeros((8, 4), "float32"), num_workers=2, persistent_workers=True)
     list(loader)
     waits = []
-    for _ in range(3):
+    for _ in range(4):
         begun = time.monotonic()
         batches = iter(loader)
         next(batches)
@@ -287,7 +287,7 @@ def test_paddle_sleeps_half_a_second_before_each_persistent_epoch(verdict: Verdi
 
 @proved_by(NEXT_EPOCH)
 def test_no_sleep_stands_before_a_persistent_epoch(verdict: Verdict) -> None:
-    assert verdict.result < 0.25
+    assert verdict.result < 0.5
 
 
 OPEN_AT_EXIT = Story(

@@ -427,7 +427,7 @@ def test_paddle_waits_for_a_killed_process_or_loses_its_batches(verdict: Verdict
 def test_killed_process_is_told_at_once_after_its_batches(verdict: Verdict) -> None:
     kind, seen, wall_s = verdict.result
     assert (kind, seen) == ("WorkerDied", [0.0, 1.0])
-    assert wall_s < 5
+    assert wall_s < 20
 
 
 ABANDONED = story(

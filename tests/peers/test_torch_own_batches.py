@@ -51,6 +51,21 @@ def test_persistent_workers_are_the_same_processes_in_each_epoch() -> None:
     loader.close()
 
 
+def test_workers_that_stay_are_free_again_when_a_loop_is_left() -> None:
+    class Makers(Rows):
+        def __getitem__(self, index: int) -> int:
+            return os.getpid()
+
+    loader = DataLoader(Makers(8), 1, num_workers=2, persistent_workers=True)
+    pids = []
+    for _ in range(3):
+        pids.append([int(pid) for pid in itertools.islice(loader, 2)])
+        assert [worker.pid for worker in loader._iterator._workers] == pids[0]
+        assert list(loader._iterator) == []  # what the loader keeps has no batches
+    assert pids[0] == pids[1] == pids[2]
+    loader.close()
+
+
 def test_workers_made_anew_are_other_processes() -> None:
     loader = DataLoader(TENSORS, 4, num_workers=1)
     pids = set()

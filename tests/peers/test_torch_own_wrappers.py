@@ -260,14 +260,3 @@ def test_a_loader_as_the_data_of_another_gives_the_same(workers: int) -> None:
         return list(loader(Streamed(inner), None, num_workers=workers))
 
     check_same(act)
-
-
-@WORKERS
-def test_profilers_find_the_wait_for_batches_under_the_same_name(workers: int) -> None:
-    def act(loader: Any) -> Any:
-        with torch.autograd.profiler.profile() as profile:
-            found = numbers(loader(Rows(7), 3, num_workers=workers))
-        events = [(each.key, each.count) for each in profile.key_averages()]
-        return [found, [each for each in events if "DataLoader" in each[0]]]
-
-    check_same(act)

@@ -5,6 +5,7 @@ Imports pytest, torch and the harness. Holds nothing.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.peers.torch_samples import (
     Remembers,
     Rows,
     Seeds,
+    Stream,
     add_to_dataset,
     doubled,
     generator,
@@ -67,6 +69,19 @@ def test_random_draws_of_workers_are_the_same_over_epochs(workers: int, persiste
     def act(loader: Any) -> Any:
         made = loader(Augmented(), 3, True, num_workers=workers, persistent_workers=persistent)
         return [[list(made), torch.rand(1)] for _ in range(3)]
+
+    check_same(act)
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+@pytest.mark.parametrize("dataset", [Augmented(40), Stream(9, 7)], ids=["map", "stream"])
+def test_epochs_that_are_left_early_draw_the_same_in_workers_that_stay(
+    dataset: Any, prefetch: int
+) -> None:
+    def act(loader: Any) -> Any:
+        options = {"prefetch_factor": prefetch, "persistent_workers": True}
+        made = loader(dataset, 2, num_workers=2, **options)
+        return [list(itertools.islice(made, taken)) for taken in (3, 1, 2, 5)]
 
     check_same(act)
 

@@ -167,6 +167,7 @@ NOT_COLLATED: dict[str, Callable[[int], Any]] = {
     "csr": lambda i: torch.eye(2).to_sparse_csr(),
     "nested": lambda i: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
     "number, then text": lambda i: i if i == 0 else "a",
+    "tensor, then number": lambda i: torch.ones(()) if i == 0 else 1.0,
 }
 
 

@@ -136,9 +136,13 @@ def test_threads_look_like_workers_and_end_with_their_iterator() -> None:
     next(batches)
     workers = batches._workers
     assert [worker.is_alive() for worker in workers] == [True, True]
+    with pytest.raises(reader.ReaderError, match="is a thread and cannot be ended from outside"):
+        workers[0].terminate()
     del batches
     for worker in workers:
-        worker.join(5)
+        worker.join(40)
+        worker.terminate()
+        worker.kill()
     assert [worker.exitcode for worker in workers] == [0, 0]
 
 

@@ -13,7 +13,7 @@ from reader.errors import ReaderError
 from reader.workers import random_turns
 from reader.workers.random_turns import RandomTurns
 
-BOUND_S = 20.0
+BOUND_S = 40.0
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ class Feeder:
     """Counts as the engine does; raises Ctrl-C where a test wants it, before or after it acts."""
 
     def __init__(self, interrupt_at: int, is_after: bool) -> None:
-        self.sent = self.accepted = 0
+        self.sent = self.sends = self.accepted = 0
         self.got: list[tuple[int, Any]] = []
         self.calls = 0
         self.interrupt_at = interrupt_at
@@ -27,6 +28,7 @@ class Feeder:
             raise KeyboardInterrupt
         self.got.append((seq, payload))
         self.sent = max(self.sent, seq + 1)
+        self.sends += 1
         if is_now:
             raise KeyboardInterrupt
         return True
@@ -72,6 +74,22 @@ def test_01_each_task_is_sent_once_though_sending_was_interrupted(
     assert interrupts == 1
     assert feeder.got == [(n, b"%d" % n) for n in range(6)]
     assert (window.dispatched, window.delivered) == (6, 6)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("at", range(4, 7))
+def test_01_each_held_task_is_sent_once_though_sending_was_interrupted(
+    at: int, is_after: bool
+) -> None:
+    feeder: Any = Feeder(at, is_after)
+    window = Window(feeder, Source(False), 3, 0)
+    window.fill()
+    window.hold((seq, window.task(seq)) for seq in (2, 0, 1))  # a worker died that had them
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            window.fill()
+    assert feeder.calls >= at
+    assert feeder.got[3:] == [(n, b"%d" % n) for n in range(3)]
 
 
 def test_interrupted_sampler_is_told_after_the_batches_before_it() -> None:

@@ -101,6 +101,14 @@ cdef class WorkerChannel:
         """Give the batch writer its rules, or None: see BatchWriter."""
         self.writer.set_rules(rules)
 
+    def make_stale(self):
+        """From now on make batches that nobody waits for any more, too, until the pool stops.
+
+        What the user's code draws from the worker's random state is then the same however soon an
+        epoch was left.
+        """
+        self.writer.makes_stale = True
+
     def set_attachment(self, make):
         """Let ``make()`` give what travels beside each batch from now on; None: nothing does.
 
@@ -114,7 +122,8 @@ cdef class WorkerChannel:
     def next_task(self):
         """Wait for a task: returns (kind, keys), or None when the pool stops.
 
-        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here, and a
+        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here unless they
+        are to be made, and a
         TASK_EPOCH as well before it is returned. Keys are None for TASK_NEXT, and what was sent for
         TASK_EPOCH; for TASK_BROKEN they are the exception that their unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler that
         raises.
@@ -131,7 +140,7 @@ cdef class WorkerChannel:
                 task = rd_task_peek(self.arena.c, self.c)
             if task is NULL:
                 with nogil:
-                    rc = rd_task_wait(self.arena.c, self.c)
+                    rc = rd_task_wait(self.arena.c, self.c, self.bell)
                 if rc == 0:
                     return None
                 if rc < 0:
@@ -143,7 +152,7 @@ cdef class WorkerChannel:
             if task.kind == TASK_TRIM:
                 self.heap.collect()
                 self.heap.trim_own()
-            if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH
+            if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and not self.writer.makes_stale
                                           and task.run != load_u32(&rd_head(self.arena.c).run)):
                 rd_task_pop(self.c, task)
                 skipped = self.record(RD_SKIPPED)
@@ -188,7 +197,7 @@ cdef class WorkerChannel:
 
     @property
     def is_stale(self):
-        """Whether nobody waits for the batch in hand any more: a new run began, or the pool stops."""
+        """Whether the batch in hand need not be made any more: a new run began, or the pool stops."""
         cdef rd_record record = self.record(0)
         return self.writer.is_stale(&record)
 

@@ -1,5 +1,7 @@
-# The structs of the DLPack exchange protocol: see dlpack.h.
+# The structs of the DLPack exchange protocol (see dlpack.h), and capsules given and taken.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from reader._core.arena cimport Lease
+from reader._core.dtype cimport FieldType
 
 cdef extern from "reader/_core/dlpack.h":
     ctypedef struct rd_dl_tensor:
@@ -26,3 +28,20 @@ cdef extern from "reader/_core/dlpack.h":
     ctypedef struct rd_dl_exchange:
         uint32_t major, minor
         int (*view)(void* value, rd_dl_tensor* out) noexcept  # fills out, borrowed; else an exception is set
+
+
+cdef class Imported:
+    cdef rd_dl_managed* managed        # one of the two
+    cdef rd_dl_versioned* versioned
+    cdef rd_dl_tensor* tensor          # that of either
+    cdef bint readonly
+
+    @staticmethod
+    cdef Imported take(object capsule)
+    cdef FieldType field_type(self)
+    cdef bint is_dense(self) noexcept
+    cdef object dense_copy(self, FieldType type)
+
+
+cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, bint is_versioned,
+                         bint readonly)

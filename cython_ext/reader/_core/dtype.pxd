@@ -1,4 +1,5 @@
 # Element types of fields.
+from cpython.object cimport PyObject
 
 cdef class FieldType:
     cdef readonly object storage   # numpy.dtype of the bytes, native byte order
@@ -10,3 +11,4 @@ cdef class FieldType:
 
 
 cdef FieldType dl_field_type(int code, int bits, int lanes)
+cdef PyObject* dl_type_at(int code, int bits, int lanes) except? NULL

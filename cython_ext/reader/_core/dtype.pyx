@@ -116,15 +116,23 @@ def field_type(dtype):
                                                       self))
 
 
-cdef FieldType dl_field_type(int code, int bits, int lanes):
-    """The FieldType of a DLPack type; None for one that fields cannot have."""
+cdef PyObject* dl_type_at(int code, int bits, int lanes) except? NULL:
+    """As dl_field_type; borrowed, and NULL for None."""
     if lanes != 1 or bits % 8 or bits > 128 or code < 0 or code >= DL_CODES:
-        return None
+        return NULL
     if by_code[code][bits // 8] is NULL:
         found = find_type(code, bits)
         _named.append(found)  # for ever: the table only points to it
         by_code[code][bits // 8] = <PyObject*>found
-    return <FieldType>by_code[code][bits // 8]
+    if by_code[code][bits // 8] is <PyObject*>None:
+        return NULL
+    return by_code[code][bits // 8]
+
+
+cdef FieldType dl_field_type(int code, int bits, int lanes):
+    """The FieldType of a DLPack type; None for one that fields cannot have."""
+    cdef PyObject* found = dl_type_at(code, bits, lanes)
+    return None if found is NULL else <FieldType>found
 
 
 cdef object find_type(int code, int bits):

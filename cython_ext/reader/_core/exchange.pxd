@@ -7,6 +7,7 @@ ctypedef int (*rd_view)(void* value, rd_dl_tensor* out) noexcept
 
 cdef rd_view tensor_view(object cls) except? NULL
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1
+cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1
 cdef object settled(object value)
 cdef bint is_dense(const rd_dl_tensor* tensor) noexcept
 cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1

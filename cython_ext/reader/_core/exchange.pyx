@@ -13,7 +13,7 @@ from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 
 from reader._core.dlpack cimport rd_dl_exchange, rd_dl_managed
-from reader._core.dtype cimport dl_field_type
+from reader._core.dtype cimport dl_type_at
 
 cnp.import_array()
 
@@ -21,15 +21,25 @@ cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
                            PyObject* base)
 
+cdef extern from "Python.h":
+    ctypedef object (*rd_descr_get)(object, object, PyObject*)
+    ctypedef struct PyTypeObject:
+        rd_descr_get tp_descr_get
+    PyTypeObject* Py_TYPE(object)
+
 cdef enum:
     DL_CPU = 1
     DL_UINT = 1
     DL_FLOAT = 2
     DL_COMPLEX = 5
+    DL_BOOL = 6
 
 cdef bint HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 cdef object tensor_class = None  # torch.Tensor, once seen
 cdef object strided = None       # torch.strided
+cdef object is_conj = None       # torch.Tensor's method, and so the next one: looking one up takes
+cdef object is_neg = None        # longer than its call
+cdef object requires_grad = None # torch.Tensor's descriptor
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
 cdef object to_capsule = None    # without a C exchange
@@ -51,7 +61,7 @@ cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
 
 cdef rd_view tensor_view(object cls) except? NULL:
     """How to look into instances of a class; NULL unless it is torch.Tensor itself."""
-    global tensor_class, its_view, strided, byte_types, to_capsule
+    global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad
     if tensor_class is None:
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "Tensor"):
@@ -64,6 +74,8 @@ cdef rd_view tensor_view(object cls) except? NULL:
             its_view = view_by_capsule
         strided = torch.strided
         byte_types = (torch.int8, torch.uint8)
+        is_conj, is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
+        requires_grad = torch.Tensor.requires_grad
         tensor_class = torch.Tensor  # last: other threads look at it
     return its_view if cls is tensor_class else NULL
 
@@ -79,13 +91,13 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
         return False
     if out.device_type != DL_CPU or (out.data is NULL and not is_empty(out)):
         return False
-    if dl_field_type(out.code, out.bits, out.lanes) is None:
+    if dl_type_at(out.code, out.bits, out.lanes) is NULL:
         return False
     if out.bits == 8 and out.code <= DL_UINT and value.dtype not in byte_types:
         return False
-    if out.code == DL_COMPLEX and value.is_conj():
+    if out.code == DL_COMPLEX and is_conj(value):
         return False  # its memory holds the conjugate
-    if (out.code == DL_COMPLEX or out.code == DL_FLOAT) and value.is_neg():
+    if (out.code == DL_COMPLEX or out.code == DL_FLOAT) and is_neg(value):
         return False
     out.data = <char*>out.data + out.byte_offset
     out.byte_offset = 0
@@ -96,6 +108,13 @@ cdef bint is_usual(object value) except -1:
     """Whether a tensor is of the kinds that `look` does not raise for, within torch."""
     return (value.layout is strided and value.is_cpu and not value.is_quantized
             and not value.is_nested)
+
+
+cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1:
+    """Whether a tensor that was looked into requires a gradient; whole numbers never do."""
+    if tensor.code <= DL_UINT or tensor.code == DL_BOOL:
+        return False
+    return Py_TYPE(requires_grad).tp_descr_get(requires_grad, value, NULL)
 
 
 cdef object settled(object value):
@@ -141,7 +160,7 @@ cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
 cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1:
     """Whether a tensor is given back as it was by its bytes, shape and element type."""
     return (is_usual(value) and look(view, value, out) and is_canonical(out)
-            and not value.requires_grad)
+            and not needs_gradient(value, out))
 
 
 cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor):

@@ -1,9 +1,10 @@
 """Feeder: the trainer's engine behind an iterator.
 
-Imports the arena, the blocking queue and LoDTensorArray. A native reader thread takes results from
-the workers' rings, puts them in order and pushes them into the queue, without the GIL; the consumer
-dispatches tasks and pops. See feeder.pxd for what each of the two touches, and under which lock.
+Imports the arena, the blocking queue, the way of results and LoDTensorArray. A native reader thread
+puts what the workers made into the queue, in order and without the GIL; the consumer dispatches
+tasks and pops. See results.pxd for what each of the two touches, and under which lock.
 """
+import os
 import pickle
 
 cimport cython
@@ -11,240 +12,26 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
-                                 rd_wake_consumer, exchange_u32, Hold, Lease, load_u32, process_ledger,
-                                 rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END, rd_bell_clear,
-                                 rd_bell_open, rd_bell_ring, RD_FAILED, RD_FULL, rd_head, rd_heap,
-                                 rd_heap_at, RD_HELLO, RD_LOST, rd_now_ns, RD_READY, rd_result_pop,
-                                 rd_result_waiting, RD_SKIPPED, rd_slot, rd_slot_at, rd_slot_offset,
-                                 rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32)
-from reader._core.blocking_queue cimport (CLOSED, DONE, INTERRUPTED, KILLED, NOTICE, QUEUE_CLOSED, QUEUE_OPEN, TIMED_OUT,
-                                          next_look, pthread_mutex_destroy, queue_finish, pthread_mutex_init,
+from reader._core.arena cimport (store_u64, Hold, Lease, process_ledger, rd_arena_trim, RD_ANY_SEQ,
+                                 RD_BATCH, RD_END, rd_bell_open, rd_bell_ring, RD_FULL, rd_head,
+                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_at,
+                                 rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
+                                 rd_task_push, store_u32)
+from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
+                                          pthread_mutex_destroy, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
-                                          queue_get, queue_notify, queue_open, queue_put,
-                                          queue_take_back, wait_deadline)
+                                          queue_get, queue_open, queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
-
-import os
+from reader._core.results cimport (flight, worker_state, drop, place, notify, drain, feed_get,
+                                   reader_thread)
 
 from reader._core.arena import Heap
 from reader._core.failure import Failure
-from reader.errors import ArenaFull, InternalError, ReaderError
+from reader.errors import InternalError, ReaderError
 
 cdef extern from "reader/_core/wait.h" nogil:
     ctypedef void* (*rd_thread_body)(void*) noexcept nogil
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
-
-cdef extern from "<poll.h>" nogil:
-    cdef struct pollfd:
-        int fd
-        short events, revents
-    int poll(pollfd*, unsigned long, int) noexcept
-    short POLLIN
-
-
-cdef enum:
-    EINTR_CODE = 4
-    ETIMEDOUT_CODE = 110
-
-# ---- the reader thread: no Python from here ... ----
-
-cdef void drop(feed_state* s, rd_record* record) noexcept nogil:
-    """Give back the slot of a result that nobody will see."""
-    if record.slot:
-        rd_slot_release(s.arena, record.slot)
-    record.kind = 0
-
-
-cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept nogil:
-    """A result answers its worker's oldest task."""
-    cdef flight* oldest
-    if worker.count == 0:
-        return
-    oldest = &worker.flights[worker.head]
-    if oldest.spill:
-        rd_slot_release(s.arena, oldest.spill)
-    worker.head = (worker.head + 1) % worker.room
-    worker.count -= 1
-
-
-cdef void place(feed_state* s, rd_record* record) noexcept nogil:
-    """Put a result where it belongs: into the queue, or behind those that it came before."""
-    if s.any_order:
-        queue_put(&s.queue, record, 0)
-        rd_wake_consumer(rd_head(s.arena))
-        return
-    s.waiting[record.seq & s.mask] = record[0]
-    if record.seq == s.next_seq:
-        advance(s)
-
-
-cdef void advance(feed_state* s) noexcept nogil:
-    """Push what is next in order into the queue; the window keeps it from being full."""
-    cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
-    while record.kind and record.seq == s.next_seq:
-        queue_put(&s.queue, record, 0)
-        record.kind = 0
-        s.next_seq += 1
-        record = &s.waiting[s.next_seq & s.mask]
-    store_u64(&rd_head(s.arena).wanted_seq, s.next_seq)
-    rd_wake_consumer(rd_head(s.arena))
-
-
-cdef void notify(feed_state* s) noexcept nogil:
-    """Let the consumer's get return NOTICE. Wakes it even where a worker died before it could."""
-    queue_notify(&s.queue)
-    store_u32(&rd_head(s.arena).consumer_waiting, 0)
-    add_u32(&rd_head(s.arena).consumer_word, 1)
-    rd_futex_wake(&rd_head(s.arena).consumer_word, 2147483647)
-
-
-cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogil:
-    """Deal with one result of one worker."""
-    cdef worker_state* worker = &s.workers[index]
-    s.received += 1
-    if record.kind == RD_HELLO:
-        worker.said_hello = 1
-        return
-    if record.kind == RD_FAILED:
-        if record.slot:
-            store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
-        s.failures[index] = record[0]
-        worker.alive = 0
-        notify(s)
-        return
-    land(s, worker, record)
-    if load_u32(&s.starving) and exchange_u32(&s.starving, 0):
-        notify(s)
-    if record.kind == RD_SKIPPED:
-        return
-    if record.kind == RD_END:
-        worker.end_run = record.run
-    if record.slot:
-        store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
-    if record.run != s.run or (record.seq < s.next_seq and not s.any_order):
-        drop(s, record)
-        return
-    if record.seq != s.next_seq:
-        s.reordered += 1
-    place(s, record)
-
-
-cdef bint drain(feed_state* s) noexcept nogil:
-    """Take every result there is. Returns whether there was one."""
-    cdef rd_record record
-    cdef rd_heap* heap
-    cdef uint32_t i
-    cdef bint found = False
-    for i in range(s.nworkers):
-        heap = rd_heap_at(s.arena, i)
-        if not rd_result_waiting(heap):
-            continue
-        found = True
-        pthread_mutex_lock(&s.lock)
-        while rd_result_pop(s.arena, heap, &record):
-            arrive(s, i, &record)
-        pthread_mutex_unlock(&s.lock)
-    return found
-
-
-cdef bint something_waits(feed_state* s) noexcept nogil:
-    """Whether the consumer has reason to look again."""
-    cdef uint32_t i
-    if s.queue.count or s.queue.notice or s.queue.state != QUEUE_OPEN:
-        return True
-    for i in range(s.nworkers):
-        if rd_result_waiting(rd_heap_at(s.arena, i)):
-            return True
-    return False
-
-
-cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil:
-    """The consumer's wait for the next in order. It takes results from the rings itself, which
-    spares the way through the reader thread while it has nothing else to do."""
-    cdef rd_header* head = rd_head(s.arena)
-    cdef uint32_t seen
-    cdef int rc = 0
-    while True:
-        while drain(s):  # until nothing came after wanted_seq was set: see rd_result_tell
-            rd_fence()
-        seen = load_u32(&head.consumer_word)
-        store_u32(&head.consumer_waiting, 1)
-        rd_fence()
-        if something_waits(s):
-            store_u32(&head.consumer_waiting, 0)
-            rc = queue_get(&s.queue, record, 0)
-            if rc != TIMED_OUT:
-                return rc
-            continue
-        if rc == ETIMEDOUT_CODE:
-            store_u32(&head.consumer_waiting, 0)
-            return TIMED_OUT
-        rc = rd_futex_wait(&head.consumer_word, seen, deadline_ns)
-        store_u32(&head.consumer_waiting, 0)
-        if rc == EINTR_CODE:
-            return INTERRUPTED
-
-
-cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
-    """Take note of worker processes that ended; what they sent before counts."""
-    cdef uint32_t i
-    cdef rd_record record
-    cdef rd_heap* heap
-    for i in range(s.nworkers):
-        if polls[1 + i].fd < 0 or not polls[1 + i].revents:
-            continue
-        pthread_mutex_lock(&s.lock)
-        if s.workers[i].pidfd == polls[1 + i].fd and not s.workers[i].ended:
-            heap = rd_heap_at(s.arena, i)
-            while rd_result_pop(s.arena, heap, &record):
-                arrive(s, i, &record)
-            s.workers[i].ended = 1
-            s.workers[i].alive = 0
-            notify(s)
-        pthread_mutex_unlock(&s.lock)
-
-
-cdef void* reader_thread(void* argument) noexcept nogil:
-    """Results -> order -> queue, until told to stop. Waits on results, deaths and the bell."""
-    cdef feed_state* s = <feed_state*>argument
-    cdef uint32_t* asleep = &rd_head(s.arena).reader_asleep
-    cdef pollfd* polls = <pollfd*>calloc(1 + s.nworkers, sizeof(pollfd))
-    cdef uint32_t i
-    while not load_u32(&s.stop):
-        if drain(s):
-            rd_fence()
-            continue
-        if s.arena.trim or s.arena.trimming:
-            pthread_mutex_lock(&s.trim_lock)
-            s.trimmed += rd_arena_trim(s.arena, 2)
-            pthread_mutex_unlock(&s.trim_lock)
-            continue
-        polls[0].fd = s.bell
-        polls[0].events = POLLIN
-        pthread_mutex_lock(&s.lock)
-        for i in range(s.nworkers):
-            polls[1 + i].fd = -1 if s.workers[i].ended else s.workers[i].pidfd
-            polls[1 + i].events = POLLIN
-            polls[1 + i].revents = 0
-        pthread_mutex_unlock(&s.lock)
-        # whoever sends after this store rings the bell; what was sent before is seen below
-        store_u32(asleep, 1)
-        rd_fence()
-        for i in range(s.nworkers):
-            if rd_result_waiting(rd_heap_at(s.arena, i)):
-                break
-        else:
-            if not load_u32(&s.stop) and not s.arena.trim:
-                poll(polls, 1 + s.nworkers, -1)
-        store_u32(asleep, 0)
-        if polls[0].revents & POLLIN:
-            rd_bell_clear(s.bell)
-        look_for_ended(s, polls)
-    free(polls)
-    return NULL
-
-# ---- ... to here ----
 
 
 @cython.final
@@ -540,6 +327,7 @@ cdef class Feeder:
         pthread_mutex_unlock(&self.s.lock)
         if rc:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
+        self.sends += 1
         if task.kind != TASK_EPOCH:
             self.sent = max(self.sent, task.seq + 1)
         return True
@@ -573,9 +361,10 @@ cdef class Feeder:
             return self.current
         if self.opening.kind:  # Ctrl-C came while it was opened
             return self.open_taken()
+        hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
+        drain(&self.s)
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
-            hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
             deadline = wait_deadline(timeout)
             while rc == TIMED_OUT or rc == INTERRUPTED:
                 if deadline:
@@ -627,7 +416,9 @@ cdef class Feeder:
 
     @property
     def queued(self):
-        """How many batches wait in the queue."""
+        """How many batches wait in the queue, or were sent and shall go there."""
+        if self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation:
+            drain(&self.s)
         return self.s.queue.count
 
     cdef object open_record(self, rd_record* record):
@@ -694,6 +485,6 @@ cdef class Feeder:
                                         self.s.epoch)
 
     def stats(self):
-        """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
+        """Counts of results received, reordered, trimmed; and of batches that are in the queue."""
         return {"received": self.s.received, "reordered": self.s.reordered,
                 "trimmed": self.s.trimmed, "queued": self.s.queue.count}

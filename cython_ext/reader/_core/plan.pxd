@@ -43,6 +43,7 @@ cdef class Plan:
     cdef int put_leaf(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
     cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
     cdef int differ(self, str difference) except -1
+    cdef int differ_in_keys(self, Structure at, object sample) except -1
     cdef str where(self)
     cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1
     cdef list object_lists(self)

@@ -15,8 +15,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
-from reader._core.dtype cimport dl_field_type
-from reader._core.exchange cimport dense_array, is_dense, look, settled, tensor_view
+from reader._core.dtype cimport dl_field_type, dl_type_at
+from reader._core.exchange cimport (dense_array, is_dense, look, needs_gradient, settled,
+                                    tensor_view)
 from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                      container_children, container_kind, foreign_converter,
                                      make_container, node)
@@ -27,6 +28,7 @@ from reader.errors import CollateError
 cnp.import_array()
 
 cdef extern from "Python.h":
+    PyObject* PyDict_GetItemWithError(object, object) except? NULL
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
 
 cdef extern from "numpy/arrayobject.h":
@@ -53,6 +55,7 @@ cdef object FLOAT64 = field_type(np.dtype("f8"))
 cdef object INT64 = field_type(np.dtype("i8"))
 cdef object BOOL8 = field_type(np.dtype("?"))
 cdef object COMPLEX128 = field_type(np.dtype("c16"))
+cdef object ABSENT = object()
 
 
 @cython.final
@@ -207,11 +210,15 @@ cdef class Plan:
         self.path = []
         return DIFFERS
 
+    cdef int differ_in_keys(self, Structure at, object sample) except -1:
+        return self.differ(f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
+
     cdef int put(self, Structure at, object sample, Py_ssize_t row) except -1:
         """Copy a sample (or a part of one) to its row. DIFFERS when it is unlike sample 0."""
         cdef SampleLeaf leaf
         cdef Py_ssize_t i, n
         cdef list children
+        cdef PyObject* found
         cdef int kind = at.kind
         if kind == FIELD:
             return self.put_leaf(<SampleLeaf>self.fields[at.index], sample, row)
@@ -237,17 +244,19 @@ cdef class Plan:
         if type(sample) is not at.cls:
             return self.differ(f"is {describe(sample)} and in sample 0 it is a {at.cls.__name__}")
         if kind == DICT:
-            if len(sample) != n:
-                return self.differ(f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
-            if row == 0 and tuple(sample) != at.keys:
-                return self.differ(  # the batch has the order of its own first sample
-                    f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
+            # row 0: the batch has the order of its own first sample
+            if len(sample) != n or (row == 0 and tuple(sample) != at.keys):
+                return self.differ_in_keys(at, sample)
             for i in range(n):
                 key = (<tuple>at.keys)[i]
-                if key not in sample:
-                    return self.differ(
-                        f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
-                if self.put(<Structure>children[i], sample[key], row):
+                if at.cls is dict:
+                    found = PyDict_GetItemWithError(sample, key)
+                    part = ABSENT if found is NULL else <object>found
+                else:
+                    part = sample[key] if key in sample else ABSENT
+                if part is ABSENT:
+                    return self.differ_in_keys(at, sample)
+                if self.put(<Structure>children[i], part, row):
                     self.path.append(f"[{key!r}]")
                     return DIFFERS
             return 0
@@ -279,7 +288,7 @@ cdef class Plan:
                     sample = settled(sample)
                     found = look(leaf.view, sample, &tensor)
                 if found:
-                    if self.is_strict and sample.requires_grad:
+                    if self.is_strict and needs_gradient(sample, &tensor):
                         return self.differ("requires a gradient")
                     if is_dense(&tensor):
                         return self.put_tensor(leaf, &tensor, row)
@@ -318,12 +327,13 @@ cdef class Plan:
 
     cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1:
         """Copy a dense tensor to its row."""
-        cdef FieldType type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+        cdef PyObject* type = dl_type_at(tensor.code, tensor.bits, tensor.lanes)
         cdef char* target = leaf.rows + row * leaf.nbytes
         cdef size_t nbytes = <size_t>leaf.nbytes
         cdef int i
-        if type is not leaf.type:
-            return self.differ(f"has dtype {type.name} and in sample 0 it has {leaf.type.name}")
+        if type is not <PyObject*>leaf.type:
+            return self.differ(f"has dtype {(<FieldType>type).name} and in sample 0 it has "
+                               f"{leaf.type.name}")
         for i in range(tensor.ndim):
             if tensor.ndim != leaf.ndim or tensor.shape[i] != leaf.extents[i]:
                 break

@@ -22,6 +22,7 @@ cdef class BatchWriter:
     cdef object attach           # makes what travels beside each batch; None: nothing does
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the sample in hand, for messages
+    cdef bint makes_stale          # a batch that nobody waits for any more is made all the same
     # of stream(): whether all samples of the batch were drawn, and whether there were too few
     cdef readonly bint drew_all, ran_out
 

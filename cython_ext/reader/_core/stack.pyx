@@ -291,9 +291,11 @@ cdef class BatchWriter:
         return 0
 
     cdef bint is_stale(self, rd_record* record) noexcept:
-        """Whether nobody waits for this batch any more: a new epoch began, or the pool closes."""
+        """Whether this batch need not be made any more: a new epoch began, or the pool closes."""
         cdef rd_header* head = rd_head(self.heap.arena.c)
-        return load_u32(&head.run) != record.run or load_u32(&head.stop) != 0
+        if load_u32(&head.stop):
+            return True
+        return load_u32(&head.run) != record.run and not self.makes_stale
 
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names):
         """The text for a sample that put() found to be unlike sample 0."""

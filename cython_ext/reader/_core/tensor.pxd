@@ -39,5 +39,5 @@ cdef class LoDTensor:
     cdef object storage_array(self)
     cdef object storage_copy(self)
     cdef object make_capsule(self, bint is_versioned)
-    cdef int take_capsule(self, object capsule, object source) except -1
+    cdef int take_capsule(self, object capsule) except -1
     cdef int lay_out(self, FieldType type, int ndim, const int64_t* extents) except -1

@@ -1,6 +1,6 @@
 """LoDTensor and LoDTensorArray: the fields of one batch, and how other libraries view them.
 
-Imports the arena's leases, dtype and structure. A tensor either holds a lease on a slot or the
+Imports leases, dlpack, dtype and structure. A tensor either holds a lease on a slot or the
 object that owns its bytes; views of it (NumPy, buffer, DLPack) hold the same, so bytes live as
 long as anything views them. Objects are immutable but for `append` and `set_lod`.
 """
@@ -8,96 +8,25 @@ cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.object cimport PyObject
-from cpython.pycapsule cimport (PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid,
-                                PyCapsule_New, PyCapsule_SetName)
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 import numpy as np
 
 from reader._core.structure import Ragged, register_array_converter, register_container
 from reader.errors import CollateError, ConfigError, ConfigTypeError
 
-from reader._core.arena cimport rd_lease, rd_lease_ref, rd_lease_unref
-from reader._core.dlpack cimport rd_dl_managed, rd_dl_tensor, rd_dl_versioned
-from reader._core.dtype cimport FieldType, dl_field_type
+from reader._core.dlpack cimport Imported, make_capsule, rd_dl_tensor
+from reader._core.dtype cimport FieldType
 from reader._core.structure cimport Structure, foreign_converter
 
 from reader._core.dtype import field_type
 
 cnp.import_array()
 
-cdef extern from "reader/_core/later.h":
-    void rd_drop_object(PyObject*) noexcept nogil
-    int rd_late_run(void*) noexcept
-
 cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
                            PyObject* base)
-
-# What a DLPack consumer keeps: the shape, and a hold on the bytes that needs no GIL when they lie
-# in a slot.
-cdef struct dl_hold:
-    rd_lease* lease
-    PyObject* owner
-    int64_t extents[64]
-    int64_t steps[64]
-
-
-cdef void drop_hold(dl_hold* hold) noexcept nogil:
-    if hold.lease is not NULL:
-        rd_lease_unref(hold.lease)
-    else:
-        rd_drop_object(hold.owner)
-    free(hold)
-
-
-cdef void delete_managed(rd_dl_managed* managed) noexcept nogil:
-    drop_hold(<dl_hold*>managed.context)
-    free(managed)
-
-
-cdef void delete_versioned(rd_dl_versioned* managed) noexcept nogil:
-    drop_hold(<dl_hold*>managed.context)
-    free(managed)
-
-
-cdef void drop_capsule(object capsule) noexcept:
-    # an unused capsule still owns its tensor; a used one was renamed by its consumer
-    cdef rd_dl_managed* managed
-    cdef rd_dl_versioned* versioned
-    if PyCapsule_IsValid(capsule, "dltensor"):
-        managed = <rd_dl_managed*>PyCapsule_GetPointer(capsule, "dltensor")
-        managed.deleter(managed)
-    elif PyCapsule_IsValid(capsule, "dltensor_versioned"):
-        versioned = <rd_dl_versioned*>PyCapsule_GetPointer(capsule, "dltensor_versioned")
-        versioned.deleter(versioned)
-
-
-@cython.final
-cdef class _Imported:
-    """Owns a tensor taken over from a DLPack capsule."""
-    cdef rd_dl_managed* managed
-    cdef rd_dl_versioned* versioned
-
-    def __dealloc__(self):
-        if self.managed is not NULL and self.managed.deleter is not NULL:
-            self.managed.deleter(self.managed)
-        if self.versioned is not NULL and self.versioned.deleter is not NULL:
-            self.versioned.deleter(self.versioned)
-
-
-cdef FieldType imported_type(const rd_dl_tensor* tensor):
-    cdef FieldType found = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
-    if found is not None:
-        return found
-    raise ConfigTypeError(
-        f"a DLPack tensor with type code {tensor.code}, {tensor.bits} bits and {tensor.lanes} lanes "
-        f"has no element type here; convert it before"
-    )
-
 
 @cython.final
 cdef class Schema:
@@ -167,7 +96,7 @@ cdef class LoDTensor:
         if found is not None:
             value, name, offsets = found
         elif not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-            self.take_capsule(value.__dlpack__(), value)
+            self.take_capsule(value.__dlpack__())
             return
         try:
             made = np.asarray(value)
@@ -393,52 +322,17 @@ cdef class LoDTensor:
         return made
 
     cdef object make_capsule(self, bint is_versioned):
-        cdef rd_dl_managed* managed = NULL
-        cdef rd_dl_versioned* versioned = NULL
-        cdef rd_dl_tensor* tensor
-        cdef dl_hold* hold = <dl_hold*>malloc(sizeof(dl_hold))
-        if hold is NULL:
-            raise MemoryError()
-        rd_late_run(NULL)
-        if is_versioned:
-            versioned = <rd_dl_versioned*>malloc(sizeof(rd_dl_versioned))
-        else:
-            managed = <rd_dl_managed*>malloc(sizeof(rd_dl_managed))
-        if versioned is NULL and managed is NULL:
-            free(hold)
-            raise MemoryError()
-        if is_versioned:
-            versioned.major, versioned.minor = 1, 1
-            versioned.context = hold
-            versioned.deleter = delete_versioned
-            versioned.flags = 1 if self.readonly else 0
-            tensor = &versioned.tensor
-        else:
-            managed.context = hold
-            managed.deleter = delete_managed
-            tensor = &managed.tensor
-        hold.owner = NULL
-        hold.lease = NULL
-        if self.lease is not None:
-            hold.lease = self.lease.c
-            rd_lease_ref(hold.lease)
-        else:
-            hold.owner = <PyObject*>self
-            Py_INCREF(self)  # given back in drop_hold
-        memcpy(hold.extents, self.extents, self.ndim * sizeof(int64_t))
-        memcpy(hold.steps, self.steps, self.ndim * sizeof(int64_t))
+        cdef rd_dl_tensor tensor
         tensor.data = self.data
         tensor.device_type, tensor.device_id = 1, 0
         tensor.ndim = self.ndim
         tensor.code = <uint8_t>self.type.dl_code
         tensor.bits = <uint8_t>(self.type.itemsize * 8)
         tensor.lanes = 1
-        tensor.shape = hold.extents
-        tensor.strides = hold.steps
+        tensor.shape = self.extents
+        tensor.strides = self.steps
         tensor.byte_offset = 0
-        if is_versioned:
-            return PyCapsule_New(versioned, "dltensor_versioned", drop_capsule)
-        return PyCapsule_New(managed, "dltensor", drop_capsule)
+        return make_capsule(&tensor, self.lease, self, is_versioned, self.readonly)
 
     @staticmethod
     def from_dlpack(source):
@@ -452,83 +346,22 @@ cdef class LoDTensor:
                 capsule = source.__dlpack__(max_version=(1, 1))
             except TypeError:  # a producer that knows version 0 only
                 capsule = source.__dlpack__()
-            self.take_capsule(capsule, source)
+            self.take_capsule(capsule)
         else:
-            self.take_capsule(source, None)
+            self.take_capsule(source)
         return self
 
-    cdef int take_capsule(self, object capsule, object source) except -1:
-        cdef _Imported imported = _Imported.__new__(_Imported)
-        cdef rd_dl_tensor* tensor
-        cdef bint readonly = False, dense = True
-        cdef int64_t step = 1
-        cdef int i
-        cdef FieldType type
-        if PyCapsule_IsValid(capsule, "dltensor"):
-            imported.managed = <rd_dl_managed*>PyCapsule_GetPointer(capsule, "dltensor")
-            PyCapsule_SetName(capsule, "used_dltensor")
-            tensor = &imported.managed.tensor
-        elif PyCapsule_IsValid(capsule, "dltensor_versioned"):
-            imported.versioned = <rd_dl_versioned*>PyCapsule_GetPointer(capsule, "dltensor_versioned")
-            PyCapsule_SetName(capsule, "used_dltensor_versioned")
-            if imported.versioned.major != 1:
-                raise ConfigError(f"a DLPack capsule of version {imported.versioned.major} is newer "
-                                  f"than this reader, which knows versions 0 and 1")
-            tensor = &imported.versioned.tensor
-            readonly = imported.versioned.flags & 1
-        else:
-            raise ConfigTypeError(f"{capsule!r} is no DLPack capsule, or it was used before")
-        if tensor.device_type not in (1, 3):
-            raise ConfigError(f"the tensor lies on DLPack device type {tensor.device_type}; only "
-                              f"memory of the CPU (1) or pinned memory (3) can be shared: copy it")
-        if tensor.ndim > 64:
-            raise ConfigError(f"the tensor has {tensor.ndim} dimensions; at most 64 are supported")
-        type = imported_type(tensor)
-        self.lay_out(type, tensor.ndim, tensor.shape)
-        if tensor.strides is not NULL:
-            for i in range(tensor.ndim - 1, -1, -1):
-                dense = dense and (tensor.shape[i] <= 1 or tensor.strides[i] == step)
-                step *= tensor.shape[i]
-        self.take(None, imported, <char*>tensor.data + tensor.byte_offset, readonly)
+    cdef int take_capsule(self, object capsule) except -1:
+        cdef Imported imported = Imported.take(capsule)
+        cdef FieldType type = imported.field_type()
+        self.lay_out(type, imported.tensor.ndim, imported.tensor.shape)
+        self.take(None, imported, <char*>imported.tensor.data + imported.tensor.byte_offset,
+                  imported.readonly)
         self.place = "cpu"
         self.offsets = ()
-        if not dense and self.nbytes:
-            strides = tuple([tensor.strides[i] * type.itemsize for i in range(tensor.ndim)])
-            self.byte_steps[0] = 0
-            span = np.lib.stride_tricks.as_strided(
-                np.frombuffer(_Span.make(self.data, imported), type.storage, 1),
-                shape=self.shape, strides=strides)
-            self.view_ndarray(span.copy(order="C"), type)
+        if self.nbytes and not imported.is_dense():
+            self.view_ndarray(imported.dense_copy(type), type)
         return 0
-
-
-@cython.final
-cdef class _Span:
-    """A buffer that begins at an address; its end is the caller's business."""
-    cdef void* data
-    cdef object owner
-    cdef Py_ssize_t extent
-
-    @staticmethod
-    cdef _Span make(void* data, object owner):
-        cdef _Span self = _Span.__new__(_Span)
-        self.data = data
-        self.owner = owner
-        self.extent = 16
-        return self
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        view.buf = self.data
-        view.len = self.extent
-        view.itemsize = 1
-        view.readonly = True
-        view.ndim = 1
-        view.format = NULL
-        view.shape = &self.extent
-        view.strides = NULL
-        view.suboffsets = NULL
-        view.internal = NULL
-        view.obj = self
 
 
 def _unpickle_tensor(array, type, lod):

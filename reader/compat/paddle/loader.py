@@ -186,7 +186,7 @@ class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
         if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
             state["batch_sampler"] = self.batch_sampler
         self._drop_ahead()
-        self._keeper.drop()
+        self._keeper.shelf.drop()
         self.__setstate__(state)
 
     @property

@@ -18,9 +18,11 @@ from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S
+from reader.data.order_source import has_state
 from reader.frameworks.torch import to_torch_as_sent
 from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
+from reader.workers.pool import Pool
 
 __all__ = ["Engine", "make_engine", "start_of"]
 
@@ -34,6 +36,7 @@ _PROMISES = Promises(
     adapter=to_torch_as_sent,
     reword=reworded,
     is_inline=True,
+    makes_stale=True,
 )
 
 
@@ -60,10 +63,9 @@ class Engine(EngineLoader):
             self._epoch = epoch
 
     @property
-    def worker_handles(self) -> list[Any]:
-        """The workers of the pool in use: see `reader.workers.handle`."""
-        pool = self._keeper.pool
-        return [] if pool is None else pool.handles
+    def pool(self) -> Pool | None:
+        """The workers of the newest iterator, or those that wait for the next; None without."""
+        return self._keeper.pool
 
 
 def make_engine(
@@ -114,7 +116,7 @@ def make_engine(
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
         in_order=loader.in_order,
-        snapshot_every_n_steps=loader.snapshot_every_n_steps,
+        snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
 
 
@@ -137,3 +139,10 @@ def start_of(loader: Any) -> dict[str, Any]:
     ]
     method = next((name for name in names if name in known), names[0])
     return {"start_method": method, "worker_type": kind}
+
+
+def _snapshot_every(loader: Any, dataset: Any, is_iterable: bool) -> int:
+    every = int(loader.snapshot_every_n_steps or 0)
+    # what the samples of a map-style dataset did to its state cannot be drawn again
+    is_needed = loader._keeps_rng and not is_iterable and has_state(dataset)
+    return max(1, every) if is_needed else every

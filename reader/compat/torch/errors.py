@@ -6,6 +6,7 @@ raises catches these, and so does one that catches the engine's own errors.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from typing import Any
 
@@ -78,17 +79,24 @@ def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseExcept
         exc.strerror = text
     elif isinstance(exc, (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)):
         exc.reason = text
-    elif kind.__str__ is KeyError.__str__ and len(exc.args) <= 1:
-        exc.args = (_Shown(text),)
-    elif kind.__str__ in (BaseException.__str__, OSError.__str__) and _is_plain(exc.args):
-        exc.args = (text,)
-    else:
+    elif isinstance(exc, (ImportError, SyntaxError)):
+        exc.msg = text
+    elif not _shows(exc, _Shown(text) if isinstance(exc, KeyError) else text):
         add_note(exc, text)
     return exc
 
 
-def _is_plain(args: tuple[Any, ...]) -> bool:
-    return not args or (len(args) == 1 and isinstance(args[0], str))
+def _shows(exc: BaseException, text: str) -> bool:
+    """Make a text the argument of an exception that has one or none; whether it shows it now."""
+    args = exc.args
+    if len(args) > 1 or (args and not isinstance(args[0], str) and not isinstance(exc, KeyError)):
+        return False
+    with contextlib.suppress(Exception):  # of the user's class
+        exc.args = (text,)
+        if text in str(exc):
+            return True
+    exc.args = args
+    return False
 
 
 class _Shown(str):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from reader.compat.torch.inner import INLINE_PROFILE_NAME, InlineBase, pin_memory
+from reader.compat.torch.inner import InlineBase, pin_memory, profile_name
 from reader.data.failure import as_user_error
 from reader.data.iterable import is_dead
 from reader.errors import DatasetError
@@ -31,7 +31,7 @@ class InlineIterator(InlineBase):  # type: ignore[misc]
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        self._profile_name = INLINE_PROFILE_NAME
+        self._profile_name = profile_name(0)
         order = loader._order
         if order is not loader._index_sampler:
             self._sampler_iter = iter(order)

@@ -18,8 +18,6 @@ from torch.utils.data._utils import collate, worker
 from torch.utils.data._utils import pin_memory as pinning
 
 __all__ = [
-    "INLINE_PROFILE_NAME",
-    "PROFILE_NAME",
     "BaseIterator",
     "InlineBase",
     "WorkerInfo",
@@ -28,6 +26,7 @@ __all__ = [
     "is_profiled",
     "numpy_seed",
     "pin_memory",
+    "profile_name",
     "queue_reducers",
     "rebuild_tensor",
     "reduce_tensor",
@@ -38,9 +37,6 @@ __all__ = [
 _queue_pickler: Any = ForkingPickler
 BaseIterator: Any = dataloader._BaseDataLoaderIter
 InlineBase: Any = dataloader._SingleProcessDataLoaderIter
-# what profilers call the time that a program waits for batches
-PROFILE_NAME = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-INLINE_PROFILE_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 shard_pipes: Any = dataloader._sharding_worker_init_fn
 WorkerInfo: Any = worker.WorkerInfo
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
@@ -50,6 +46,12 @@ is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined
 queue_reducers: Any = ChainMap(_queue_pickler._extra_reducers, copyreg.dispatch_table)
 rebuild_tensor: Any = reductions.rebuild_tensor
 reduce_tensor: Any = reductions.reduce_tensor
+
+
+def profile_name(workers: int) -> str:
+    """What PyTorch calls a batch in a profile; tools look for its names of its iterators."""
+    kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
+    return f"enumerate(DataLoader)#{kind.__name__}.__next__"
 
 
 def is_in_torch_mode() -> bool:

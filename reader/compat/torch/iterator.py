@@ -16,16 +16,18 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from reader.compat.torch.engine import Engine, make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
-    PROFILE_NAME,
     BaseIterator,
     is_profiled,
     pin_memory,
+    profile_name,
     shard_pipes,
 )
 from reader.compat.torch.worker import TorchWorker
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
+
+_OWN = ("_batches", "_take", "_pool")  # attributes of one iterator alone
 
 
 class EngineIterator(BaseIterator):  # type: ignore[misc]
@@ -43,9 +45,9 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         if last is None:
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
+            self._profile_name = profile_name(loader.num_workers)
         else:  # no seed is drawn for workers that have theirs
-            own = ("_batches", "_take", "_handles")
-            self.__dict__.update({k: v for k, v in last.__dict__.items() if k not in own})
+            self.__dict__.update(last._shared())
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
         is_pipe = isinstance(self._dataset, IterDataPipe)
@@ -57,16 +59,15 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine = self._make_engine(loader)
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
-        self._profile_name = PROFILE_NAME
         self._is_stream = loader._is_stream
         self._engine.begin_next(loader.epoch)
         if last is not None:
             self._engine.take_order(loader._order)
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
-        self._batches = iter(self._engine)
+        self._batches: Any = iter(self._engine)
         self._take = self._batches.__next__
-        self._handles: list[Any] = []
+        self._pool = self._engine.pool
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader._seeds_batches else None
@@ -82,9 +83,24 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     @property
     def _workers(self) -> list[Any]:
-        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill()."""
-        self._handles = self._engine.worker_handles or self._handles
-        return self._handles
+        """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
+
+        Also after the epoch: whoever asks only then wants to know whose batches they were.
+        """
+        return [] if self._pool is None else self._pool.handles
+
+    def _shared(self) -> dict[str, Any]:
+        """The attributes that iterators of the same workers have alike."""
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+
+    def husk(self) -> EngineIterator:
+        """An iterator with these workers and no batches: what a loader keeps when this one goes."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self._shared())
+        made._pool = self._pool
+        made._batches = iter(())
+        made._take = made._batches.__next__
+        return made
 
     def __next__(self) -> Any:
         if is_profiled():

@@ -7,6 +7,7 @@ makes the samplers; the face says how iterators are made, and holds no machinery
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -58,6 +59,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     # what StatefulDataLoader has otherwise
     _keeps_rng = False  # workers send their random state along
     snapshot_every_n_steps: int | None = 0
+    # of persistent workers: their newest iterator, as long as somebody has it, and what is kept
+    _newest: weakref.ref[EngineIterator] | None = None
+    _husk: Any = None
 
     def __init__(
         self,
@@ -158,7 +162,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy of the loader has: neither workers nor batches."""
-        return {**self.__dict__, "_iterator": None}
+        return {**self.__dict__, "_newest": None, "_husk": None}
 
     @property
     def epoch(self) -> int:
@@ -188,10 +192,24 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             last: Any = self._iterator
             made = self._get_iterator() if last is None else self._begin(last)
             # not the one object that PyTorch resets: the loop that still runs on the last one goes
-            # on with its own epoch
-            self._iterator = made
+            # on with its own epoch, and one that was left gives its workers back at once
+            self._newest, self._husk = weakref.ref(made), made.husk()
         self._epoch += 1
         return made
+
+    @property
+    def _iterator(self) -> Any:
+        """The newest iterator of persistent workers; without batches when nobody else has it."""
+        newest = None if self._newest is None else self._newest()
+        return self._husk if newest is None else newest
+
+    @_iterator.setter
+    def _iterator(self, value: Any) -> None:
+        self._newest, self._husk = None, value
+
+    @_iterator.deleter
+    def _iterator(self) -> None:
+        self._newest = self._husk = None
 
     def close(self) -> None:
         """End persistent workers and wait for it. Batches you hold stay valid. Idempotent."""

@@ -17,6 +17,7 @@ from reader.errors import StateError, got
 
 __all__ = ["SavedEpoch", "in_form"]
 
+_OF_ONE = ("dataset_state", "fetcher_state")  # lie above all where there are no workers
 _REMEDY = "Load what state_dict() of reader.compat.torch.StatefulDataLoader returned"
 
 
@@ -38,7 +39,7 @@ def in_form(
         own = dict(part["state"])
         dataset, iterator = own.pop("dataset", None), own.pop("iterator", None)
         fetcher = None
-        if iterator is not None or part["ended"]:
+        if state["kind"] == "iterable":
             fetcher = {"dataset_iter_state": iterator, "fetcher_ended": part["ended"]}
         rest = {name: value for name, value in part.items() if name not in ("state", "ended")}
         snapshots[f"worker_{worker}"] = {
@@ -47,7 +48,9 @@ def in_form(
             "fetcher_state": fetcher,
             "part": {**rest, "state": own, "known": parts is not None},
         }
+    own = {} if workers else {name: snapshots["worker_0"].pop(name) for name in _OF_ONE}
     return {
+        **own,
         "_snapshot": {
             "_snapshot_step": state["batches"],
             "_last_yielded_worker_id": state["last_worker"],
@@ -125,6 +128,8 @@ class SavedEpoch:
         parts = []
         for worker in range(len(snapshots)):
             saved = _found(snapshots, f"worker_{worker}", dict)
+            if not any(name in saved for name in _OF_ONE):
+                saved = {**saved, **{name: _found(self.state, name) for name in _OF_ONE}}
             if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker:
                 raise StateError(f"worker_id in worker_{worker} must be {worker}. {_REMEDY}")
             part = dict(_found(saved, "part", dict))

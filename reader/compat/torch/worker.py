@@ -72,6 +72,8 @@ def _stack_in_private_memory() -> None:
         first = batch[0]
         if first.is_nested or first.layout is not torch.strided:
             return original(batch, collate_fn_map=collate_fn_map)  # refuses it
+        for each in batch:
+            each.numel()  # as PyTorch asks in a worker: its words for what is no tensor
         # stacked into a tensor like the first one, as PyTorch does in a worker: its type decides
         out = first.new_empty((len(batch), *first.size()))
         return torch.stack(batch, 0, out=out)
