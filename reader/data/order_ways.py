@@ -152,6 +152,19 @@ class Replay:
             self.log.fixed["generators"] = generators
         if has_state(self._source):
             self.log.fixed["source"] = state_of(self._source)
+        self.log.fixed.update(self._rank())
+
+    def _rank(self) -> dict[str, Any]:
+        """Which part of the order this is, where ranks share one: the checksum is that part's.
+
+        Accelerate saves the state of one rank for all of them.
+        """
+        for each in (self._batches, self._source):
+            for name in ("process_index", "rank"):
+                rank = getattr(each, name, None)
+                if type(rank) is int:
+                    return {"rank": rank}
+        return {}
 
     def _lazily(self, made: Iterator[Any]) -> Iterator[Any]:
         self.log.random.append(capture())
@@ -160,9 +173,11 @@ class Replay:
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
         """Draw what came before once more, and check that it is the same."""
         put_generators(self._batches, state.get("generators", []))
+        rank = self._rank()
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         random = [from_json(each) for each in state["random"]]
+        is_own = state.get("rank") == rank.get("rank")  # else another rank's part was noted
         for _ in range(2 if "source" in state else 1):  # its state may be of the epoch before
             self._checksum = 0
             with _swapped(random[0]):
@@ -170,17 +185,18 @@ class Replay:
             with _swapped(random[-1]):
                 missing = self._pass_by(made, at)
                 first = list(islice(made, 1))  # what draws its order late draws it here
-            if self._checksum == state["checksum"] and not missing and self._is_right(first, state):
+            is_same = not is_own or self._checksum == state["checksum"]
+            if is_same and not missing and (not is_own or self._is_right(first, state)):
                 break
-        if self._checksum != state["checksum"] or missing:
+        if not is_same or missing:
             raise StateError(
                 f"the sampler ({type(self._source).__name__}) does not give the same order again:"
                 f" its first {at.batches} batches are not those that were delivered. Give it a seed"
                 " of its own, or state_dict and load_state_dict"
             )
         self.log.random = random
-        names = ("generators", "source", "first")
-        self.log.fixed = {name: state[name] for name in names if name in state}
+        names = ("generators", "source", "first") if is_own else ("generators", "source")
+        self.log.fixed = {name: state[name] for name in names if name in state} | rank
         self.log.keep_checksums(self._depth, self._checksum)
         made = chain(first, made)
         return made if self._cut is None else self._cut.batches(made)

@@ -32,15 +32,16 @@ class Seedable(RandomSampler):
 class Shard(BatchSampler):
     """Every second batch of another batch sampler, as Accelerate's shard of a process."""
 
-    def __init__(self, batch_sampler: Any) -> None:
+    def __init__(self, batch_sampler: Any, process_index: int = 0) -> None:
         self.batch_sampler = batch_sampler
+        self.process_index = process_index
 
     def __len__(self) -> int:
         return (len(self.batch_sampler) + 1) // 2
 
     def __iter__(self) -> Iterator[list[int]]:
         for number, batch in enumerate(self.batch_sampler):
-            if number % 2 == 0:
+            if number % 2 == self.process_index:
                 yield batch
 
 
@@ -113,3 +114,27 @@ def test_state_asked_for_before_a_library_put_its_sampler_in_begins_with_that(wo
     again.load_state_dict(state)
     assert again.state_dict() == state
     assert (numbers(again), numbers(again)) == wanted
+
+
+@WORKERS
+def test_state_of_one_rank_serves_another_whose_part_is_another_one(workers: int) -> None:
+    """As Accelerate saves it: one file for the ranks of a node."""
+    data = list(range(12))
+
+    def rank(index: int, seed: int = 7) -> StatefulDataLoader[Any]:
+        sampler = RandomSampler(data, generator=torch.Generator().manual_seed(seed))
+        shard = Shard(BatchSampler(sampler, 2, False), index)
+        return StatefulDataLoader(data, batch_sampler=shard, num_workers=workers)
+
+    loader, other = rank(0), rank(1)
+    wanted = [numbers(other) for _ in range(2)]
+    batches = iter(loader)
+    first = next(batches).tolist()
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = rank(1, seed=8)
+    again.load_state_dict(state)
+    assert numbers(again) == wanted[0][1:]
+    assert numbers(again) == wanted[1]
+    own = rank(0, seed=8)
+    own.load_state_dict(state)
+    assert [first, *numbers(own)] == numbers(rank(0))

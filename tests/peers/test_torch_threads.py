@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from multiprocessing.context import ForkContext, SpawnContext
 from typing import Any
 
 import pytest
@@ -166,3 +168,45 @@ def test_epoch_of_threads_goes_on_with_other_workers(resumed: dict[str, Any]) ->
 def test_start_method_contradicts_threads() -> None:
     with pytest.raises(reader.ConfigError, match="start_method"):
         iter(DataLoader(Rows(), multiprocessing_context="spawn", **THREADS))
+
+
+class ThreadProcess(threading.Thread):
+    """A thread that passes for a process, as MONAI has one."""
+
+
+class ThreadContext(SpawnContext):
+    """A context for which PyTorch's workers become threads."""
+
+    _name = "thread of a library"
+    Process = ThreadProcess  # type: ignore[assignment]
+
+
+class OwnContext(ForkContext):
+    """A context of a user, of a name that nobody knows."""
+
+    _name = "own"
+
+
+class Whose(Dataset[int]):
+    """Says in which process it is read."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+def test_context_whose_processes_are_threads_asks_for_threads() -> None:
+    loader = DataLoader(Whose(), 2, num_workers=2, multiprocessing_context=ThreadContext())
+    assert [batch.tolist() for batch in loader] == [[os.getpid()] * 2] * 2
+
+
+def test_context_of_a_user_goes_by_the_method_it_is_derived_from() -> None:
+    loader = DataLoader(Whose(), 2, num_workers=2, multiprocessing_context=OwnContext())
+    assert all(os.getpid() not in batch.tolist() for batch in loader)
+
+
+def test_threads_and_a_start_method_are_refused_when_the_loader_is_made() -> None:
+    with pytest.raises(reader.ConfigError, match="start_method='fork' contradicts worker_type"):
+        DataLoader(Whose(), multiprocessing_context="fork", **THREADS)

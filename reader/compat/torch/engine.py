@@ -7,6 +7,8 @@ workers to the iterators of one loader, one after the other.
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import threading
 from typing import Any
 
 import torch.utils.data
@@ -22,7 +24,7 @@ from reader.loader import DataLoader as EngineLoader
 from reader.promises import Promises
 from reader.workers.pool import Pool
 
-__all__ = ["Engine", "make_engine"]
+__all__ = ["Engine", "make_engine", "start_of"]
 
 _PROMISES = Promises(
     is_round_robin=True,
@@ -109,8 +111,7 @@ def make_engine(
         framework="torch",
         sampler=None if is_batched else order,
         seed=loader.seed if seed is None else seed,
-        start_method=_start_method(loader.multiprocessing_context),
-        worker_type=loader.worker_type,
+        **start_of(loader),
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
@@ -119,12 +120,29 @@ def make_engine(
     )
 
 
+def start_of(loader: Any) -> dict[str, Any]:
+    """Return how a loader's workers are to be started, as the engine's options.
+
+    A context whose Process is a thread, as MONAI's is, asks for threads; one of a user goes by the
+    start method of multiprocessing that it is derived from.
+    """
+    context, kind = loader.multiprocessing_context, loader.worker_type
+    if context is None:
+        return {"start_method": None, "worker_type": kind}
+    process = getattr(context, "Process", None)
+    if isinstance(process, type) and issubclass(process, threading.Thread):
+        return {"start_method": None, "worker_type": "thread"}
+    known = multiprocessing.get_all_start_methods()
+    names = [
+        context.get_start_method(),
+        *(vars(each).get("_name") for each in type(context).__mro__),
+    ]
+    method = next((name for name in names if name in known), names[0])
+    return {"start_method": method, "worker_type": kind}
+
+
 def _snapshot_every(loader: Any, dataset: Any, is_iterable: bool) -> int:
     every = int(loader.snapshot_every_n_steps or 0)
     # what the samples of a map-style dataset did to its state cannot be drawn again
     is_needed = loader._keeps_rng and not is_iterable and has_state(dataset)
     return max(1, every) if is_needed else every
-
-
-def _start_method(context: Any) -> str | None:
-    return None if context is None else context.get_start_method()

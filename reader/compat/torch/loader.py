@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch.utils.data
 
 from reader.checks import as_int
+from reader.compat.torch.engine import start_of
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
 from reader.compat.torch.iterator import EngineIterator
@@ -128,7 +129,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             num_workers=int(num_workers),
             persistent_workers=bool(persistent_workers),
             seed=seed,
-            worker_type=worker_type,
+            **start_of(self),
             worker_retries=worker_retries,
             prefetch_next_epoch=prefetch_next_epoch,
             max_bytes=max_bytes,
