@@ -210,8 +210,7 @@ class EpochIterator(Iterator[Any]):
     def _fail(self, item: Any) -> None:
         if item.seq in self._failed:
             self._raise_failed(self._failed.pop(item.seq))
-        deaths = self._deaths.get(item.seq, [])
-        keys = self._window.task_keys(item.seq)
+        deaths, keys = self._deaths.get(item.seq, []), self._window.task_keys(item.seq)
         number = self._place if self._options.in_order else item.seq
         error = failure(self._pool, item, keys, deaths, self._options, number)
         self._accept(item)  # not before: opening the exception may be interrupted
