@@ -70,14 +70,14 @@ class EpochIterator(Iterator[Any]):
         self._lock = threading.RLock()  # threads that share the iterator take turns
         self._batches = 0  # that the user got
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
+        self._is_torn = False  # whether a wait was given up, by Ctrl-C or a timeout
         self._failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
         self._idle_deaths = 0
         self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._full_at = -1  # the last batch that was tried again for want of memory
         self._keeper = keeper
         self._pool: Pool = keeper.borrow()
-        # dropping the iterator gives the pool back, in whatever thread that happens; what the
-        # finalizer holds leads to nothing of the user's, which may lead to the iterator
+        # gives the pool back, in whatever thread; it holds nothing that may lead to the iterator
         self._finalizer = weakref.finalize(
             self, _give_back, keeper.shelf, self._pool, weakref.ref(progress)
         )
@@ -104,10 +104,8 @@ class EpochIterator(Iterator[Any]):
     def __len__(self) -> int:
         """The number of batches of the whole epoch. TypeError where that is not known."""
         if self._options.length is None:
-            raise ConfigTypeError(
-                "the number of batches is not known: an IterableDataset yields until it ends. Count"
-                " while iterating."
-            )
+            text = "an IterableDataset yields until it ends. Count while iterating."
+            raise ConfigTypeError(f"the number of batches is not known: {text}")
         return self._options.length()
 
     @property
@@ -187,8 +185,7 @@ class EpochIterator(Iterator[Any]):
         if item.attached is not None and self._parts is not None:
             self._note(item)
         if self._options.on_end is not None and self._is_over and not self._window.has_trouble:
-            # Ctrl-C may come in the user's sampler: kept for the next call
-            self._last.append(batch)
+            self._last.append(batch)  # Ctrl-C may come in the user's sampler: for the next call
             self._end()  # the next epoch begins before the user has done with the last batch
             self._last.clear()
         return batch
@@ -217,8 +214,7 @@ class EpochIterator(Iterator[Any]):
     def _fail(self, item: Any) -> None:
         if item.seq in self._failed:
             self._raise_failed(self._failed.pop(item.seq))
-        deaths = self._deaths.get(item.seq, [])
-        keys = self._window.task_keys(item.seq)
+        deaths, keys = self._deaths.get(item.seq, []), self._window.task_keys(item.seq)
         number = self._place if self._options.in_order else item.seq
         error = failure(self._pool, item, keys, deaths, self._options, number)
         self._accept(item)  # not before: opening the exception may be interrupted
@@ -260,9 +256,8 @@ class EpochIterator(Iterator[Any]):
         self._halve()
         with interrupt_after():  # held in this run and in flight: they would be sent twice
             self._window.hold_all()
-            self._feeder.begin_run(
-                self._options.epoch, self._feeder.accepted, self._options.in_order
-            )
+            in_order = self._options.in_order
+            self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
         self._settle()  # what the workers still sent is dropped by now
         self._feeder.trim()
         self._settle()
@@ -280,6 +275,7 @@ class EpochIterator(Iterator[Any]):
     def _settle(self) -> None:
         """Wait until no worker has anything to do; `timeout` at most."""
         while self._feeder.is_busy():
+            self._is_torn = True
             if self._feeder.take(self._options.timeout_s) is False:
                 return
             self._attend()
@@ -288,10 +284,13 @@ class EpochIterator(Iterator[Any]):
 
     def _take(self) -> Any:
         """The next batch or Failure, with its waiting time counted."""
+        was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
-            self._stats.last_wait_s = 0.0
+            self._is_torn, self._stats.last_wait_s = False, 0.0
             return item
+        if was_torn or self._window.has_unsent:
+            item = None  # Ctrl-C may have come between a notice and what is done about it
         began = time.monotonic()
         deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
         try:
@@ -306,6 +305,7 @@ class EpochIterator(Iterator[Any]):
                 if item is False or (rest == 0.0 and item is not None):
                     raise late(self._pool, self._window.task_keys, self._place, self._options)
                 if item is not None:
+                    self._is_torn = False
                     return item
         finally:
             self._stats.last_wait_s = time.monotonic() - began
@@ -323,19 +323,19 @@ class EpochIterator(Iterator[Any]):
         if self._feeder.ended_workers():
             with interrupt_after():  # not before it is noted which batches they had
                 told = self._replace_ended()
+        if not self.is_usable:
+            self._window.raise_trouble()  # if Ctrl-C came instead: by the next call
         if told is not None:
             raise died(told, self._options.epoch, None)
 
     def _note_failed(self, failed: Failure) -> None:
-        """A worker failed to start: told in the place of its first batch, or now."""
-        worker = failed.worker
-        # nobody is started in the place of one that is detached
-        seqs = [*self._feeder.detach(worker)[0], *self._window.held_by(worker)]
+        """A worker failed to start, and none takes its place: told at its first batch, or now."""
+        seqs = [*self._feeder.detach(failed.worker)[0], *self._window.held_by(failed.worker)]
         if not seqs:
             self._raise_failed(failed)
         self._failed[min(seqs)] = failed
         self._window.drop_held(seqs)
-        self._feeder.give_up(min(seqs), worker)
+        self._feeder.give_up(min(seqs), failed.worker)
 
     def _raise_failed(self, failed: Failure) -> NoReturn:
         error = failed_start(self._pool, failed, self._options)
@@ -347,10 +347,13 @@ class EpochIterator(Iterator[Any]):
         told: Death | None = None
         try:
             deaths = self._pool.replace_ended()
-        except BaseException:  # the system refuses another: nobody would make what they had
+        except BaseException as error:  # no other can be started to make their batches
+            self._window.keep_trouble(error)
             self._abort()
-            raise
+            return None
         for death in deaths:
+            if not self.is_usable:
+                break
             if self._options.told is not None:
                 self._window.tell(death.worker_id, self._options.told(death.worker_id))
             self._mourn(death)
@@ -373,7 +376,7 @@ class EpochIterator(Iterator[Any]):
             self._count_idle_death(death)
 
     def _is_given_up(self, seq: int, death: Death) -> bool:
-        """Note that a worker died at a batch; whether that was once too often."""
+        """Note a worker's death at a batch; whether that was once too often."""
         deaths = self._deaths.setdefault(seq, [])
         deaths.append(death)
         return len(deaths) > self._options.worker_retries
@@ -381,8 +384,8 @@ class EpochIterator(Iterator[Any]):
     def _count_idle_death(self, death: Death) -> None:
         self._idle_deaths += 1
         if self._idle_deaths > _IDLE_DEATHS * self._pool.workers:
+            self._window.keep_trouble(died(death, self._options.epoch, None))
             self._abort()
-            raise died(death, self._options.epoch, None)
 
     def _abort(self) -> None:
         """The workers cannot go on: end them; the next epoch starts with new ones."""

@@ -90,6 +90,11 @@ class Window:
         return self._drained and self.dispatched == self.delivered
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether something waits to be sent: nobody could take it, or Ctrl-C came."""
+        return bool(self._held or self._calls)
+
+    @property
     def has_trouble(self) -> bool:
         """Whether the source raised, which is still to be told."""
         return self._trouble is not None
@@ -136,6 +141,10 @@ class Window:
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
+
+    def keep_trouble(self, trouble: BaseException) -> None:
+        """Have something raised by `raise_trouble`."""
+        self._trouble = trouble
 
     def forget_trouble(self) -> None:
         """Nobody is to be told of what the source raised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from reader import BlockingQueue, DataLoader, IterableDataset, LoadTimeout
-from tests.datasets import Rows, Stuck, check_rows, tell
-from tests.fault.conftest import BOUND_S, Wire, patiently, wait_until
+from reader.feed.iterator import EpochIterator
+from tests.datasets import PidRows, Rows, Stuck, check_rows, tell
+from tests.fault.conftest import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
@@ -234,6 +236,34 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
     lines = out.splitlines()
     # a worker that answered before it died takes its part of a stream with it, and that is told
     assert lines == ["20 1"] or (kind == "parts" and "WorkerDied" in lines), out
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_01_ctrl_c_before_or_after_a_death_is_attended_to_costs_no_batch(
+    after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DataLoader(PidRows(64), batch_size=4, num_workers=2, worker_retries=5) as loader:
+        batches = iter(loader)
+        found = [next(batches)]
+        attend, interrupts = EpochIterator._attend, [KeyboardInterrupt]
+
+        def interrupted(iterator: Any) -> None:
+            if after:
+                attend(iterator)
+            if interrupts:
+                raise interrupts.pop()
+            if not after:
+                attend(iterator)
+
+        monkeypatch.setattr(EpochIterator, "_attend", interrupted)
+        for pid in loader._keeper.pool.worker_pids():  # type: ignore[union-attr]
+            kill_and_wait(pid)
+        while len(found) < 16:
+            with contextlib.suppress(KeyboardInterrupt):
+                found.append(next(batches))
+        assert not interrupts
+    for n, batch in enumerate(found):
+        check_rows(batch, range(4 * n, 4 * n + 4))
 
 
 def test_07_interrupts_are_held_back_in_the_main_thread_alone() -> None:
