@@ -182,9 +182,12 @@ class InlineIterator(Iterator[Any]):
             where = self._where(number)
             self._count(None, drawn)
             told = as_user_error(with_context(error, where=where, traceback_text=""))
-            if told is error:
-                raise
-            raise told from error
+            try:
+                if told is error:
+                    raise
+                raise told from error
+            finally:
+                del told  # a local of a frame in its traceback would keep it, and this iterator
         if channel.is_end:
             self._finish(channel.attached)
         self._count(channel.attached)
@@ -242,8 +245,11 @@ class InlineIterator(Iterator[Any]):
 
     def _raise_trouble(self) -> None:
         trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        try:
+            if trouble is not None:
+                raise trouble
+        finally:
+            del trouble
 
     def _where(self, number: int) -> str:
         place = f"batch {number} of epoch {self._options.epoch}"

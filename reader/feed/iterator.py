@@ -6,7 +6,6 @@ goes to one of them; it belongs to the process that made it, and dropping it giv
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 import time
@@ -20,7 +19,7 @@ from reader.errors import ConfigTypeError, ReaderError
 from reader.feed.dispatcher import Task
 from reader.feed.keeper import PoolKeeper, PoolShelf
 from reader.feed.progress import Progress
-from reader.feed.trouble import EpochOptions, failed_start, failure, late
+from reader.feed.trouble import EpochOptions, closed, failed_start, failure, in_fork, late
 from reader.feed.wait_stats import WaitStats
 from reader.feed.window import Source, Window
 from reader.workers.interrupt import interrupt_after
@@ -30,13 +29,6 @@ __all__ = ["EpochIterator", "EpochOptions"]
 
 _log = logging.getLogger("reader")
 _IDLE_DEATHS = 3  # in a row without any batch, per worker: something kills them all
-
-
-class IteratorState(enum.Enum):
-    """RUNNING -> DONE."""
-
-    RUNNING = "running"
-    DONE = "done"
 
 
 class EpochIterator(Iterator[Any]):
@@ -66,7 +58,7 @@ class EpochIterator(Iterator[Any]):
         self._convert = convert
         self._options = options
         self._stats = stats
-        self._state = IteratorState.RUNNING
+        self._is_done = False
         self._lock = threading.RLock()  # threads that share the iterator take turns
         self._batches = 0  # that the user got
         self._deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
@@ -111,7 +103,7 @@ class EpochIterator(Iterator[Any]):
     @property
     def is_usable(self) -> bool:
         """Whether batches can still be taken, in this process."""
-        return self._state is IteratorState.RUNNING and self._pool.is_usable
+        return not self._is_done and self._pool.is_usable
 
     def close(self) -> None:
         """End the epoch here: the workers are free for another one. Idempotent."""
@@ -119,7 +111,7 @@ class EpochIterator(Iterator[Any]):
         self._let_go()
 
     def _let_go(self) -> None:
-        self._state = IteratorState.DONE
+        self._is_done = True
         self._finalizer()
 
     def __next__(self) -> Any:
@@ -127,7 +119,7 @@ class EpochIterator(Iterator[Any]):
             with self._lock:
                 if self._last:
                     return self._last.pop()
-                if self._state is IteratorState.DONE:
+                if self._is_done:
                     self._window.raise_trouble()
                     self.progress.is_finished |= self._is_complete
                     raise StopIteration
@@ -214,26 +206,28 @@ class EpochIterator(Iterator[Any]):
     def _fail(self, item: Any) -> None:
         if item.seq in self._failed:
             self._raise_failed(self._failed.pop(item.seq))
+        if self._options.is_eager:
+            self._window.leaving = item.seq
+            self._refill()
+        # no local holds it: the frames in its traceback would keep it, and with it this iterator
+        raise self._error_of(item)
+
+    def _error_of(self, item: Any) -> BaseException:
         deaths, keys = self._deaths.get(item.seq, []), self._window.task_keys(item.seq)
         number = self._place if self._options.in_order else item.seq
         error = failure(self._pool, item, keys, deaths, self._options, number)
         self._accept(item)  # not before: opening the exception may be interrupted
         self._deaths.pop(item.seq, None)
-        raise error
+        item.payload = None  # of a worker thread it is the exception, and frames have the item
+        return error
 
     def _check_pool(self) -> None:
         if self._pool.state is PoolState.OPEN:
             if self._pool.is_usable:
                 return
-            raise ReaderError(
-                "this iterator belongs to the process that forked this one; its workers do not"
-                " exist here: make a new iterator, iter(loader), after the fork"
-            )
-        self._state = IteratorState.DONE
-        raise ReaderError(
-            f"the loader was closed after {self._place} batches of epoch"
-            f" {self._options.epoch}; iterate over the loader again to start anew"
-        )
+            raise in_fork()
+        self._is_done = True
+        raise closed(self._place, self._options)
 
     def _finish(self) -> None:
         self._end()
@@ -313,7 +307,7 @@ class EpochIterator(Iterator[Any]):
 
     def _attend(self) -> None:
         """Something besides batches happened: a worker failed to start, died, or has room."""
-        if self._state is IteratorState.DONE:
+        if self._is_done:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self._check_pool()
         failed = self._feeder.failed_worker()
@@ -338,9 +332,10 @@ class EpochIterator(Iterator[Any]):
         self._feeder.give_up(min(seqs), failed.worker)
 
     def _raise_failed(self, failed: Failure) -> NoReturn:
-        error = failed_start(self._pool, failed, self._options)
-        self._abort()
-        raise error
+        try:
+            raise failed_start(self._pool, failed, self._options)
+        finally:
+            self._abort()
 
     def _replace_ended(self) -> Death | None:
         """Start others in the place of workers that ended; returns a death that is to be told."""
@@ -389,7 +384,7 @@ class EpochIterator(Iterator[Any]):
 
     def _abort(self) -> None:
         """The workers cannot go on: end them; the next epoch starts with new ones."""
-        self._state = IteratorState.DONE
+        self._is_done = True
         self._pool.close_soon()
         self._finalizer()
 

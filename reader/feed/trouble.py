@@ -14,11 +14,11 @@ from typing import Any
 from reader._core.feeder import Failure
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, decode, traceback_text, with_context
-from reader.errors import ArenaFull, DatasetError, LoadTimeout, WorkerDied, shown
+from reader.errors import ArenaFull, DatasetError, LoadTimeout, ReaderError, WorkerDied, shown
 from reader.workers.pool import Death, Pool, died
 from reader.workers.told import Told
 
-__all__ = ["EpochOptions", "drawn_by", "failed_start", "failure", "late"]
+__all__ = ["EpochOptions", "closed", "drawn_by", "failed_start", "failure", "in_fork", "late"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,3 +168,19 @@ def _carried(pool: Pool, payload: Any) -> tuple[BaseException, str, int]:
         return exc, text, row
     encoded, text, row = pickle.loads(payload)[:3]
     return decode(encoded), text, row
+
+
+def in_fork() -> ReaderError:
+    """Return what an iterator raises in a process that was forked after it was made."""
+    return ReaderError(
+        "this iterator belongs to the process that forked this one; its workers do not exist here:"
+        " make a new iterator, iter(loader), after the fork"
+    )
+
+
+def closed(place: int, options: EpochOptions) -> ReaderError:
+    """Return what an iterator raises after `place` batches when its loader was closed."""
+    return ReaderError(
+        f"the loader was closed after {place} batches of epoch {options.epoch}; iterate over the"
+        " loader again to start anew"
+    )

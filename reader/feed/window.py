@@ -139,8 +139,11 @@ class Window:
     def raise_trouble(self) -> None:
         """Raise what the source raised, once."""
         trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        try:
+            if trouble is not None:
+                raise trouble
+        finally:
+            del trouble  # a local of a frame in its traceback would keep it, and all the frames
 
     def keep_trouble(self, trouble: BaseException) -> None:
         """Have something raised by `raise_trouble`."""

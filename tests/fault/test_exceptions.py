@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +27,7 @@ from tests.datasets import (
 )
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
+THREADS = {"num_workers": 1, "worker_type": "thread"}
 OUTLAWS = [StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit, StopAsyncIteration]
 
 
@@ -45,6 +49,25 @@ def run(loader: DataLoader, bad: int, expected: type[BaseException], of: int = 4
     with pytest.raises(StopIteration):
         next(batches)
     return caught
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {**THREADS}], ids=str)
+def test_03_loop_that_is_left_after_an_exception_leaves_nothing_to_the_collector(
+    options: dict[str, Any],
+) -> None:
+    loader = DataLoader(At(1, Raise(KeyError), 8), batch_size=1, **options)
+    batches = iter(loader)
+    gone = weakref.ref(batches)
+    gc.disable()
+    try:
+        check_rows(next(batches), [0])
+        with contextlib.suppress(KeyError):
+            next(batches)
+        del batches
+        assert gone() is None
+    finally:
+        gc.enable()
+    loader.close()
 
 
 @pytest.mark.parametrize("kind", OUTLAWS)

@@ -31,6 +31,28 @@ WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
 SOME = pytest.mark.parametrize("workers", [0, 2])  # where the order alone matters: forks cost time
 
 
+class Fails(Augmented):
+    """Has samples that raise."""
+
+    def __init__(self, failing: Any) -> None:
+        super().__init__(20)
+        self.failing = failing
+
+    def __getitem__(self, index: int) -> Any:
+        sample = super().__getitem__(index)
+        if index in self.failing:
+            raise ValueError(index)
+        return sample
+
+
+def taken_of(batches: Any) -> Any:
+    """The next batch, or that it failed."""
+    try:
+        return next(batches)
+    except ValueError:
+        return "failed"
+
+
 @WORKERS
 @pytest.mark.parametrize(
     "options",
@@ -82,6 +104,24 @@ def test_epochs_that_are_left_early_draw_the_same_in_workers_that_stay(
         options = {"prefetch_factor": prefetch, "persistent_workers": True}
         made = loader(dataset, 2, num_workers=2, **options)
         return [list(itertools.islice(made, taken)) for taken in (3, 1, 2, 5)]
+
+    check_same(act)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("failing", [range(20), (3, 11)], ids=["all", "some"])
+def test_epochs_that_are_left_at_an_error_go_on_the_same(failing: Any, persistent: bool) -> None:
+    def act(loader: Any) -> Any:
+        own = generator()
+        sampler = data.RandomSampler(range(20), generator=own)
+        options = {"num_workers": 2, "persistent_workers": persistent}
+        made = loader(Fails(failing), 3, sampler=sampler, **options)
+        epochs = []
+        for taken in (3, 2, 7):
+            batches = iter(made)
+            epochs.append([taken_of(batches) for _ in range(taken)])
+            del batches
+        return [epochs, own.get_state()]
 
     check_same(act)
 
