@@ -36,7 +36,8 @@ class Promises:
     framework's does. `is_inline`: with `num_workers=0` the thread that iterates makes the batches,
     by a `collate_fn` that is given. `makes_stale`: workers that stay, and are not seeded for each
     batch, make what they were sent of an epoch that was left, so that their random state is the
-    same however far they had come.
+    same however far they had come. `heeds_seeding`: the batches of a worker whose `worker_init_fn`
+    seeded torch's generator are keyed by that seed, which torch goes on to tell as its own.
     """
 
     is_round_robin: bool = False
@@ -53,3 +54,4 @@ class Promises:
     adapter: Callable[[Any], Any] | None = None
     is_inline: bool = False
     makes_stale: bool = False
+    heeds_seeding: bool = False

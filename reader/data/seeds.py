@@ -25,6 +25,7 @@ __all__ = [
     "order_rng",
     "sample_rng",
     "seed_known_libraries",
+    "torch_seed",
 ]
 
 # What a stream is for. It is part of the key, so that no two purposes share a stream.
@@ -99,7 +100,7 @@ def draws_rng(seed: int, epoch: int, part: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(_key(_DRAWS, seed, epoch, part)))
 
 
-def seed_known_libraries(value: int) -> None:
+def seed_known_libraries(value: int, shown: int | None = None) -> None:
     """Seed the global generators that dataset code draws from.
 
     These are `random`, `numpy.random`, and the CPU generators of torch and paddle if those are
@@ -108,11 +109,23 @@ def seed_known_libraries(value: int) -> None:
 
     Args:
         value: the seed, in [0, 2**64).
+        shown: what `torch.initial_seed()` tells all the same; None: `value`.
     """
     random.seed(value)
     _seed_numpy(value)
     for generator in _framework_generators():
         generator.manual_seed(value)
+    if shown is not None:
+        generator = sys.modules["torch"].default_generator
+        state = generator.get_state()
+        state.numpy()[:8] = np.frombuffer(shown.to_bytes(8, "little"), np.uint8)  # it lies in front
+        generator.set_state(state)
+
+
+def torch_seed() -> int | None:
+    """Return what torch's generator was seeded with last; None while torch is not imported."""
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    return None if generator is None else int(generator.initial_seed())
 
 
 def _seed_numpy(value: int) -> None:

@@ -40,6 +40,7 @@ def worker_config(
         snapshot_every=config.snapshot_every_n_steps or 0,
         takes_any_key=promises.takes_any_key,
         keeps_rng=promises.keeps_worker_rng,
+        heeds_seeding=promises.heeds_seeding,
         makes_stale=promises.makes_stale and config.persistent_workers and config.seed is None,
     )
 

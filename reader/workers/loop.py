@@ -67,6 +67,8 @@ class WorkerConfig:
     takes_any_key: bool = False  # what __getitems__ returns is collated as it is
     keeps_rng: bool = False  # whether the global random state goes with them
     makes_stale: bool = False  # batches of an epoch that was left are made all the same
+    heeds_seeding: bool = False  # whether a seed that worker_init_fn gave torch becomes `seed`
+    shown_seed: int | None = None  # what torch is to tell as its seed, of a worker that has its own
 
     @property
     def is_thread(self) -> bool:
@@ -91,6 +93,8 @@ def run(
     is_thread = config.is_thread
     try:
         rng = _enter(config, worker_id) if config.num_workers else None
+        if config.heeds_seeding and rng is None:
+            config = _heed_seeding(config)
     except BaseException as error:
         channel.fail(_carry(error, -1, is_thread))
         return
@@ -162,6 +166,14 @@ def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
     return rng
 
 
+def _heed_seeding(config: WorkerConfig) -> WorkerConfig:
+    """Key the batches by the seed that `worker_init_fn` gave torch, where it did."""
+    info, own = context.get_worker_info(), seeds.torch_seed()
+    if info is None or own is None or own == info.seed or config.seed is None:
+        return config
+    return dataclasses.replace(config, seed=own, shown_seed=own)
+
+
 def _use_one_thread() -> None:
     """Have torch work in this process's one thread, where somebody imported it.
 
@@ -213,7 +225,7 @@ def seeded(
     if config.seed_globals:
         if turns is not None:
             return turns.turn(value)
-        seeds.seed_known_libraries(value)
+        seeds.seed_known_libraries(value, config.shown_seed)
     return _NOTHING
 
 
@@ -223,14 +235,14 @@ def reseeding(
     """What seeds again, within a turn, for batches that are drawn once more."""
     if config.seed is None:
         return None
-    seed, seeds_globals = config.seed, config.seed_globals
+    seed, seeds_globals, shown = config.seed, config.seed_globals, config.shown_seed
 
     def reseed(number: int) -> None:
         value = seeds.batch_seed(seed, epoch, number)
         if rng is not None:
             rng.reseed(value)
         if seeds_globals:
-            seeds.seed_known_libraries(value)
+            seeds.seed_known_libraries(value, shown)
 
     return reseed
 

@@ -95,6 +95,7 @@ def make_engine(
         _PROMISES,
         make_prepare=None if worker is None else lambda: worker,
         keeps_worker_rng=loader._keeps_rng and is_iterable and loader.num_workers > 0,
+        heeds_seeding=loader.seed is None and seed is not None and worker is not None,
     )
     return Engine(
         promises,
