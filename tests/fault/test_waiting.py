@@ -23,12 +23,6 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
 
 
-def _moved(loader: Any) -> int:
-    """How many batches the reader thread moved into the queue: asking moves none."""
-    queued: int = loader._keeper.pool.feeder.stats()["queued"]
-    return queued
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_05_trainer_that_holds_the_gil_finds_its_queue_full(workers: int) -> None:
     hold = ctypes.PyDLL(None).usleep
@@ -40,9 +34,9 @@ def test_05_trainer_that_holds_the_gil_finds_its_queue_full(workers: int) -> Non
         next(batches)
         for _ in range(ROUNDS):
             hold(50_000)
-            if _moved(loader) == 8 * workers:
+            if loader.stats()["queued"] == 8 * workers:
                 break
-        assert _moved(loader) == 8 * workers
+        assert loader.stats()["queued"] == 8 * workers
 
 
 def test_05_reader_thread_orders_batches_without_the_gil() -> None:
@@ -56,9 +50,9 @@ def test_05_reader_thread_orders_batches_without_the_gil() -> None:
         for round_ in range(3):
             for _ in range(ROUNDS):
                 hold(50_000)
-                if _moved(loader) == 48:
+                if loader.stats()["queued"] == 48:
                     break
-            assert _moved(loader) == 48
+            assert loader.stats()["queued"] == 48
             for n in range(48):
                 check_rows(next(batches), [48 * round_ + n + 1])
 

@@ -105,7 +105,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     int rd_task_push(rd_arena*, rd_heap*, const rd_task*, const void*) noexcept
     rd_task* rd_task_peek(rd_arena*, rd_heap*) noexcept
     void rd_task_pop(rd_heap*, const rd_task*) noexcept
-    int rd_task_wait(rd_arena*, rd_heap*, int bell) noexcept
+    int rd_task_wait(rd_arena*, rd_heap*) noexcept
     void rd_stop_workers(rd_arena*) noexcept
 
     # wait.h: T stands for a 32 or 64 bit word; the suffix is the memory order

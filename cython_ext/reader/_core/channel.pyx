@@ -140,7 +140,7 @@ cdef class WorkerChannel:
                 task = rd_task_peek(self.arena.c, self.c)
             if task is NULL:
                 with nogil:
-                    rc = rd_task_wait(self.arena.c, self.c, self.bell)
+                    rc = rd_task_wait(self.arena.c, self.c)
                 if rc == 0:
                     return None
                 if rc < 0:

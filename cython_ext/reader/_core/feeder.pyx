@@ -361,10 +361,9 @@ cdef class Feeder:
             return self.current
         if self.opening.kind:  # Ctrl-C came while it was opened
             return self.open_taken()
-        hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
-        drain(&self.s)
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
+            hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
             deadline = wait_deadline(timeout)
             while rc == TIMED_OUT or rc == INTERRUPTED:
                 if deadline:
@@ -416,9 +415,7 @@ cdef class Feeder:
 
     @property
     def queued(self):
-        """How many batches wait in the queue, or were sent and shall go there."""
-        if self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation:
-            drain(&self.s)
+        """How many batches wait in the queue."""
         return self.s.queue.count
 
     cdef object open_record(self, rd_record* record):
@@ -485,6 +482,6 @@ cdef class Feeder:
                                         self.s.epoch)
 
     def stats(self):
-        """Counts of results received, reordered, trimmed; and of batches that are in the queue."""
+        """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
         return {"received": self.s.received, "reordered": self.s.reordered,
                 "trimmed": self.s.trimmed, "queued": self.s.queue.count}

@@ -42,38 +42,21 @@ static inline int rd_wake_consumer(rd_header *h) {
     return 1;
 }
 
-/* Whether the trainer may have waited for this result.  A batch that is not next in order wakes
- * nobody: whoever takes the next one empties all rings, and looks once more after it has set the new
- * wanted_seq. */
-static inline int rd_is_wanted(const rd_header *h, const rd_record *r) {
-    uint64_t wanted = rd_load_relaxed(&h->wanted_seq);
-    return r->kind > RD_END || r->seq == wanted || wanted == RD_ANY_SEQ ||
-           r->run != rd_load_relaxed(&h->run);
-}
-
-static inline void rd_wake_reader(rd_header *h, int bell) {
-    if (rd_load_relaxed(&h->reader_asleep) && rd_exchange(&h->reader_asleep, 0u))
-        rd_bell_ring(bell);
-}
-
 /* Tell the trainer of a result that was pushed (worker).  A consumer that waits takes it itself;
- * else it empties the rings when it comes, and rd_task_wait has the reader thread do so when it does
- * not come soon: a thread woken for each batch costs more than many a batch.  Consumer and reader
- * thread set their flags before their last look at the rings, so one side sees the other. */
+ * else the reader thread does.  Both set their flag before their last look at the rings, so one
+ * side sees the other. */
 static inline void rd_result_tell(rd_arena *a, const rd_record *r, int bell) {
     rd_header *h = rd_head(a);
     rd_fence();
-    if (!rd_is_wanted(h, r) || rd_wake_consumer(h)) return;
-    if (r->kind > RD_END) rd_wake_reader(h, bell);
-}
-
-/* Whether nobody took yet what the trainer may want (worker). */
-static inline int rd_result_is_left(rd_arena *a, const rd_heap *heap) {
-    const rd_record *ring = (const rd_record *)(a->base + heap->result_ring);
-    rd_fence();
-    for (uint64_t at = rd_load_acquire(&heap->result_head); at != heap->result_tail; at++)
-        if (rd_is_wanted(rd_head(a), &ring[at & (heap->result_ring_count - 1)])) return 1;
-    return 0;
+    /* A batch that is not next in order wakes nobody: whoever takes the next one empties all
+     * rings, and looks once more after it has set the new wanted_seq. */
+    uint64_t wanted = rd_load_relaxed(&h->wanted_seq);
+    if (r->kind <= RD_END && r->seq != wanted && wanted != RD_ANY_SEQ &&
+        r->run == rd_load_relaxed(&h->run))
+        return;
+    if (rd_wake_consumer(h)) return;
+    if (rd_load_relaxed(&h->reader_asleep) && rd_exchange(&h->reader_asleep, 0u))
+        rd_bell_ring(bell);
 }
 
 /* A task in its ring: this head, then nbytes of payload, padded to whole lines.  A run is one
@@ -139,26 +122,18 @@ static inline void rd_task_pop(rd_heap *heap, const rd_task *task) {
 }
 
 /* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop,
- * -1: interrupted by a signal.  `bell`: rung once, if results lie there for RD_LEFT_NS. */
-#define RD_LEFT_NS 5000000
-
-static inline int rd_task_wait(rd_arena *a, rd_heap *heap, int bell) {
+ * -1: interrupted by a signal. */
+static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
     rd_header *h = rd_head(a);
-    int64_t until = rd_result_is_left(a, heap) ? rd_now_ns() + RD_LEFT_NS : -1;
     for (;;) {
         if (rd_load_acquire(&h->stop)) return 0;
         if (rd_task_peek(a, heap)) return 1;
         rd_store_seq_cst(&heap->task_waiting, 1u);
         rd_fence(); /* pairs with the one in rd_task_push */
         if (rd_task_peek(a, heap) == NULL && !rd_load_acquire(&h->stop)) {
-            int rc = rd_futex_wait(&heap->task_waiting, 1u, until);
-            if (rc == EINTR) {
+            if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
                 rd_store_seq_cst(&heap->task_waiting, 0u);
                 return -1;
-            }
-            if (rc == ETIMEDOUT) {
-                until = -1;
-                if (rd_result_is_left(a, heap)) rd_wake_reader(h, bell);
             }
         }
         rd_store_seq_cst(&heap->task_waiting, 0u);
