@@ -32,7 +32,7 @@ from reader.feed.opener import EpochOpener
 from reader.feed.wait_stats import WaitStats
 from reader.frameworks import check_places
 from reader.promises import Promises
-from reader.workers.pool import leave_with_program
+from reader.workers.open_pools import leave_with_program
 
 __all__ = ["DataLoader"]
 

@@ -23,7 +23,8 @@ from reader.feed.trouble import EpochOptions, closed, failed_start, failure, in_
 from reader.feed.wait_stats import WaitStats
 from reader.feed.window import Source, Window
 from reader.workers.interrupt import interrupt_after
-from reader.workers.pool import Death, Pool, PoolState, died, leave_with_program
+from reader.workers.open_pools import leave_with_program
+from reader.workers.pool import Death, Pool, PoolState, died
 
 __all__ = ["EpochIterator", "EpochOptions"]
 

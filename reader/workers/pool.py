@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 import weakref
-from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -26,7 +25,7 @@ from reader._core.channel import WorkerChannel
 from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
 from reader.errors import InternalError, ReaderError, WorkerDied
-from reader.workers import loop
+from reader.workers import loop, open_pools
 from reader.workers.handle import ThreadHandle, WorkerHandle
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
@@ -35,7 +34,7 @@ from reader.workers.random_turns import RandomTurns
 from reader.workers.template import pidfd_of
 from reader.workers.threads import WorkerThreads
 
-__all__ = ["Death", "Pool", "PoolState", "await_closing", "leave_with_program"]
+__all__ = ["Death", "Pool", "PoolState", "died"]
 
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
@@ -109,10 +108,10 @@ class Pool:
         self._closed = threading.Event()
         self._process_lock = threading.Lock()  # a worker is replaced, or all are ended
         self.state = PoolState.OPEN
-        _open_pools.add(self)
-        _register_exit()
+        open_pools.add(self)
         try:
-            leave_with_program()  # after it was added: whoever ends the program sees it, or this
+            # after it was added: whoever ends the program sees it, or this
+            open_pools.leave_with_program()
             if self._threads is None:
                 self._start_processes(config, start_method)
             else:
@@ -172,6 +171,11 @@ class Pool:
     def is_usable(self) -> bool:
         """Whether it is open, and in the process that made it."""
         return self.state is PoolState.OPEN and self._generation == fork_generation()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it ends in the background."""
+        return self.state is PoolState.CLOSING
 
     def replace_ended(self) -> list[Death]:
         """Reap worker processes that ended, start others in their place, and tell of them."""
@@ -257,7 +261,7 @@ class Pool:
             self._let_go()
         finally:
             self._set_state(PoolState.CLOSED)
-            _open_pools.discard(self)
+            open_pools.remove(self)
             self._closed.set()
 
     def _end_workers(self) -> None:
@@ -344,55 +348,6 @@ def _ended_pidfd() -> int:
     fd = os.pidfd_open(pid)
     os.waitpid(pid, 0)
     return fd
-
-
-_open_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-_registered_in: int | None = None  # the process whose exit closes the pools
-
-
-def _register_exit() -> None:
-    """Have the pools of this process closed before it ends, before anything waits for workers.
-
-    Children made by multiprocessing run its finalizers and no atexit handlers; both kinds of
-    process run them before multiprocessing waits for its own children.
-    """
-    global _registered_in
-    if _registered_in != os.getpid():
-        _registered_in = os.getpid()
-        util.Finalize(None, _close_all, exitpriority=100)
-
-
-def await_closing() -> bool:
-    """Wait until pools that are ending have given back what they had; whether there were any."""
-    closing = [pool for pool in list(_open_pools) if pool.state is PoolState.CLOSING]
-    for pool in closing:
-        pool.close()
-    return bool(closing)
-
-
-_leaving_in: int | None = None  # the process that closes its pools because it ends
-
-
-def leave_with_program() -> None:
-    """End the calling thread if the program ends, and the thread is one that it does not wait for.
-
-    Raises:
-        SystemExit: in a daemon thread of such a program; it ends the thread and prints nothing.
-    """
-    thread = threading.current_thread()
-    if _leaving_in != os.getpid() or not thread.daemon:
-        return
-    if not isinstance(thread, threading._DummyThread):  # Python started it, and ends it
-        raise SystemExit
-
-
-def _close_all() -> None:
-    global _leaving_in
-    _leaving_in = os.getpid()
-    for pool in list(_open_pools):
-        pool.close()
 
 
 if sys.platform != "linux":

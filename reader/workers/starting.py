@@ -11,7 +11,8 @@ from typing import Any
 
 from reader.errors import ConfigError, ReaderError
 from reader.workers.loop import WorkerConfig
-from reader.workers.pool import Pool, await_closing
+from reader.workers.open_pools import await_closing
+from reader.workers.pool import Pool
 
 __all__ = ["start_pool"]
 

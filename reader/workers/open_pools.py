@@ -1,0 +1,82 @@
+"""The pools of this process that are not closed, and their end when the program ends.
+
+Imports the standard library alone. Any thread may open and close pools at any time, also while the
+program ends and its pools are closed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from multiprocessing import util
+from typing import Protocol
+
+__all__ = ["add", "await_closing", "leave_with_program", "remove", "snapshot"]
+
+
+class _Pool(Protocol):
+    @property
+    def is_closing(self) -> bool:
+        """Whether it ends in the background."""
+
+    def close(self) -> None:
+        """End it and wait for it."""
+
+
+# id -> pool. A list of a dict's values is made at one go, and no other thread comes between; a
+# WeakSet may change while it is iterated over.
+_pools: dict[int, weakref.ref[_Pool]] = {}
+_registered_in: int | None = None  # the process whose exit closes the pools
+_leaving_in: int | None = None  # the process that closes its pools because it ends
+
+
+def add(pool: _Pool) -> None:
+    """Have a pool closed before this process ends, before anything waits for its workers.
+
+    Children made by multiprocessing run its finalizers and no atexit handlers; both kinds of
+    process run them before multiprocessing waits for its own children.
+    """
+    global _registered_in
+    _pools[id(pool)] = weakref.ref(pool)
+    if _registered_in != os.getpid():
+        _registered_in = os.getpid()
+        util.Finalize(None, _close_all, exitpriority=100)
+
+
+def remove(pool: _Pool) -> None:
+    """A pool was closed."""
+    _pools.pop(id(pool), None)
+
+
+def snapshot() -> list[_Pool]:
+    """The pools that are open just now."""
+    return [pool for each in list(_pools.values()) if (pool := each()) is not None]
+
+
+def await_closing() -> bool:
+    """Wait until pools that are ending have given back what they had; whether there were any."""
+    closing = [pool for pool in snapshot() if pool.is_closing]
+    for pool in closing:
+        pool.close()
+    return bool(closing)
+
+
+def leave_with_program() -> None:
+    """End the calling thread if the program ends, and the thread is one that it does not wait for.
+
+    Raises:
+        SystemExit: in a daemon thread of such a program; it ends the thread and prints nothing.
+    """
+    thread = threading.current_thread()
+    if _leaving_in != os.getpid() or not thread.daemon:
+        return
+    if not isinstance(thread, threading._DummyThread):  # Python started it, and ends it
+        raise SystemExit
+
+
+def _close_all() -> None:
+    global _leaving_in
+    _leaving_in = os.getpid()
+    for pool in snapshot():
+        pool.close()
