@@ -116,7 +116,7 @@ def seed_known_libraries(value: int, shown: int | None = None) -> None:
     for generator in _framework_generators():
         generator.manual_seed(value)
     if shown is not None:
-        generator = sys.modules["torch"].default_generator
+        generator = _torch_generator()
         state = generator.get_state()
         state.numpy()[:8] = np.frombuffer(shown.to_bytes(8, "little"), np.uint8)  # it lies in front
         generator.set_state(state)
@@ -124,7 +124,7 @@ def seed_known_libraries(value: int, shown: int | None = None) -> None:
 
 def torch_seed() -> int | None:
     """Return what torch's generator was seeded with last; None while torch is not imported."""
-    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    generator = _torch_generator()
     return None if generator is None else int(generator.initial_seed())
 
 
@@ -137,13 +137,18 @@ def _seed_numpy(value: int) -> None:
         np.random.set_state({**state, "has_gauss": 0, "gauss": 0.0})
 
 
+def _torch_generator() -> Any:
+    """Return torch's own CPU generator; None while torch is not imported, or not whole yet."""
+    return getattr(sys.modules.get("torch"), "default_generator", None)
+
+
 def _framework_generators() -> list[Any]:
     """Return the CPU generators of torch and paddle, as far as those are imported by now.
 
     A module that another thread is still importing may lack its parts: it is passed over.
     """
     found = []
-    torch_generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    torch_generator = _torch_generator()
     if torch_generator is not None:
         found.append(torch_generator)
     core: Any = getattr(getattr(sys.modules.get("paddle"), "framework", None), "core", None)

@@ -19,16 +19,13 @@ from torch.utils.data import (
     ConcatDataset,
     Dataset,
     RandomSampler,
-    TensorDataset,
 )
 
 from reader.compat.torch import DataLoader
-from tests.peers.torch_samples import Rows
+from tests.peers.torch_samples import TENSORS, VECTORS, Rows
 
 pytestmark = pytest.mark.peer
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
-VECTORS = torch.arange(100.0).reshape(20, 5)
-TENSORS = TensorDataset(VECTORS, torch.arange(20))
 
 
 @pytest.mark.parametrize("persistent", [False, True])

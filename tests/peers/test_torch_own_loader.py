@@ -18,17 +18,14 @@ from torch.utils.data import (
     BatchSampler,
     IterableDataset,
     RandomSampler,
-    TensorDataset,
     get_worker_info,
 )
 
 from reader.compat.torch import DataLoader, StatefulDataLoader
-from tests.peers.torch_samples import Rows, Stream
+from tests.peers.torch_samples import TENSORS, VECTORS, Rows, Stream
 
 pytestmark = pytest.mark.peer
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
-VECTORS = torch.arange(100.0).reshape(20, 5)
-TENSORS = TensorDataset(VECTORS, torch.arange(20))
 
 
 @WORKERS

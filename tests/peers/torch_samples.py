@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker_info
+
+VECTORS = torch.arange(100.0).reshape(20, 5)
+TENSORS = TensorDataset(VECTORS, torch.arange(20))  # each with its number
 
 
 class Rows(Dataset[Any]):

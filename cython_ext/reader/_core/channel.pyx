@@ -122,11 +122,11 @@ cdef class WorkerChannel:
     def next_task(self):
         """Wait for a task: returns (kind, keys), or None when the pool stops.
 
-        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here unless they
-        are to be made, and a
-        TASK_EPOCH as well before it is returned. Keys are None for TASK_NEXT, and what was sent for
-        TASK_EPOCH; for TASK_BROKEN they are the exception that their unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler that
-        raises.
+        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here, unless
+        they are to be made, and a TASK_EPOCH as well before it is returned. Keys are None for
+        TASK_NEXT, and what was sent for TASK_EPOCH; for TASK_BROKEN they are the exception that
+        their unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal
+        handler that raises.
         """
         cdef rd_task* task
         cdef int rc
