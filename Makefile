@@ -10,7 +10,6 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
-BENCH_PADDLE_ARGS ?= $(filter --quick,$(BENCH_ARGS))
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -88,10 +87,10 @@ check: $(VENV)/.has-test docs
 	$(PY) -m tools.check_layers
 	$(PY) -m tools.check_words
 
+# Beside an older version of its own: make bench BENCH_ARGS="--against WHEEL". The tables of the
+# README and its chart: make bench BENCH_ARGS=--readme.
 bench: $(VENV)/.has-test build
 	$(PY) -m tools.bench $(BENCH_ARGS)
-	$(PY) -m tools.bench.paddle $(BENCH_PADDLE_ARGS)
-	$(PY) -m tools.bench.torch $(BENCH_PADDLE_ARGS)
 
 docs: $(VENV)/.has-build
 	$(PY) -m tools.check_docs

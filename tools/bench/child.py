@@ -1,4 +1,4 @@
-"""A contestant's process seen from the bench: start it, command it, count its calls, end it.
+"""A contestant's process seen from the bench: start it, command it, end it.
 
 The process leads a session of its own, so that ending it ends its workers too, whatever they do.
 Imports the standard library alone; a `Child` owns the process and the file its words go to.
@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 180.0
-ATTACH_S = 10.0
+TIMEOUT_S = 120.0
 
 
 class ContestantFailed(Exception):
@@ -29,33 +27,32 @@ class ContestantFailed(Exception):
 
 
 class Child:
-    """One contestant on one work. Not thread-safe.
+    """One contestant of one row. Not thread-safe.
 
     Args:
-        name: Of the contestant.
-        work: What it is to do.
-        module: What its process runs, given both names.
+        table: Name of the row's table.
+        row: Name of the row.
+        name: Name of the contestant.
+        code: Folder whose `reader` is measured.
         timeout_s: Longest wait for an answer.
     """
 
     def __init__(
-        self,
-        name: str,
-        work: str,
-        module: str = "tools.bench.contestant",
-        timeout_s: float = TIMEOUT_S,
+        self, table: str, row: str, name: str, code: Path = ROOT, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.name = name
         self.timeout_s = timeout_s
         self._is_stuck = False
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        # Its first place to import from is the folder it runs in, then this checkout.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, name, work],
+            [sys.executable, "-m", "tools.bench.contestant", table, row, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
             start_new_session=True,
-            cwd=ROOT,
+            cwd=code,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         self._pending = b""
 
@@ -110,34 +107,6 @@ class Child:
             raise ContestantFailed(f"{self.name}: ended\n{self._last_words()}") from error
         return self._receive()
 
-    def count_calls(self) -> dict[str, Any] | None:
-        """Run one epoch under strace and return the trainer's system calls for each batch.
-
-        Returns:
-            ``{"calls": number, "most": {name: number}}``, or None without a working strace.
-        """
-        strace = shutil.which("strace")
-        if strace is None:
-            return None
-        with tempfile.NamedTemporaryFile("r") as report:
-            command = [strace, "-f", "-c", "-o", report.name, "-p", str(self.pid)]
-            tracer = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-            try:
-                words = tracer.stderr
-                if words is None or not select.select([words], [], [], ATTACH_S)[0]:
-                    return None
-                if b"attached" not in words.readline():
-                    return None
-                turn = self.ask(do="turn", touch=True)
-            finally:
-                tracer.send_signal(signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    tracer.communicate(timeout=ATTACH_S)
-                if tracer.poll() is None:
-                    tracer.kill()
-                    tracer.communicate()
-            return calls_per_batch(report.read(), int(turn["batches"]))
-
     def leave(self) -> None:
         """Tell it to end, without waiting; `close` comes after. May be called again."""
         if self._process.stdin is not None and not self._process.stdin.closed:
@@ -159,19 +128,3 @@ class Child:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._words.close()
-
-
-def calls_per_batch(report: str, batches: int) -> dict[str, Any] | None:
-    """Read what ``strace -c`` wrote and divide by `batches`; None when it holds no table."""
-    counts: dict[str, int] = {}
-    for line in report.splitlines():
-        words = line.split()
-        if len(words) >= 5 and words[3].isdigit() and words[-1] != "total":
-            counts[words[-1]] = counts.get(words[-1], 0) + int(words[3])
-    if not counts:
-        return None
-    most = sorted(counts, key=lambda name: -counts[name])[:5]
-    return {
-        "calls": sum(counts.values()) / batches,
-        "most": {name: round(counts[name] / batches, 3) for name in most},
-    }

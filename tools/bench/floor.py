@@ -1,26 +1,23 @@
-"""The floor: the least a Python loader over processes can do, with no feature at all.
+"""The floors: the least that Python processes can do for a loader, with no feature at all.
 
-One anonymous memory file with a few slots for each forked worker, two plain pipes for each, and
-descriptors of sixteen bytes: a batch number and a slot. Workers stack in place, batches come back
-round robin, a slot travels back to its worker with a later task, and a batch is the consumer's
-only until it asks for the next but one. It checks nothing, notices no death and keeps no state:
-it is the bar the loader is held to, not a loader. Imports numpy and the works.
+`Floor` hands batches over: one anonymous memory file with a few slots for each forked worker, two
+plain pipes for each, and descriptors of sixteen bytes: a batch number and a slot. Workers stack in
+place, batches come back round robin, a slot travels back to its worker with a later task, and a
+batch is the consumer's only until it asks for the next but one. `DecodeAlone` hands nothing on.
+They check nothing and notice no death: they are bars, not loaders. Imports numpy and the works.
 """
 
 from __future__ import annotations
 
-import argparse
 import mmap
 import os
 import struct
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tools.bench.touch import as_is, touch
-from tools.bench.works import WORKS, MapDataset
+from tools.bench.works import MapDataset
 
 Array = np.ndarray[Any, Any]
 
@@ -80,8 +77,59 @@ def make_batch(dataset: MapDataset, layout: Layout, start: int, rows: list[Array
     layout.write([dataset[index] for index in range(start, start + size)], rows)
 
 
+class Workers:
+    """Forked processes that answer tasks of two numbers each, over two pipes each.
+
+    Args:
+        count: How many.
+        work: Called in worker number N with N; it returns what handles each of its tasks.
+    """
+
+    def __init__(self, count: int, work: Callable[[int], Callable[[int, int], None]]) -> None:
+        self.tasks: list[int] = []
+        self.results: list[int] = []
+        self.pids: list[int] = []
+        for worker in range(count):
+            task_in, task_out = os.pipe()
+            result_in, result_out = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                for end in (*self.tasks, *self.results, task_out, result_in):
+                    os.close(end)
+                try:
+                    handle = work(worker)
+                    while task := os.read(task_in, DESCRIPTOR.size):
+                        handle(*DESCRIPTOR.unpack(task))
+                        os.write(result_out, task)
+                finally:
+                    os._exit(0)
+            os.close(task_in)
+            os.close(result_out)
+            self.tasks.append(task_out)
+            self.results.append(result_in)
+            self.pids.append(pid)
+
+    def send(self, worker: int, number: int, slot: int) -> None:
+        """Give `worker` a task."""
+        os.write(self.tasks[worker], DESCRIPTOR.pack(number, slot))
+
+    def receive(self, worker: int) -> int:
+        """Wait until `worker` has done its oldest task, and return that task's slot."""
+        slot: int = DESCRIPTOR.unpack(os.read(self.results[worker], DESCRIPTOR.size))[1]
+        return slot
+
+    def close(self) -> None:
+        """End the workers and wait for them. May be called again."""
+        while self.tasks:
+            os.close(self.tasks.pop())
+        while self.pids:
+            os.waitpid(self.pids.pop(), 0)
+        while self.results:
+            os.close(self.results.pop())
+
+
 class Floor:
-    """A pool of forked workers around one arena; iterate it as often as you like.
+    """A pool of workers around one arena; iterate it as often as you like.
 
     Not thread-safe; one iterator at a time, exhausted before the next. Blocks on a pipe only.
     """
@@ -99,92 +147,64 @@ class Floor:
         os.ftruncate(fd, size)
         self.memory = mmap.mmap(fd, size)
         os.close(fd)
-        self.tasks: list[int] = []
-        self.results: list[int] = []
-        self.pids: list[int] = []
+        self.dataset = dataset
         self.spare = [list(range(self.slots)) for _ in range(workers)]
-        for worker in range(workers):
-            task_in, task_out = os.pipe()
-            result_in, result_out = os.pipe()
-            pid = os.fork()
-            if pid == 0:
-                for end in (*self.tasks, *self.results, task_out, result_in):
-                    os.close(end)
-                try:
-                    self._work(worker, dataset, task_in, result_out)
-                finally:
-                    os._exit(0)
-            os.close(task_in)
-            os.close(result_out)
-            self.tasks.append(task_out)
-            self.results.append(result_in)
-            self.pids.append(pid)
+        self.workers = Workers(workers, self._work)
+        self.close = self.workers.close
 
-    def _offset(self, worker: int, slot: int) -> int:
-        return (worker * self.slots + slot) * self.layout.nbytes
+    def _views(self, worker: int, slot: int) -> list[Array]:
+        return self.layout.views(self.memory, (worker * self.slots + slot) * self.layout.nbytes)
 
-    def _work(self, worker: int, dataset: MapDataset, tasks: int, results: int) -> None:
-        layout = self.layout
+    def _work(self, worker: int) -> Callable[[int, int], None]:
+        layout, dataset = self.layout, self.dataset
         size = layout.fields[0][0][0]
-        slots = [
-            layout.rows(layout.views(self.memory, self._offset(worker, slot)))
-            for slot in range(self.slots)
-        ]
-        while task := os.read(tasks, DESCRIPTOR.size):
-            number, slot = DESCRIPTOR.unpack(task)
-            make_batch(dataset, layout, number * size, slots[slot])
-            os.write(results, task)
+        slots = [layout.rows(self._views(worker, slot)) for slot in range(self.slots)]
 
-    def __len__(self) -> int:
-        return self.batches
+        def stack(number: int, slot: int) -> None:
+            make_batch(dataset, layout, number * size, slots[slot])
+
+        return stack
 
     def __iter__(self) -> Iterator[Any]:
-        layout, memory, batches = self.layout, self.memory, self.batches
-        workers = len(self.pids)
+        workers = len(self.spare)
+        send, receive = self.workers.send, self.workers.receive
         sent = 0
-        while sent < min(self.prefetch * workers, batches):
-            worker = sent % workers
-            os.write(self.tasks[worker], DESCRIPTOR.pack(sent, self.spare[worker].pop()))
+        while sent < min(self.prefetch * workers, self.batches):
+            send(sent % workers, sent, self.spare[sent % workers].pop())
             sent += 1
-        for number in range(batches):
+        for number in range(self.batches):
             worker = number % workers
-            _, slot = DESCRIPTOR.unpack(os.read(self.results[worker], DESCRIPTOR.size))
+            slot = receive(worker)
             spare = self.spare[worker]
-            if sent < batches:
-                os.write(self.tasks[worker], DESCRIPTOR.pack(sent, spare.pop()))
+            if sent < self.batches:
+                send(worker, sent, spare.pop())
                 sent += 1
-            yield layout.batch(layout.views(memory, self._offset(worker, slot)))
+            yield self.layout.batch(self._views(worker, slot))
             spare.append(slot)
 
-    def close(self) -> None:
-        """End the workers and wait for them. May be called again."""
-        while self.tasks:
-            os.close(self.tasks.pop())
-        while self.pids:
-            os.waitpid(self.pids.pop(), 0)
-        while self.results:
-            os.close(self.results.pop())
 
+class DecodeAlone:
+    """Two workers that fetch the samples of every second batch each, and hand nothing on.
 
-def main() -> None:
-    """Measure the floor alone: ``python -m tools.bench.floor tiny --batches 10000``."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("work", choices=sorted(WORKS))
-    parser.add_argument("--batches", type=int, default=1000)
-    options = parser.parse_args()
-    work = WORKS[options.work]
-    floor = Floor(work.dataset(options.batches * work.batch_size), work.batch_size)
-    try:
-        for name in ("cold", "warm", "warm"):
-            start, cpu = time.perf_counter(), time.process_time()
-            for batch in floor:
-                touch(batch, as_is)
-            wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-            each = 1e6 / options.batches
-            print(f"{name}: {wall * each:.1f} us a batch, {cpu * each:.1f} us of the trainer's CPU")
-    finally:
-        floor.close()
+    What remains of a loader when transport, order and collation cost nothing, and so the bar of a
+    work that is nothing but decoding.
+    """
 
+    def __init__(self, dataset: MapDataset, batch_size: int, workers: int = 2) -> None:
+        def work(worker: int) -> Callable[[int, int], None]:
+            def decode(batches: int, _: int) -> None:
+                for number in range(worker, batches, workers):
+                    for index in range(number * batch_size, (number + 1) * batch_size):
+                        dataset[index]
 
-if __name__ == "__main__":
-    main()
+            return decode
+
+        self.workers = Workers(workers, work)
+        self.close = self.workers.close
+
+    def run(self, batches: int) -> None:
+        """Decode `batches` batches; blocks until both have done their half."""
+        for worker in range(len(self.workers.pids)):
+            self.workers.send(worker, batches, 0)
+        for worker in range(len(self.workers.pids)):
+            self.workers.receive(worker)

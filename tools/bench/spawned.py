@@ -1,19 +1,18 @@
-"""A program that starts 4 spawned workers and tells how long their first batch took.
+"""A program that starts spawned workers and prints how long their first batch took.
 
-Run as ``python -m tools.bench.torch.start FACE``. Like the programs it stands for it imports torch
-at its top, and so does each worker that imports it again.
+Run as ``python -m tools.bench.spawned FACE WORKERS``. Like the programs it stands for it imports
+torch at its top, and so does each worker that imports it again.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from importlib import import_module
 
 import torch
 
-WORKERS = 4
+from tools.bench.meter import time_first
 
 
 class Rows:
@@ -30,15 +29,9 @@ def main() -> None:
     """Print the microseconds from ``iter()`` to the first batch."""
     warnings.simplefilter("ignore")  # of more workers than cores
     loader = import_module(sys.argv[1]).DataLoader(
-        Rows(), batch_size=4, num_workers=WORKERS, multiprocessing_context="spawn"
+        Rows(), batch_size=4, num_workers=int(sys.argv[2]), multiprocessing_context="spawn"
     )
-    start = time.perf_counter_ns()
-    iterator = iter(loader)
-    next(iterator)
-    us = (time.perf_counter_ns() - start) / 1e3
-    for _ in iterator:
-        pass
-    print(us)
+    print(time_first(loader))
 
 
 if __name__ == "__main__":
