@@ -20,9 +20,9 @@ import pytest
 from tools.bench import __main__ as command_line
 from tools.bench import chart, contestant, meter, readme, report, runner
 from tools.bench.child import ROOT, Child, ContestantFailed
-from tools.bench.floor import Layout, make_batch
+from tools.bench.floor import Layout
 from tools.bench.rows import OURS, TABLES, TORCH
-from tools.bench.works import WORKS, resized
+from tools.bench.works import WORKS
 
 
 class FakeChild:
@@ -31,17 +31,14 @@ class FakeChild:
     def __init__(self, name: str, log: list[str], fails_at: str = "") -> None:
         self.name, self.log, self.fails_at = name, log, fails_at
 
-    def wait_ready(self) -> None:
-        self._note("ready")
+    def receive(self) -> dict[str, float]:
+        return self.ask("ready")
 
-    def ask(self, do: str, **_: Any) -> dict[str, Any]:
-        self._note(do)
-        return {"us": 2.0} if do == "turn" else {"first_us": 9.0}
-
-    def _note(self, what: str) -> None:
+    def ask(self, what: str) -> dict[str, float]:
         self.log.append(f"{self.name} {what}")
         if what == self.fails_at:
             raise ContestantFailed(f"{self.name}: ended\nlast words")
+        return {"turn": {"us": 2.0}, "first": {"first_us": 9.0}}.get(what, {})
 
     def leave(self) -> None:
         self.log.append(f"{self.name} leave")
@@ -55,7 +52,7 @@ def play(log: list[str], rounds: int, launches: int, fails_at: str = "") -> dict
         "a": lambda: FakeChild("a", log),
         "b": lambda: FakeChild("b", log, fails_at),
     }
-    return runner.take_turns(starts, rounds, 0.1, launches)
+    return runner.take_turns(starts, rounds, launches)
 
 
 def facts(*us: float, **others: float) -> dict[str, Any]:
@@ -66,7 +63,7 @@ def facts(*us: float, **others: float) -> dict[str, Any]:
 def whole_report() -> dict[str, Any]:
     """Every row with made-up figures: each peer takes twice as long, a peer of one row fails."""
     tables: dict[str, Any] = {}
-    for table, names in command_line.whole().items():
+    for table, names in command_line.rows_of().items():
         for name in names:
             row = TABLES[table][name]
             left = {"left": 0.0} if row.kind == "break" else {}
@@ -78,8 +75,7 @@ def whole_report() -> dict[str, Any]:
             tables.setdefault(table, {})[name] = {**ours, **peers}
     machine = {"cpu": "a processor", "cores": 2, "kernel": "6.1", "python": "3.11.7"}
     return {
-        "machine": {**machine, "load_before": 0.0, "load_after": 0.5},
-        "versions": {"numpy": "2.4.6"},
+        "machine": {**machine, "load_before": 0.0, "load_after": 0.5, "versions": ["numpy 2.4"]},
         "rounds": 3,
         "seconds": 0.5,
         "launches": 1,
@@ -125,18 +121,18 @@ def test_contestant_that_fails_is_closed_and_left_out(
 
 def test_launch_ends_when_it_has_lasted_too_long() -> None:
     starts: dict[str, Any] = {"a": lambda: FakeChild("a", [])}
-    results = runner.take_turns(starts, 9, 0.1, longest_s=0.0)
+    results = runner.take_turns(starts, 9, longest_s=0.0)
     assert len(results["a"]["launches"][0]) == runner.LEAST_ROUNDS
 
 
 def test_contestant_that_hangs_is_killed_and_told() -> None:
-    child = Child("engine", "tiny", "floor")
-    child.wait_ready()
+    child = Child("engine", "tiny", "floor", 0.001)
+    child.receive()
     os.kill(child.pid, signal.SIGSTOP)
     child.timeout_s = 0.2
     start = time.monotonic()
     with pytest.raises(ContestantFailed, match=r"floor: no answer in 0\.2 s"):
-        child.ask(do="turn")
+        child.ask("open")
     child.close()
     assert 0.2 <= time.monotonic() - start < 10
 
@@ -154,11 +150,11 @@ def test_contestant_that_hangs_is_killed_and_told() -> None:
 )
 def test_contestant_opens_and_takes_turns(table: str, row: str, name: str, needs: str) -> None:
     pytest.importorskip(needs)
-    child = Child(table, row, name)
+    child = Child(table, row, name, 0.001)
     try:
-        child.wait_ready()
-        child.ask(do="open", seconds=0.001)
-        figures = {**child.ask(do="turn"), **child.ask(do="first")}
+        child.receive()
+        child.ask("open")
+        figures = {**child.ask("turn"), **child.ask("first")}
     finally:
         child.close()
     assert set(figures) == ({"us"} if row == "resume" else set(report.FIGURES))
@@ -166,19 +162,19 @@ def test_contestant_opens_and_takes_turns(table: str, row: str, name: str, needs
 
 
 def test_contestant_that_fails_says_its_last_words() -> None:
-    child = Child("engine", "tiny", "nobody")
+    child = Child("engine", "tiny", "nobody", 0.001)
     try:
         with pytest.raises(ContestantFailed, match="no contestant 'nobody' in row 'tiny'; known:"):
-            child.wait_ready()
+            child.receive()
     finally:
         child.close()
 
 
 def test_code_is_measured_only_from_the_folder_that_was_named(tmp_path: Path) -> None:
-    child = Child("engine", "tiny", "reader", tmp_path)
+    child = Child("engine", "tiny", "reader", 0.001, tmp_path)
     try:
         with pytest.raises(ContestantFailed, match="was to be measured, but reader came from"):
-            child.wait_ready()
+            child.receive()
     finally:
         child.close()
 
@@ -254,12 +250,12 @@ def test_floor_stacks_what_numpy_would(name: str) -> None:
     if name == "jpeg":
         pytest.importorskip("PIL")
         pytest.importorskip("sklearn")
-    dataset = resized(WORKS[name].dataset(8), 9)
+    dataset = WORKS[name].dataset(8).resized(9)
     assert len(dataset) == 9
     layout = Layout(dataset[0], 3)
     views = layout.views(bytearray(layout.nbytes), 0)
-    make_batch(dataset, layout, 2, layout.rows(views))
-    batch = layout.batch(views)
+    layout.stack(dataset, 2, views)
+    batch = layout.join(views)
     samples = [meter.fields_of(dataset[index]) for index in (2, 3, 4)]
     for field, column in zip(meter.fields_of(batch), zip(*samples), strict=True):
         expected = np.stack(column)
@@ -340,8 +336,8 @@ def test_block_of_the_readme_has_the_form_that_is_written(tmp_path: Path) -> Non
 def test_command_line_chooses_rows_and_lengths() -> None:
     usual = command_line.parse([])
     assert (usual.rounds, usual.seconds, usual.launches) == command_line.USUAL
-    assert usual.rows == command_line.whole()
-    quick = command_line.parse(["--quick", "--rounds", "2", "--rows", "tiny,feed"])
+    assert usual.rows == command_line.rows_of()
+    quick = command_line.parse(["--quick", "--rounds", "2", "--rows", "tiny", "feed"])
     assert (quick.rounds, quick.seconds) == (2, command_line.QUICK[1])
     assert quick.rows == {"engine": ["tiny"], "paddle": ["feed"], "torch": ["tiny"]}
     assert list(command_line.parse(["--table", "torch"]).rows) == ["torch"]
@@ -355,8 +351,8 @@ def test_command_line_chooses_rows_and_lengths() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--rows tiny,huge", "unknown: huge; known: tiny, image"),
-        ("--table jax", "unknown: jax; known: engine, paddle, torch"),
+        ("--rows tiny huge", "invalid choice: 'huge' (choose from"),
+        ("--table jax", "invalid choice: 'jax' (choose from"),
         ("--rounds 0", "--rounds must be positive"),
         ("--seconds -1", "--seconds must be positive"),
         ("--rows tiny-inline", "none of these rows is measured so"),

@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,23 @@ USUAL, QUICK = (7, 0.6, 1), (3, 0.15, 1)
 AGAINST, QUICK_AGAINST = (20, 0.04, 3), (8, 0.04, 1)
 
 
-def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return a type for argparse that takes names of `known`, between commas."""
-
-    def parse(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(
-                f"unknown: {', '.join(unknown)}; known: {', '.join(known)}"
-            )
-        return names
-
-    return parse
+def rows_of(
+    tables: Sequence[str] | None = None,
+    chosen: Sequence[str] | None = None,
+    is_against: bool = False,
+) -> dict[str, list[str]]:
+    """Name the rows by table: those chosen that can be compared with peers, or with a wheel."""
+    named = {
+        table: [
+            name
+            for name, row in rows.items()
+            if (chosen is None or name in chosen)
+            and (row.is_public if is_against else row.has_peer)
+        ]
+        for table, rows in TABLES.items()
+        if tables is None or table in tables
+    }
+    return {table: names for table, names in named.items() if names}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -49,33 +54,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     every_row = list(dict.fromkeys(name for rows in TABLES.values() for name in rows))
-    of_tables, of_rows = names_of(list(TABLES)), names_of(every_row)
-    add("--table", type=of_tables, metavar="A,B", help=f"of {', '.join(TABLES)}; all unless said")
-    add("--rows", type=of_rows, metavar="A,B", help=f"of {', '.join(every_row)}")
+    add("--table", nargs="+", choices=list(TABLES), help="all unless said")
+    add("--rows", nargs="+", choices=every_row, metavar="ROW", help=f"of {', '.join(every_row)}")
     add("--against", type=Path, metavar="WHEEL", help="compare with this wheel, not with the peers")
     add("--code", type=Path, metavar="WHEEL", help="measure this wheel, not the checkout")
     add("--quick", action="store_true", help="a first impression")
     add("--rounds", type=int, help="turns of each contestant (7; against a wheel 20)")
     add("--seconds", type=float, help="length of a turn to aim at (0.6; against a wheel 0.04)")
     add("--launches", type=int, help="how often processes start anew (1; against a wheel 3)")
-    add(
-        "--json", type=Path, metavar="FILE", help=f"where the figures go (a file in {FOLDER.name}/)"
-    )
+    add("--json", type=Path, metavar="FILE", help="where the figures go (below build/bench)")
     add("--from-json", type=Path, metavar="FILE", help="measure nothing: show this file")
     add("--chart", type=Path, metavar="FILE", help="draw the chart of the engine's table there")
     add("--readme", action="store_true", help="replace the README's tables and its chart")
     options = parser.parse_args(arguments)
-    options.rows = {
-        table: [
-            name
-            for name, row in rows.items()
-            if (options.rows is None or name in options.rows)
-            and (row.is_public if options.against else row.has_peer)
-        ]
-        for table, rows in TABLES.items()
-        if options.table is None or table in options.table
-    }
-    options.rows = {table: names for table, names in options.rows.items() if names}
+    options.rows = rows_of(options.table, options.rows, bool(options.against))
     defaults = (USUAL, QUICK, AGAINST, QUICK_AGAINST)[options.quick + 2 * bool(options.against)]
     for name, value in zip(("rounds", "seconds", "launches"), defaults):
         if getattr(options, name) is None:
@@ -84,22 +76,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             parser.error(f"--{name} must be positive")
     if not options.rows:
         parser.error("none of these rows is measured so: some have no peer, and some no old wheel")
-    is_whole = options.rows == whole()
     if options.against and (options.readme or options.chart):
         parser.error("--readme and --chart show the peers: leave out --against")
-    if options.readme and not options.from_json and (options.quick or not is_whole):
+    is_partial = options.quick or options.rows != rows_of()
+    if options.readme and not options.from_json and is_partial:
         parser.error("--readme shows every row: leave out --table, --rows and --quick")
     if options.json is None:
         options.json = FOLDER / ("against.json" if options.against else "results.json")
     return options
-
-
-def whole() -> dict[str, list[str]]:
-    """Name all rows that are compared with peers, by table."""
-    return {
-        table: [name for name, row in rows.items() if row.has_peer]
-        for table, rows in TABLES.items()
-    }
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -136,7 +120,7 @@ def main() -> int:
         if options.chart:
             chart.draw(measured, options.chart)
             print(f"chart: {options.chart}")
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         print(f"python -m tools.bench: {error}", file=sys.stderr)
         return 2
     return 0

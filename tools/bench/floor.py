@@ -4,7 +4,7 @@
 plain pipes for each, and descriptors of sixteen bytes: a batch number and a slot. Workers stack in
 place, batches come back round robin, a slot travels back to its worker with a later task, and a
 batch is the consumer's only until it asks for the next but one. `DecodeAlone` hands nothing on.
-They check nothing and notice no death: they are bars, not loaders. Imports numpy and the works.
+They check nothing and notice no death: they are bars, not loaders. Imports numpy.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-
-from tools.bench.works import MapDataset
 
 Array = np.ndarray[Any, Any]
 
@@ -26,16 +24,32 @@ ALIGNMENT = 64
 
 
 class Layout:
-    """Where the fields of a batch lie in a slot, and how samples are written there."""
+    """Where the fields of a batch lie in a slot, and how samples are written there.
+
+    Attributes:
+        split: Turns samples into the columns of their fields.
+        join: Gives the fields of a batch the container that the samples came in.
+    """
 
     def __init__(self, sample: Any, batch_size: int) -> None:
-        self.keys = list(sample) if isinstance(sample, dict) else None
-        self.is_tuple = isinstance(sample, tuple)
-        parts = list(sample.values()) if self.keys else sample if self.is_tuple else [sample]
-        arrays = [np.asarray(part) for part in parts]
+        self.split: Callable[[list[Any]], Iterable[Sequence[Any]]]
+        self.join: Callable[[list[Array]], Any]
+        if isinstance(sample, dict):
+            keys, parts = list(sample), list(sample.values())
+            self.split = lambda samples: [[sample[key] for sample in samples] for key in keys]
+            self.join = lambda views: dict(zip(keys, views))
+        elif isinstance(sample, tuple):
+            parts, self.split, self.join = list(sample), lambda samples: zip(*samples), tuple
+        else:
+            parts, self.split, self.join = (
+                [sample],
+                lambda samples: (samples,),
+                lambda views: views[0],
+            )
+        self.batch_size = batch_size
         self.fields: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
         end = 0
-        for array in arrays:
+        for array in map(np.asarray, parts):
             self.fields.append(((batch_size, *array.shape), array.dtype, end))
             end += -(-array.nbytes * batch_size // ALIGNMENT) * ALIGNMENT
         self.nbytes = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -44,37 +58,15 @@ class Layout:
         """Show the fields of the slot that starts at `offset`."""
         return [np.ndarray(shape, dtype, memory, offset + at) for shape, dtype, at in self.fields]
 
-    def batch(self, views: list[Array]) -> Any:
-        """Give `views` the container the samples came in."""
-        if self.keys is not None:
-            return dict(zip(self.keys, views))
-        return tuple(views) if self.is_tuple else views[0]
-
-    def write(self, samples: Sequence[Any], rows: list[Array]) -> None:
-        """Stack `samples` into `rows`, the views of a slot with their first two axes merged."""
-        columns: Any
-        if self.keys is not None:
-            columns = [[sample[key] for sample in samples] for key in self.keys]
-        elif self.is_tuple:
-            columns = zip(*samples)
-        else:
-            columns = (samples,)
-        for column, (shape, _, _), out in zip(columns, self.fields, rows):
-            if len(shape) > 1:
+    def stack(self, dataset: Any, start: int, views: list[Array]) -> None:
+        """Fetch one batch, in order from sample `start`, and stack it into `views`."""
+        samples = [dataset[index] for index in range(start, start + self.batch_size)]
+        for column, out in zip(self.split(samples), views):
+            if out.ndim > 1:
                 # The same copies as numpy.stack, without a reshaped view for each sample.
-                np.concatenate(column, out=out)
+                np.concatenate(column, out=out.reshape(-1, *out.shape[2:]))
             else:
                 out[:] = column
-
-    def rows(self, views: list[Array]) -> list[Array]:
-        """Merge the first two axes of each of `views`, as `write` wants them."""
-        return [view.reshape(-1, *view.shape[2:]) if view.ndim > 1 else view for view in views]
-
-
-def make_batch(dataset: MapDataset, layout: Layout, start: int, rows: list[Array]) -> None:
-    """Fetch one batch, in order from sample `start`, and stack it into `rows`."""
-    size = layout.fields[0][0][0]
-    layout.write([dataset[index] for index in range(start, start + size)], rows)
 
 
 class Workers:
@@ -134,9 +126,7 @@ class Floor:
     Not thread-safe; one iterator at a time, exhausted before the next. Blocks on a pipe only.
     """
 
-    def __init__(
-        self, dataset: MapDataset, batch_size: int, workers: int = 2, prefetch: int = 2
-    ) -> None:
+    def __init__(self, dataset: Any, batch_size: int, workers: int = 2, prefetch: int = 2) -> None:
         self.batches = len(dataset) // batch_size
         self.layout = Layout(dataset[0], batch_size)
         # One slot more than tasks in flight: the one the consumer holds.
@@ -157,11 +147,10 @@ class Floor:
 
     def _work(self, worker: int) -> Callable[[int, int], None]:
         layout, dataset = self.layout, self.dataset
-        size = layout.fields[0][0][0]
-        slots = [layout.rows(self._views(worker, slot)) for slot in range(self.slots)]
+        slots = [self._views(worker, slot) for slot in range(self.slots)]
 
         def stack(number: int, slot: int) -> None:
-            make_batch(dataset, layout, number * size, slots[slot])
+            layout.stack(dataset, number * layout.batch_size, slots[slot])
 
         return stack
 
@@ -179,7 +168,7 @@ class Floor:
             if sent < self.batches:
                 send(worker, sent, spare.pop())
                 sent += 1
-            yield self.layout.batch(self._views(worker, slot))
+            yield self.layout.join(self._views(worker, slot))
             spare.append(slot)
 
 
@@ -190,7 +179,7 @@ class DecodeAlone:
     work that is nothing but decoding.
     """
 
-    def __init__(self, dataset: MapDataset, batch_size: int, workers: int = 2) -> None:
+    def __init__(self, dataset: Any, batch_size: int, workers: int = 2) -> None:
         def work(worker: int) -> Callable[[int, int], None]:
             def decode(batches: int, _: int) -> None:
                 for number in range(worker, batches, workers):

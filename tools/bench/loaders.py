@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from tools.bench.floor import Floor, Layout
-from tools.bench.rows import ENGINE, PADDLE_FACE, PREFETCH, TORCH_FACE, Contestant, Row
-from tools.bench.works import MapDataset
+from tools.bench.rows import ENGINE, OURS, PADDLE_FACE, PREFETCH, TORCH_FACE, Contestant, Row
 
 BANK = 256
 INPUT = "x"  # what the static program calls what it is fed
@@ -51,7 +50,7 @@ class Only:
 class Tensors:
     """A dataset's samples as torch tensors, made once and handed out in turn."""
 
-    def __init__(self, dataset: MapDataset) -> None:
+    def __init__(self, dataset: Any) -> None:
         convert = import_module("torch.utils.data").default_convert
         self.samples = [convert(dataset[index]) for index in range(min(len(dataset), BANK))]
         self.length = len(dataset)
@@ -63,20 +62,7 @@ class Tensors:
         return self.samples[index % len(self.samples)]
 
 
-class Positions:
-    """As many samples as one likes: the index of each."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-def stream_of(face: str, dataset: MapDataset, batch_size: int) -> Any:
+def stream_of(face: str, dataset: Any, batch_size: int) -> Any:
     """Return the samples of `dataset` as a stream; of N workers each has every Nth batch."""
     faces = {PADDLE_FACE: "paddle.io", TORCH_FACE: "torch.utils.data"}
     home = import_module(faces.get(face, face))
@@ -101,7 +87,7 @@ def _options_of(face: str, row: Row) -> dict[str, Any]:
     return {"start_method" if face == ENGINE else "multiprocessing_context": "fork"}
 
 
-def open_loader(row: Row, contestant: Contestant, dataset: MapDataset, **options: Any) -> Opened:
+def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) -> Opened:
     """Open the contestant's loader on the row's kind of samples of `dataset`."""
     face, size = contestant.face, row.work.batch_size
     if face == "":
@@ -120,6 +106,16 @@ def open_loader(row: Row, contestant: Contestant, dataset: MapDataset, **options
     return Opened(only, only.close)
 
 
+def open_stateful(row: Row, contestant: Contestant) -> Any:
+    """Open the contestant's StatefulDataLoader on the numbers below its `samples`, shuffled."""
+    same: dict[str, Any] = {"batch_size": row.work.batch_size, "shuffle": True}
+    if contestant.name == OURS:
+        same["seed"] = 1
+    else:
+        same["generator"] = import_module("torch").Generator().manual_seed(1)
+    return import_module(contestant.face).StatefulDataLoader(range(contestant.samples), **same)
+
+
 class Program:
     """A static program that looks at eight numbers of what it is fed, and its executor."""
 
@@ -134,7 +130,7 @@ class Program:
             self.output = self.input[(0,) * (len(shape) - 1)][:8].mean()
         self.executor = paddle.static.Executor(paddle.CPUPlace())
 
-    def open(self, row: Row, contestant: Contestant, dataset: MapDataset) -> Opened:
+    def open(self, row: Row, contestant: Contestant, dataset: Any) -> Opened:
         """Open a loader of feeds; reading it runs the program on each and yields nothing to see."""
         feeding = {"feed_list": [self.input], "return_list": False}
         opened = open_loader(row, contestant, dataset, **feeding)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,16 +103,3 @@ def time_first(batches: Iterable[Any]) -> float:
     for _ in iterator:
         pass
     return us
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes below `pid`, deepest last."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        for child in children:
-            found += [child, *descendants(child)]
-    return found

@@ -122,7 +122,7 @@ def head_lines(report: Mapping[str, Any]) -> list[str]:
     return [
         ", ".join([machine["cpu"], f"{machine['cores']} cores", load]),
         f"Linux {machine['kernel']}, Python {machine['python']}",
-        ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
+        ", ".join(machine["versions"]),
         f"{rounds}; medians; a ratio is the median of those taken within each round,",
         "with a 95 % interval of that median by bootstrap",
     ]

@@ -118,8 +118,8 @@ def _ours(face: str, samples: int = 0) -> Contestant:
     return Contestant(OURS, "reader", face, samples=samples)
 
 
-_FRESH = workers(2, is_persistent=False)
 _TINY, _SMALL = WORKS["tiny"], WORKS["small-image"]
+_INLINE, _FRESH, _KEPT = workers(0), workers(2, is_persistent=False), workers(2)
 
 
 def _engine() -> list[Row]:
@@ -131,82 +131,57 @@ def _engine() -> list[Row]:
         "text": {"torch": 45.0, "paddle": 15.0, "floor": 1 / 1.4},
         "jpeg": {"decode": 1 / 1.06},
     }
-    ours = _ours(ENGINE)
+    all_of = (_ours(ENGINE), TORCH, PADDLE, FLOOR)
+    most = {"cpu_us": 15.0}
     rows = []
-    for name, limits in at_least.items():
+    for name, least in at_least.items():
         work = WORKS[name]
-        bars = (DECODE,) if name == "jpeg" else ()
-        at_most = {"cpu_us": 15.0, **({"first_us": 1000.0} if name == "tiny" else {})}
-        rows.append(
-            Row(
-                name,
-                work.title,
-                work,
-                (ours, TORCH, PADDLE, FLOOR, *bars),
-                at_least=limits,
-                at_most=at_most,
-            )
+        entries = (*all_of, DECODE) if name == "jpeg" else all_of
+        rows.append(Row(name, work.title, work, entries, at_least=least, at_most=most))
+
+    def alone(name: str, work: str, **others: Any) -> Row:
+        return Row(
+            f"{work}-{name}", f"{name}: {WORKS[work].title}", WORKS[work], all_of[:1], **others
         )
-    for name in ("tiny", "image", "uint8", "text"):
-        work = WORKS[name]
-        title = f"{work.title}, no workers"
-        rows.append(Row(f"{name}-inline", title, work, (ours,), options=workers(0)))
-    for name in ("tiny", "uint8"):
-        work = WORKS[name]
-        title = f"{work.title}, an iterable dataset"
-        rows.append(Row(f"{name}-stream", title, work, (ours,), samples="stream"))
-    for framework in ("torch", "paddle"):
-        options = {**workers(2), "framework": framework}
-        title = f"{_TINY.title} as {framework} tensors"
-        rows.append(Row(f"tiny-{framework}", title, _TINY, (ours,), options=options))
-    return rows
+
+    return [
+        *rows,
+        *(alone("inline", work, options=_INLINE) for work in ("tiny", "image", "uint8", "text")),
+        *(alone("stream", work, samples="stream") for work in ("tiny", "uint8")),
+        *(
+            alone(name, "tiny", options={**_KEPT, "framework": name})
+            for name in ("torch", "paddle")
+        ),
+    ]
 
 
 def _paddle() -> list[Row]:
-    ours = _ours(PADDLE_FACE)
-    both = (ours, PADDLE)
-
-    def feed(name: str, title: str, count: int) -> Row:
-        limit = {"us": 500.0}
-        return Row(name, title, _SMALL, both, "feed", workers(count), at_most=limit)
-
-    def stream(work: Work, title: str) -> Row:
-        # Not persistent: Paddle's persistent workers hang on a stream that is read quickly.
-        return Row(f"{work.name}-stream", title, work, both, options=_FRESH, samples="stream")
-
-    ahead = {**workers(2), "prefetch_next_epoch": True}
+    ours = (_ours(PADDLE_FACE),)
+    both = (*ours, PADDLE)
+    feed = "static graph, `exe.run(feed=batch)` of 8.4 MB, a whole step, 2 workers"
+    start = "`iter()` to the first batch of a later epoch, persistent workers"
+    tiny = "an iterable dataset, tiny batches, 2 workers"
+    small = "an iterable dataset, batches of 8.4 MB, 2 workers"
+    leave = "`break` to the first batch of the next epoch, no persistent workers"
+    most, first = {"us": 500.0}, {"first_us": 1000.0}
     return [
-        feed("feed", "static graph, `exe.run(feed=batch)` of 8.4 MB, a whole step, 2 workers", 2),
-        feed("feed-inline", "the same without workers", 0),
-        Row(
-            "start",
-            "`iter()` to the first batch of a later epoch, persistent workers",
-            _TINY,
-            both,
-            figure="first_us",
-            at_most={"first_us": 1000.0},
-        ),
-        stream(_TINY, "an iterable dataset, tiny batches, 2 workers"),
-        stream(_SMALL, "an iterable dataset, batches of 8.4 MB, 2 workers"),
-        Row(
-            "break",
-            "`break` to the first batch of the next epoch, no persistent workers",
-            _TINY,
-            both,
-            "break",
-            _FRESH,
-            "stream",
-        ),
-        Row("start-ahead", "`prefetch_next_epoch`", _TINY, (ours,), options=ahead),
-        Row("small-image", "batches of 8.4 MB, 2 workers", _SMALL, (ours,)),
-        Row("tiny-inline", "tiny batches, no workers", _TINY, (ours,), options=workers(0)),
-        Row("tiny-stream-kept", "a stream, persistent", _TINY, (ours,), samples="stream"),
+        Row("feed", feed, _SMALL, both, "feed", at_most=most),
+        Row("feed-inline", "the same without workers", _SMALL, both, "feed", _INLINE, at_most=most),
+        Row("start", start, _TINY, both, figure="first_us", at_most=first),
+        # Not persistent: Paddle's persistent workers hang on a stream that is read quickly.
+        Row("tiny-stream", tiny, _TINY, both, options=_FRESH, samples="stream"),
+        Row("small-image-stream", small, _SMALL, both, options=_FRESH, samples="stream"),
+        Row("break", leave, _TINY, both, "break", _FRESH, "stream"),
+        Row("start-ahead", start, _TINY, ours, options={**_KEPT, "prefetch_next_epoch": True}),
+        Row("small-image", "batches of 8.4 MB, 2 workers", _SMALL, ours),
+        Row("tiny-inline", "tiny batches, no workers", _TINY, ours, options=_INLINE),
+        Row("tiny-stream-kept", tiny, _TINY, ours, samples="stream"),
     ]
 
 
 def _torch() -> list[Row]:
-    ours = _ours(TORCH_FACE)
-    both = (ours, TORCH)
+    ours = (_ours(TORCH_FACE),)
+    both = (*ours, TORCH)
     titles = {
         "tiny": "tiny batches, 2 workers; samples are arrays, or tensors",
         "image": "image, 38.5 MB",
@@ -214,48 +189,26 @@ def _torch() -> list[Row]:
         "text": "text, a dict of 3 x 512 int64",
     }
     faster = {"tiny": 25.0, "image": 10.0, "uint8": 10.0, "text": 40.0}
-    rows = []
-    for name, title in titles.items():
-        for samples, suffix in (("arrays", ""), ("tensors", "-tensors")):
-            limit = {"torch": faster[name]}
-            rows.append(
-                Row(
-                    f"{name}{suffix}",
-                    title,
-                    WORKS[name],
-                    both,
-                    samples=samples,
-                    at_least=limit,
-                )
-            )
+    epochs = [
+        Row(name, title, WORKS[work], both, samples=samples, at_least={"torch": faster[work]})
+        for work, title in titles.items()
+        for name, samples in ((work, "arrays"), (f"{work}-tensors", "tensors"))
+    ]
     spawn = "`iter()` to the first batch, 4 spawned workers of a program that imports torch"
     resume = "a state at 90 % of a shuffled epoch of 10^8 samples to the next batch"
-    near = "a state at 90 % of a shuffled epoch of 10^5 samples to the next batch"
+    far, near = (_ours(TORCH_FACE, 10**8), TORCHDATA), (_ours(TORCH_FACE, 10**5),)
+    start, most = {"torch": 1 / 0.6}, {"us": 5000.0}
     return [
-        *rows,
-        Row("spawn", spawn, _TINY, both, "spawn", workers(4), at_least={"torch": 1 / 0.6}),
-        Row(
-            "resume",
-            resume,
-            _TINY,
-            (_ours(TORCH_FACE, 10**8), TORCHDATA),
-            "resume",
-            workers(0),
-            at_most={"us": 5000.0},
-            is_public=False,
-        ),
-        Row("resume-near", near, _TINY, (_ours(TORCH_FACE, 10**5),), "resume", workers(0)),
-        Row("tiny-inline", "tiny batches, no workers", _TINY, (ours,), options=workers(0)),
-        Row("tiny-stream", "tiny batches of a stream", _TINY, (ours,), samples="stream"),
+        *epochs,
+        Row("spawn", spawn, _TINY, both, "spawn", workers(4), at_least=start),
+        Row("resume", resume, _TINY, far, "resume", _INLINE, at_most=most, is_public=False),
+        Row("resume-near", "a state of 10^5 samples", _TINY, near, "resume", _INLINE),
+        Row("tiny-inline", "tiny batches, no workers", _TINY, ours, options=_INLINE),
+        Row("tiny-stream", "tiny batches of a stream", _TINY, ours, samples="stream"),
     ]
 
 
-def _by_name(rows: list[Row]) -> dict[str, Row]:
-    return {row.name: row for row in rows}
-
-
 TABLES: dict[str, dict[str, Row]] = {
-    "engine": _by_name(_engine()),
-    "paddle": _by_name(_paddle()),
-    "torch": _by_name(_torch()),
+    table: {row.name: row for row in rows}
+    for table, rows in (("engine", _engine()), ("paddle", _paddle()), ("torch", _torch()))
 }

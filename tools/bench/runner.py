@@ -18,20 +18,14 @@ from functools import partial
 from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tools.bench.child import Child, ContestantFailed
 from tools.bench.rows import OURS, TABLES
 
-T = TypeVar("T")
 LEAST_ROUNDS = 3
 AGAINST_S = 12.0  # how long a launch of two versions may last
-DISTRIBUTIONS = ("lodreader", "numpy", "paddlepaddle", "torch", "torchdata", "pillow")
-
-
-def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
-    print(text, file=sys.stderr, flush=True)
+VERSIONS = ("numpy", "paddlepaddle", "torch", "torchdata", "pillow")
 
 
 def order(names: Sequence[str], number: int) -> list[str]:
@@ -43,7 +37,6 @@ def order(names: Sequence[str], number: int) -> list[str]:
 def take_turns(
     starts: Mapping[str, Callable[[], Child]],
     rounds: int,
-    seconds: float,
     launches: int = 1,
     longest_s: float = math.inf,
 ) -> dict[str, dict[str, Any]]:
@@ -52,7 +45,6 @@ def take_turns(
     Args:
         starts: What starts the process of each, in the order of the first round.
         rounds: How often each takes its turn in each launch.
-        seconds: Length of a turn to aim at.
         launches: How often all of them are started anew.
         longest_s: How long a launch may last, unless it has had fewer than three rounds.
 
@@ -62,28 +54,24 @@ def take_turns(
     results: dict[str, dict[str, Any]] = {name: {"launches": []} for name in starts}
     children: dict[str, Child] = {}
 
-    def attempt(name: str, act: Callable[[], T]) -> T | None:
+    def ask(name: str, what: str) -> dict[str, float]:
         try:
-            return act()
+            return children[name].receive() if what == "import" else children[name].ask(what)
         except ContestantFailed as error:
-            say(f"  {name} fails: {error}")
+            print(f"  {name} fails: {error}", file=sys.stderr, flush=True)
             results[name] = {"error": str(error)}
             children.pop(name).close()
-            return None
-
-    def ask(name: str, **command: Any) -> dict[str, Any] | None:
-        return attempt(name, partial(children[name].ask, **command))
+            return {}
 
     for launch in range(launches):
         try:
             for name, start in starts.items():
                 if "error" not in results[name]:
                     children[name] = start()
-            for name in list(children):
-                attempt(name, children[name].wait_ready)
-            for name in list(children):
-                ask(name, do="open", seconds=seconds)
-            turns: dict[str, list[dict[str, Any]]] = {name: [] for name in children}
+            for what in ("import", "open"):
+                for name in list(children):
+                    ask(name, what)
+            turns: dict[str, list[dict[str, float]]] = {name: [] for name in children}
             begin = time.monotonic()
             for number in range(rounds):
                 if number >= LEAST_ROUNDS and time.monotonic() - begin > longest_s:
@@ -93,7 +81,7 @@ def take_turns(
                 # What is compared is measured one right after the other.
                 for what in ("turn", "first"):
                     for name in order(list(children), launch + number):
-                        turns[name][-1].update(ask(name, do=what) or {})
+                        turns[name][-1].update(ask(name, what))
             for name in children:
                 results[name]["launches"].append(turns[name])
         finally:
@@ -112,19 +100,13 @@ def measure(
     seconds: float,
     launches: int,
 ) -> dict[str, Any]:
-    """Measure rows and return the report.
+    """Measure rows, named by table, in turns of `seconds`, and return the report.
 
-    Args:
-        rows: Names of the rows, by table.
-        code: Folder whose `reader` is measured.
-        old: Folder whose `reader` it is compared with; None: it is compared with the peers.
-        rounds: As in `take_turns`.
-        seconds: As in `take_turns`.
-        launches: As in `take_turns`.
+    The `reader` of folder `code` is compared with that of folder `old`, or without one with the
+    peers; `rounds` and `launches` are those of `take_turns`.
     """
     report: dict[str, Any] = {
         "machine": describe_machine(),
-        "versions": describe_versions(),
         "rounds": rounds,
         "seconds": seconds,
         "launches": launches,
@@ -132,18 +114,18 @@ def measure(
     }
     for table, names in rows.items():
         for number, name in enumerate(names, start=1):
-            say(f"{table} {number}/{len(names)}: {name}")
+            print(f"{table} {number}/{len(names)}: {name}", file=sys.stderr, flush=True)
             if old is None:
                 contestants = TABLES[table][name].contestants
                 seats = {entry.name: (entry.name, code) for entry in contestants}
             else:
                 seats = {"old": (OURS, old), "new": (OURS, code)}
             starts = {
-                seat: partial(Child, table, name, contestant, folder)
+                seat: partial(Child, table, name, contestant, seconds, folder)
                 for seat, (contestant, folder) in seats.items()
             }
             report["tables"][table][name] = take_turns(
-                starts, rounds, seconds, launches, AGAINST_S if old else math.inf
+                starts, rounds, launches, AGAINST_S if old else math.inf
             )
     report["machine"]["load_after"] = os.getloadavg()[0]
     return report
@@ -169,24 +151,15 @@ def unpack(wheel: Path, folder: Path) -> Path:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the processor, its usable cores, the kernel, Python, and the load before."""
+    """Return the processor, its usable cores, Python, the load, and what else is installed."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    found = {one.name: one.version for one in metadata.distributions() if one.name in VERSIONS}
     return {
         "cpu": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_before": os.getloadavg()[0],
+        "versions": [f"{name} {found[name]}" for name in VERSIONS if name in found],
     }
-
-
-def describe_versions() -> dict[str, str]:
-    """Return the version of each distribution that matters here and is installed."""
-    installed = {}
-    for name in DISTRIBUTIONS:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return installed

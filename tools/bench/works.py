@@ -13,20 +13,28 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 
-class MapDataset(Protocol):
-    """What every loader here can read: a length and a sample for each index."""
+class Bank:
+    """A dataset of any length over a few samples."""
 
-    def __len__(self) -> int: ...
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
 
-    def __getitem__(self, index: int) -> Any: ...
+    def __len__(self) -> int:
+        return self.samples
+
+    def resized(self, samples: int) -> Any:
+        """Return a dataset of another length over the same samples."""
+        other = copy(self)
+        other.samples = samples
+        return other
 
 
-class Tiny:
+class Tiny(Bank):
     """Rows of a table: 8 float32 values and one integer label."""
 
     BANK = 1024
@@ -35,34 +43,28 @@ class Tiny:
         rng = np.random.default_rng(1)
         self.rows = rng.random((self.BANK, 8), dtype=np.float32)
         self.labels = rng.integers(0, 10, self.BANK)
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], np.int64]:
         row = index % self.BANK
         return self.rows[row], self.labels[row]
 
 
-class Pictures:
+class Pictures(Bank):
     """Decoded pictures of 3 x 224 x 224 values of one type."""
 
     def __init__(self, dtype: str, bank: int, samples: int) -> None:
         rng = np.random.default_rng(2)
         pixels = rng.integers(0, 256, (bank, 3, 224, 224))
         self.pictures = list(pixels.astype(dtype))
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
         picture: np.ndarray[Any, Any] = self.pictures[index % len(self.pictures)]
         return picture
 
 
-class Text:
+class Text(Bank):
     """Tokenised sentences: three rows of 512 int64 in a dict."""
 
     BANK = 256
@@ -72,17 +74,14 @@ class Text:
         self.tokens = rng.integers(0, 30000, (self.BANK, 512))
         self.mask = np.ones_like(self.tokens)
         self.labels = np.roll(self.tokens, -1, axis=1)
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray[Any, Any]]:
         row = index % self.BANK
         return {"tokens": self.tokens[row], "mask": self.mask[row], "labels": self.labels[row]}
 
 
-class Photographs:
+class Photographs(Bank):
     """JPEG files in memory, decoded and resized to 224 x 224 x 3 uint8 when asked for.
 
     The files are crops of scikit-learn's two photographs, of several sizes and qualities.
@@ -104,10 +103,7 @@ class Photographs:
             encoded = io.BytesIO()
             Image.fromarray(crop).save(encoded, "JPEG", quality=80 + number % 16)
             self.files.append(encoded.getvalue())
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
         from PIL import Image
@@ -133,7 +129,7 @@ class Work:
     name: str
     title: str
     batch_size: int
-    dataset: Callable[[int], MapDataset]
+    dataset: Callable[[int], Any]
     shortest: int
 
 
@@ -148,10 +144,3 @@ WORKS = {
         Work("small-image", "14 x (3, 224, 224) float32", 14, partial(Pictures, "float32", 8), 40),
     )
 }
-
-
-def resized(dataset: MapDataset, samples: int) -> MapDataset:
-    """Return a dataset of another length that shares the bank of `dataset`."""
-    other: Any = copy(dataset)
-    other.samples = samples
-    return other  # type: ignore[no-any-return]
