@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tools.bench.floor import DecodeAlone
 from tools.bench.loaders import Opened, Program, open_loader, open_stateful
 from tools.bench.meter import run_epoch, time_first
 from tools.bench.rows import DECODE, OURS, TABLES, Contestant, Row
@@ -85,14 +85,23 @@ def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitSta
     return {"turn": lambda: epoch(lasting, batches), "first": first}
 
 
+def fetch(dataset: Any, batch_size: int, numbers: range) -> None:
+    """Fetch the samples of the batches `numbers`, and hand nothing on."""
+    for number in numbers:
+        for index in range(number * batch_size, (number + 1) * batch_size):
+            dataset[index]
+
+
 def decode_turns(row: Row, seconds: float, stack: ExitStack) -> Turns:
-    """Measure the decoding of epochs."""
+    """Measure what remains of a loader when transport, order and collation cost nothing."""
     work, count = row.work, row.options["num_workers"]
-    decode = DecodeAlone(work.dataset(1), work.batch_size, count)
-    stack.callback(decode.close)
+    dataset = work.dataset(1)
+    pool = stack.enter_context(get_context("fork").Pool(count))
 
     def us(batches: int) -> float:
-        return microseconds(lambda: decode.run(batches)) / batches
+        shares = [range(worker, batches, count) for worker in range(count)]
+        tasks = [(dataset, work.batch_size, share) for share in shares]
+        return microseconds(lambda: pool.starmap(fetch, tasks, chunksize=1)) / batches
 
     batches = epoch_length(work.shortest, us(work.shortest), seconds) // count * count
     return {"turn": lambda: {"us": us(batches)}}

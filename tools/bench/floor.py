@@ -1,10 +1,10 @@
-"""The floors: the least that Python processes can do for a loader, with no feature at all.
+"""The floor: the least a Python loader over processes can do, with no feature at all.
 
-`Floor` hands batches over: one anonymous memory file with a few slots for each forked worker, two
-plain pipes for each, and descriptors of sixteen bytes: a batch number and a slot. Workers stack in
-place, batches come back round robin, a slot travels back to its worker with a later task, and a
-batch is the consumer's only until it asks for the next but one. `DecodeAlone` hands nothing on.
-They check nothing and notice no death: they are bars, not loaders. Imports numpy.
+One anonymous memory file with a few slots for each forked worker, two plain pipes for each, and
+descriptors of sixteen bytes: a batch number and a slot. Workers stack in place, batches come back
+round robin, a slot travels back to its worker with a later task, and a batch is the consumer's
+only until it asks for the next but one. It checks nothing, notices no death and keeps no state:
+it is the bar the loader is held to, not a loader. Imports numpy.
 """
 
 from __future__ import annotations
@@ -69,64 +69,13 @@ class Layout:
                 out[:] = column
 
 
-class Workers:
-    """Forked processes that answer tasks of two numbers each, over two pipes each.
-
-    Args:
-        count: How many.
-        work: Called in worker number N with N; it returns what handles each of its tasks.
-    """
-
-    def __init__(self, count: int, work: Callable[[int], Callable[[int, int], None]]) -> None:
-        self.tasks: list[int] = []
-        self.results: list[int] = []
-        self.pids: list[int] = []
-        for worker in range(count):
-            task_in, task_out = os.pipe()
-            result_in, result_out = os.pipe()
-            pid = os.fork()
-            if pid == 0:
-                for end in (*self.tasks, *self.results, task_out, result_in):
-                    os.close(end)
-                try:
-                    handle = work(worker)
-                    while task := os.read(task_in, DESCRIPTOR.size):
-                        handle(*DESCRIPTOR.unpack(task))
-                        os.write(result_out, task)
-                finally:
-                    os._exit(0)
-            os.close(task_in)
-            os.close(result_out)
-            self.tasks.append(task_out)
-            self.results.append(result_in)
-            self.pids.append(pid)
-
-    def send(self, worker: int, number: int, slot: int) -> None:
-        """Give `worker` a task."""
-        os.write(self.tasks[worker], DESCRIPTOR.pack(number, slot))
-
-    def receive(self, worker: int) -> int:
-        """Wait until `worker` has done its oldest task, and return that task's slot."""
-        slot: int = DESCRIPTOR.unpack(os.read(self.results[worker], DESCRIPTOR.size))[1]
-        return slot
-
-    def close(self) -> None:
-        """End the workers and wait for them. May be called again."""
-        while self.tasks:
-            os.close(self.tasks.pop())
-        while self.pids:
-            os.waitpid(self.pids.pop(), 0)
-        while self.results:
-            os.close(self.results.pop())
-
-
 class Floor:
-    """A pool of workers around one arena; iterate it as often as you like.
+    """A pool of forked workers around one arena; iterate it as often as you like.
 
     Not thread-safe; one iterator at a time, exhausted before the next. Blocks on a pipe only.
     """
 
-    def __init__(self, dataset: Any, batch_size: int, workers: int = 2, prefetch: int = 2) -> None:
+    def __init__(self, dataset: Any, batch_size: int, workers: int, prefetch: int) -> None:
         self.batches = len(dataset) // batch_size
         self.layout = Layout(dataset[0], batch_size)
         # One slot more than tasks in flight: the one the consumer holds.
@@ -137,63 +86,59 @@ class Floor:
         os.ftruncate(fd, size)
         self.memory = mmap.mmap(fd, size)
         os.close(fd)
-        self.dataset = dataset
+        self.tasks: list[int] = []
+        self.results: list[int] = []
+        self.pids: list[int] = []
         self.spare = [list(range(self.slots)) for _ in range(workers)]
-        self.workers = Workers(workers, self._work)
-        self.close = self.workers.close
+        for worker in range(workers):
+            task_in, task_out = os.pipe()
+            result_in, result_out = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                for end in (*self.tasks, *self.results, task_out, result_in):
+                    os.close(end)
+                try:
+                    self._work(worker, dataset, task_in, result_out)
+                finally:
+                    os._exit(0)
+            os.close(task_in)
+            os.close(result_out)
+            self.tasks.append(task_out)
+            self.results.append(result_in)
+            self.pids.append(pid)
 
     def _views(self, worker: int, slot: int) -> list[Array]:
         return self.layout.views(self.memory, (worker * self.slots + slot) * self.layout.nbytes)
 
-    def _work(self, worker: int) -> Callable[[int, int], None]:
-        layout, dataset = self.layout, self.dataset
+    def _work(self, worker: int, dataset: Any, tasks: int, results: int) -> None:
         slots = [self._views(worker, slot) for slot in range(self.slots)]
+        while task := os.read(tasks, DESCRIPTOR.size):
+            number, slot = DESCRIPTOR.unpack(task)
+            self.layout.stack(dataset, number * self.layout.batch_size, slots[slot])
+            os.write(results, task)
 
-        def stack(number: int, slot: int) -> None:
-            layout.stack(dataset, number * layout.batch_size, slots[slot])
-
-        return stack
+    def _send(self, number: int) -> None:
+        worker = number % len(self.pids)
+        os.write(self.tasks[worker], DESCRIPTOR.pack(number, self.spare[worker].pop()))
 
     def __iter__(self) -> Iterator[Any]:
-        workers = len(self.spare)
-        send, receive = self.workers.send, self.workers.receive
-        sent = 0
-        while sent < min(self.prefetch * workers, self.batches):
-            send(sent % workers, sent, self.spare[sent % workers].pop())
-            sent += 1
-        for number in range(self.batches):
+        workers, batches = len(self.pids), self.batches
+        ahead = min(self.prefetch * workers, batches)
+        for number in range(ahead):
+            self._send(number)
+        for number in range(batches):
             worker = number % workers
-            slot = receive(worker)
-            spare = self.spare[worker]
-            if sent < self.batches:
-                send(worker, sent, spare.pop())
-                sent += 1
+            _, slot = DESCRIPTOR.unpack(os.read(self.results[worker], DESCRIPTOR.size))
+            if number + ahead < batches:
+                self._send(number + ahead)
             yield self.layout.join(self._views(worker, slot))
-            spare.append(slot)
+            self.spare[worker].append(slot)
 
-
-class DecodeAlone:
-    """Two workers that fetch the samples of every second batch each, and hand nothing on.
-
-    What remains of a loader when transport, order and collation cost nothing, and so the bar of a
-    work that is nothing but decoding.
-    """
-
-    def __init__(self, dataset: Any, batch_size: int, workers: int = 2) -> None:
-        def work(worker: int) -> Callable[[int, int], None]:
-            def decode(batches: int, _: int) -> None:
-                for number in range(worker, batches, workers):
-                    for index in range(number * batch_size, (number + 1) * batch_size):
-                        dataset[index]
-
-            return decode
-
-        self.workers = Workers(workers, work)
-        self.close = self.workers.close
-
-    def run(self, batches: int) -> None:
-        """Decode `batches` batches; blocks until both have done their half."""
-        for worker in range(len(self.workers.pids)):
-            self.workers.send(worker, batches, 0)
-        for worker in range(len(self.workers.pids)):
-            self.workers.receive(worker)
+    def close(self) -> None:
+        """End the workers and wait for them. May be called again."""
+        while self.tasks:
+            os.close(self.tasks.pop())
+        while self.pids:
+            os.waitpid(self.pids.pop(), 0)
+        while self.results:
+            os.close(self.results.pop())
