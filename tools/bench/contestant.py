@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tools.bench.loaders import Opened, Program, open_loader, open_stateful
+from tools.bench.loaders import Program, open_loader, open_stateful
 from tools.bench.meter import run_epoch, time_first
 from tools.bench.rows import DECODE, OURS, TABLES, Contestant, Row
 
@@ -53,10 +53,10 @@ def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitSta
     dataset = work.dataset(work.shortest * work.batch_size)
     short = dataset.resized(SHORT * work.batch_size)
 
-    def epoch(opened: Opened, batches: int) -> dict[str, float]:
-        return run_epoch(opened.batches, batches, row.in_flight)
+    def epoch(opened: Any, batches: int) -> dict[str, float]:
+        return run_epoch(opened, batches, row.in_flight)
 
-    def opened_on(samples: Any) -> Opened:
+    def opened_on(samples: Any) -> Any:
         return opener(row, contestant, samples)
 
     brief = opened_on(dataset)
@@ -74,11 +74,11 @@ def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitSta
         opened = opened_on(short)
         opening_us = (time.perf_counter_ns() - start) / 1e3
         # Some start their workers when made, others when first iterated.
-        fresh_us = opening_us + time_first(opened.batches)
+        fresh_us = opening_us + time_first(opened)
         later: list[float] = []
         start = time.perf_counter_ns()
         while not later or time.perf_counter_ns() - start < LATER_S * 1e9:
-            later.append(time_first(opened.batches))
+            later.append(time_first(opened))
         opened.close()
         return {"fresh_us": fresh_us, "first_us": statistics.median(later)}
 
@@ -116,7 +116,7 @@ def break_turns(row: Row, contestant: Contestant, stack: ExitStack) -> Turns:
 
     def begin() -> None:
         held.clear()
-        held.append(iter(opened.batches))
+        held.append(iter(opened))
         held.append(next(held[0]))
 
     def count() -> int:

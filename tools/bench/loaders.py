@@ -7,29 +7,16 @@ when a loader is opened. This module owns no state; what it opens is its caller'
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 from tools.bench.floor import Floor, Layout
 from tools.bench.rows import ENGINE, OURS, PADDLE_FACE, PREFETCH, TORCH_FACE, Contestant, Row
+from tools.bench.works import Bank
 
-BANK = 256
+MADE = 256  # tensors
 INPUT = "x"  # what the static program calls what it is fed
-
-
-@dataclass
-class Opened:
-    """A loader that is ready to be iterated, epoch after epoch.
-
-    Attributes:
-        batches: Iterating it is one epoch.
-        close: Ends its workers.
-    """
-
-    batches: Iterable[Any]
-    close: Callable[[], None]
 
 
 class Only:
@@ -47,19 +34,16 @@ class Only:
         gc.collect()
 
 
-class Tensors:
+class Tensors(Bank):
     """A dataset's samples as torch tensors, made once and handed out in turn."""
 
     def __init__(self, dataset: Any) -> None:
+        super().__init__(len(dataset))
         convert = import_module("torch.utils.data").default_convert
-        self.samples = [convert(dataset[index]) for index in range(min(len(dataset), BANK))]
-        self.length = len(dataset)
-
-    def __len__(self) -> int:
-        return self.length
+        self.tensors = [convert(dataset[index]) for index in range(min(len(dataset), MADE))]
 
     def __getitem__(self, index: int) -> Any:
-        return self.samples[index % len(self.samples)]
+        return self.tensors[index % len(self.tensors)]
 
 
 def stream_of(face: str, dataset: Any, batch_size: int) -> Any:
@@ -87,12 +71,11 @@ def _options_of(face: str, row: Row) -> dict[str, Any]:
     return {"start_method" if face == ENGINE else "multiprocessing_context": "fork"}
 
 
-def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) -> Opened:
-    """Open the contestant's loader on the row's kind of samples of `dataset`."""
+def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) -> Any:
+    """Return the contestant's loader on the row's kind of samples of `dataset`; close it after."""
     face, size = contestant.face, row.work.batch_size
     if face == "":
-        floor = Floor(dataset, size, row.options["num_workers"], PREFETCH)
-        return Opened(floor, floor.close)
+        return Floor(dataset, size, row.options["num_workers"], PREFETCH)
     samples: Any = dataset
     if row.samples == "stream":
         samples = stream_of(face, dataset, size)
@@ -100,10 +83,7 @@ def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) 
         samples = Tensors(dataset)
     arguments = {"batch_size": size, **row.options, **_options_of(face, row), **options}
     loader = import_module(face).DataLoader(samples, **arguments)
-    if hasattr(loader, "close"):
-        return Opened(loader, loader.close)
-    only = Only(loader)
-    return Opened(only, only.close)
+    return loader if hasattr(loader, "close") else Only(loader)
 
 
 def open_stateful(row: Row, contestant: Contestant) -> Any:
@@ -130,19 +110,19 @@ class Program:
             self.output = self.input[(0,) * (len(shape) - 1)][:8].mean()
         self.executor = paddle.static.Executor(paddle.CPUPlace())
 
-    def open(self, row: Row, contestant: Contestant, dataset: Any) -> Opened:
-        """Open a loader of feeds; reading it runs the program on each and yields nothing to see."""
+    def open(self, row: Row, contestant: Contestant, dataset: Any) -> Any:
+        """Return steps fed by the contestant's loader on `dataset`; close them after."""
         feeding = {"feed_list": [self.input], "return_list": False}
-        opened = open_loader(row, contestant, dataset, **feeding)
-        return Opened(Steps(self, opened.batches), opened.close)
+        return Steps(self, open_loader(row, contestant, dataset, **feeding))
 
 
 class Steps:
-    """The epochs of a loader of feeds, as runs of a program."""
+    """Runs a program on what a loader of feeds hands out, and yields nothing to see."""
 
-    def __init__(self, program: Program, feeds: Iterable[Any]) -> None:
+    def __init__(self, program: Program, feeds: Any) -> None:
         self.program = program
         self.feeds = feeds
+        self.close = feeds.close
 
     def __iter__(self) -> Iterator[tuple[()]]:
         program = self.program
