@@ -7,13 +7,16 @@ over the same bytes. Runs in a contestant's process; imports numpy alone and own
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 PAGE = 4096
+SPANS = 16  # of a measured window
 
 
 def fields_of(batch: Any) -> list[Any]:
@@ -68,30 +71,34 @@ def run_epoch(loader: Iterable[Any], batches: int, in_flight: int) -> dict[str, 
     """Consume an epoch of `batches` batches and measure two windows of it.
 
     Returns:
-        For each batch, in microseconds: ``us`` of wall time where every page is touched;
-        ``cpu_us`` of this process, all its threads together, where none is.
+        For each batch, in microseconds: ``us`` of wall time where every page is touched, the
+        median of several spans; ``cpu_us`` of this process,
+        all its threads together, where none is.
     """
     low, middle, high = windows(batches, in_flight)
+    burst = max(in_flight, 1)
     gc.collect()
     view: Callable[[Any], Any] | None = None
-    walls, cpus = [0, 0], [0, 0]
+    # The middle of a few spans: another program that takes the processor spoils one, not all.
+    span = max((middle - low) // SPANS // burst, 1) * burst
+    stamps: list[int] = []
+    cpu_ns = 0
     count = 0
     for count, batch in enumerate(loader, start=1):
         if view is None:
             view = view_of(batch)
         if count <= middle:
             touch(batch, view)
-        if count == low:
-            walls[0] = time.perf_counter_ns()
-        elif count == middle:
-            walls[1] = time.perf_counter_ns()
-            cpus[0] = time.process_time_ns()
+        if low <= count <= middle and (count - low) % span == 0:
+            stamps.append(time.perf_counter_ns())
+        if count == middle:
+            cpu_ns = time.process_time_ns()
         elif count == high:
-            cpus[1] = time.process_time_ns()
+            cpu_ns = time.process_time_ns() - cpu_ns
     if count != batches:
         raise RuntimeError(f"an epoch of {batches} batches handed out {count}")
-    us = (walls[1] - walls[0]) / (middle - low) / 1e3
-    return {"us": us, "cpu_us": (cpus[1] - cpus[0]) / (high - middle) / 1e3}
+    us = statistics.median(b - a for a, b in pairwise(stamps)) / span / 1e3
+    return {"us": us, "cpu_us": cpu_ns / (high - middle) / 1e3}
 
 
 def time_first(batches: Iterable[Any]) -> float:
