@@ -15,6 +15,7 @@ import pytest
 from reader import BatchSampler, DataLoader, StateError
 from tests.contract.test_state_samplers import Global, Indices, Stateful, generator
 from tests.contract.test_state_streams import Dealt, Kept
+from tests.names import shown
 
 
 def loaders() -> dict[str, Any]:
@@ -142,7 +143,7 @@ def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
         ({"dataset": Indices(40)}, "length is 40 here and 50 in the state"),
         ({"dataset": Dealt(50, "sequence")}, "kind of the loader is 'iterable' here and 'map' in"),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text: str) -> None:
     options: dict[str, Any] = {"dataset": Indices(), "batch_size": 4, "shuffle": True, "seed": 1}

@@ -14,7 +14,7 @@ from reader import DataLoader, DatasetError, IterableDataset, get_worker_info, s
 from reader.promises import Promises
 from reader.workers.rng import WorkerRng
 from tests.datasets import Augmented, Calls, Rows, TorchAugmented, check_rows, digest_of
-from tests.fault.conftest import BOUND_S
+from tests.processes import BOUND_S
 
 THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
 EPOCHS = 2

@@ -12,8 +12,8 @@ import pytest
 
 from reader import DataLoader, ReaderError
 from tests.datasets import Rows, Stuck, check_rows
-from tests.fault.conftest import BOUND_S, Wire
 from tests.ledger import Ledger, settle
+from tests.processes import BOUND_S, Wire
 
 
 def make(workers: int, persistent: bool = False, count: int = 24, **options: Any) -> DataLoader:

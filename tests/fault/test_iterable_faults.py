@@ -15,7 +15,7 @@ import pytest
 from reader import ArenaFull, DataLoader, IterableDataset, LoadTimeout, WorkerDied
 from reader.feed.iterator import EpochIterator
 from tests.datasets import listen, tell
-from tests.fault.conftest import (
+from tests.processes import (
     BOUND_S,
     Program,
     Wire,

@@ -13,7 +13,7 @@ import pytest
 
 from reader import ArenaFull, DataLoader
 from tests.datasets import Calls
-from tests.fault.conftest import Program, wait_until
+from tests.processes import Program, wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 MIB = 1 << 20

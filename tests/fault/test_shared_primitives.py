@@ -15,7 +15,7 @@ from reader import ConfigError, DataLoader
 from reader.workers.loop import WorkerConfig
 from reader.workers.packed import pack_config
 from tests.datasets import PidRows, Rows, check_rows
-from tests.fault.conftest import Program, kill_and_wait, wait_until
+from tests.processes import Program, kill_and_wait, wait_until
 
 Start = Callable[..., Program]
 COUNT = 16

@@ -16,7 +16,7 @@ from reader import DataLoader
 from reader.workers import libraries, process
 from reader.workers.loop import WorkerConfig
 from tests.datasets import PidRows, Rows, Stuck
-from tests.fault.conftest import Program, Wire, kill_and_wait, open_pid, wait_gone
+from tests.processes import Program, Wire, kill_and_wait, open_pid, wait_gone
 
 Start = Callable[..., Program]
 METHODS = pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fault.conftest import Program, Wire, open_pid, wait_asleep, wait_gone
+from tests.processes import Program, Wire, open_pid, wait_asleep, wait_gone
 
 Start = Callable[..., Program]
 

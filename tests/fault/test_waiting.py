@@ -17,7 +17,7 @@ import pytest
 from reader import BlockingQueue, DataLoader, IterableDataset, LoadTimeout
 from reader.feed.iterator import EpochIterator
 from tests.datasets import PidRows, Rows, Stuck, check_rows, tell
-from tests.fault.conftest import BOUND_S, Wire, kill_and_wait, patiently, wait_until
+from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
@@ -195,7 +195,7 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
         """
         import os, signal, sys
         from reader import DataLoader
-        from tests.fault.conftest import kill_and_wait
+        from tests.processes import kill_and_wait
         from tests.datasets import Rows
         from tests.streams import Parts
 
@@ -291,7 +291,7 @@ def test_07_interrupts_are_held_back_in_the_main_thread_alone() -> None:
 
 
 def test_04_queue_waits_are_answered_by_ctrl_c(program: Any) -> None:
-    from tests.fault.conftest import wait_asleep
+    from tests.processes import wait_asleep
 
     for action in ("pop", "push", "pop timeout"):
         trainer = program(

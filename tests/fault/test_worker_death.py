@@ -25,7 +25,7 @@ from tests.datasets import (
     check_rows,
     digest_of,
 )
-from tests.fault.conftest import BOUND_S, Wire, kill_and_wait, patiently
+from tests.processes import BOUND_S, Wire, kill_and_wait, patiently
 
 
 def whole(batches: list[Any], count: int, batch_size: int) -> None:
