@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ import pytest
 from tests.ledger import Ledger, adopt_orphans, settle
 
 RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
+# Frameworks that make matrix could not install; nowhere else may a test be skipped for one.
+WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(",")))
 
 # The same examples in every run: a red run is one that anybody can repeat.
 hypothesis.settings.register_profile(
@@ -29,11 +32,56 @@ hypothesis.settings.load_profile("reader")
 _reports = pytest.StashKey[dict[str, pytest.TestReport]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--peers",
+        choices=("recorded", "run", "record"),
+        default="recorded",
+        help="what a peer gives: as recorded for its version, by running it, or run and recorded",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C do what it does at a terminal, here and in the programs that tests start.
+
+    Under nohup, in a background job and with some CI runners SIGINT is ignored, and a program
+    inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _absent(error: BaseException | None) -> str | None:
+    """The framework that this Python does without (make matrix) and an import asked for."""
+    while error is not None:
+        name = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
+        if name.partition(".")[0] in WITHOUT:
+            return f"{name} cannot be had for this Python"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
+    """Skip a file of tests that imports a framework which cannot be had."""
+    report: pytest.CollectReport = yield
+    call = getattr(report, "call", None)
+    absent = _absent(call.excinfo.value) if report.failed and call and call.excinfo else None
+    if absent is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {absent}")
+    return report
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield
+    absent = _absent(call.excinfo.value) if report.failed and call.excinfo else None
+    if absent is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, f"Skipped: {absent}")
     item.stash.setdefault(_reports, {})[report.when] = report
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         said = f"seed {seed_of(item.nodeid)} (READER_TEST_SEED={RUN_SEED})"
