@@ -117,16 +117,34 @@ def run(loader: DataLoader) -> tuple[list[Any], list[Any]]:
     return found, states
 
 
-@pytest.mark.parametrize("every", [1, 3, 0])
-@pytest.mark.parametrize(
-    ("workers", "persistent"), [(0, False), (1, False), (3, False), (3, True)], ids=str
-)
-@pytest.mark.parametrize("kind", [Plain, WalkSet, Kept, Itself])
+# Where the arithmetic of states is done does not matter to it: inline and on threads, and each kind
+# on processes. Threads share their dataset, so one that keeps its place itself has one of them.
+PLACES = [
+    *(
+        (kind, workers, persistent, True, every)
+        for kind in (Plain, WalkSet, Kept, Itself)
+        for workers, persistent in ((0, False), (1, False), (3, False), (3, True))
+        for every in (1, 3, 0)
+        if workers < 3 or kind in (Plain, WalkSet)
+    ),
+    (Plain, 3, False, False, 3),
+    (WalkSet, 3, True, False, 1),
+    (Kept, 1, False, False, 3),
+    *(
+        (kind, 3, persistent, False, every)
+        for kind in (Kept, Itself)
+        for persistent, every in ((False, 1), (False, 3), (True, 0))
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), PLACES)
 def test_06_each_worker_goes_on_where_it_was_left(
-    kind: Any, workers: int, persistent: bool, every: int
+    kind: Any, workers: int, persistent: bool, threads: bool, every: int
 ) -> None:
     options: Any = {
         "batch_size": 4, "num_workers": workers, "persistent_workers": persistent,
+        "worker_type": "thread" if threads else "process",
         "snapshot_every_n_steps": every, "seed": 5,
     }  # fmt: skip
     with DataLoader(kind(), **options) as loader:

@@ -15,6 +15,7 @@ from reader import ArenaFull, DataLoader
 from tests.datasets import Calls
 from tests.processes import Program, wait_until
 
+pytestmark = pytest.mark.alone  # it fills memory and mounts file systems
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 MIB = 1 << 20
 

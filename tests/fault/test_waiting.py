@@ -19,6 +19,7 @@ from reader.feed.iterator import EpochIterator
 from tests.datasets import PidRows, Rows, Stuck, check_rows, tell
 from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 
+pytestmark = pytest.mark.alone  # how long a wait takes is what is looked at
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
 
