@@ -42,13 +42,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C do what it does at a terminal, here and in the programs that tests start.
+    """Let Ctrl-C and Ctrl-Backslash do what they do at a terminal, in programs of tests, too.
 
-    Under nohup, in a background job and with some CI runners SIGINT is ignored, and a program
-    inherits that.
+    Under nohup, in a background job and with some CI runners their signals are ignored, and a
+    program inherits that.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, handler)
 
 
 def _absent(error: BaseException | None) -> str | None:
