@@ -78,7 +78,7 @@ test: $(VENV)/.has-test
 # Two at a time, and then one by one those that count what the machine does, or time it. A peer is
 # not run: what it gave is recorded (tests/peers/record.py).
 JOBS ?= 2
-PARALLEL := -n $(JOBS) --dist loadgroup
+PARALLEL := -n $(JOBS)
 OURS := not gpu and not evidence
 OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
 # pytest says 5 where nothing was left to run: ARGS="-k arena" names no test of each kind.

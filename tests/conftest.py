@@ -6,12 +6,15 @@ itself. Owns the seed of the run: READER_TEST_SEED, or 0.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -19,6 +22,7 @@ import pytest
 
 from tests.ledger import Ledger, adopt_orphans, settle
 
+ROOT = Path(__file__).parents[1]
 RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
 # Frameworks that make matrix could not install; nowhere else may a test be skipped for one.
 WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(",")))
@@ -53,6 +57,25 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give tests out one by one, and files of stories whole: their stories are told at once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return path if _tells_stories(path) else nodeid
+
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _tells_stories(path: str) -> bool:
+    file = ROOT / path
+    return file.parent.name == "peers" and "Verdict" in file.read_text(encoding="utf-8")
 
 
 def _absent(error: BaseException | None) -> str | None:

@@ -25,7 +25,7 @@ TOOLS = (
 ).split()
 # What is installed together; what imports when it is there.
 FRAMEWORKS = {"paddle": ["paddlepaddle"], "torch": ["torch", "torchdata"]}
-TESTS = ["-q", "-n", "2", "--dist", "loadgroup", "-m", "not evidence and not gpu and not alone"]
+TESTS = ["-q", "-n", "2", "-m", "not evidence and not gpu and not alone"]
 
 
 def main(arguments: list[str]) -> int:

@@ -27,17 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the stories of a file together; remember the demonstrations, left out or not."""
-    found = config.stash.setdefault(_demonstrations, {})
-    for item in items:
-        if {"verdict", "both"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-        if _runs_acts(item) or item.get_closest_marker("compares") is not None:
-            item.add_marker(pytest.mark.paired)
-        if item.get_closest_marker("demonstration") is not None:
-            found[_name_of(item)] = _peer_of(item)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is compared with the record; remember demonstrations, left out or not."""
+    if _runs_acts(item) or item.get_closest_marker("compares") is not None:
+        item.add_marker(pytest.mark.paired)
+    if item.get_closest_marker("demonstration") is not None:
+        item.config.stash.setdefault(_demonstrations, {})[_name_of(item)] = _peer_of(item)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -52,7 +47,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def demonstrations(request: pytest.FixtureRequest) -> dict[str, Peer]:
     """The demonstrations that were collected, those that are not run included."""
-    return request.config.stash[_demonstrations]
+    return request.config.stash.get(_demonstrations, {})
 
 
 @pytest.fixture(scope="session", autouse=True)
