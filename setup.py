@@ -50,7 +50,12 @@ DIRECTIVES = {
     "linetrace": TRACE,
 }
 
-MACROS: list[tuple[str, str | None]] = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+# NumPy 2's headers make modules that run with every NumPy from the target on: pyproject.toml says
+# the same number to pip.
+MACROS: list[tuple[str, str | None]] = [
+    ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
+    ("NPY_TARGET_VERSION", "NPY_1_23_API_VERSION"),
+]
 COMPILE = ["-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-function"]
 if DEBUG:
     MACROS += [("READER_DEBUG", "1"), ("_GLIBCXX_ASSERTIONS", "1")]

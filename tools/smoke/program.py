@@ -39,7 +39,9 @@ def load(num_workers: int, start_method: str | None) -> None:
         for arrays, squares in loader:
             indices = np.arange(count * BATCH_SIZE, (count + 1) * BATCH_SIZE)
             expected = np.broadcast_to(indices.reshape(-1, 1, 1), (BATCH_SIZE, 3, 4))
-            np.testing.assert_array_equal(arrays, expected.astype(np.float32), strict=True)
+            if arrays.dtype != np.float32 or arrays.shape != expected.shape:
+                raise SystemExit(f"batch {count} is {arrays.dtype}{list(arrays.shape)}")
+            np.testing.assert_array_equal(arrays, expected)
             np.testing.assert_array_equal(squares, indices**2)
             count += 1
     if count != BATCHES:
