@@ -57,8 +57,12 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint32_t run
         uint16_t kind, worker
         uint64_t slot, schema
-        uint32_t generation, spare
-        int64_t a, b, c
+        uint32_t generation, is_at_limit
+        # three words; which name is the one to use depends on the kind, see layout.h
+        int64_t token, need_bytes
+        void* held_object
+        int64_t attached_nbytes, have_bytes
+        int64_t has_fields_within, limit_bytes
 
     ctypedef struct rd_task:
         uint64_t seq, epoch
@@ -96,6 +100,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     void rd_slot_unlock(rd_arena*, rd_slot*) noexcept
     void rd_slot_release(rd_arena*, uint64_t) noexcept
     int rd_arena_trim(rd_arena*, int) noexcept
+    bint rd_arena_has_trim(const rd_arena*) noexcept
     void rd_arena_close(rd_arena*) noexcept
     void rd_arena_ref(rd_arena*) noexcept
     void rd_arena_unref(rd_arena*) noexcept
@@ -120,6 +125,13 @@ cdef extern from "reader/_core/ring.h" nogil:
     uint64_t load_u64 "rd_load_acquire"(uint64_t*) noexcept
     void store_u32 "rd_store_seq_cst"(uint32_t*, uint32_t) noexcept
     void store_u64 "rd_store_release"(uint64_t*, uint64_t) noexcept
+    uint32_t load_relaxed_u32 "rd_load_relaxed"(uint32_t*) noexcept
+    int64_t load_relaxed_i64 "rd_load_relaxed"(int64_t*) noexcept
+    uint64_t load_relaxed_u64 "rd_load_relaxed"(uint64_t*) noexcept
+    void store_relaxed_int "rd_store_relaxed"(int*, int) noexcept
+    void store_relaxed_u32 "rd_store_relaxed"(uint32_t*, uint32_t) noexcept
+    void store_relaxed_u64 "rd_store_relaxed"(uint64_t*, uint64_t) noexcept
+    void store_relaxed_i64 "rd_store_relaxed"(int64_t*, int64_t) noexcept
     uint32_t add_u32 "rd_fetch_add"(uint32_t*, uint32_t) noexcept
     uint32_t exchange_u32 "rd_exchange"(uint32_t*, uint32_t) noexcept
     uint64_t exchange_u64 "rd_exchange"(uint64_t*, uint64_t) noexcept

@@ -234,7 +234,7 @@ cdef class Arena:
     def close(self):
         """Give back the memory of every slot that nobody holds. The workers must be gone."""
         self.check_open()
-        self.c.bell = -1
+        store_relaxed_int(&self.c.bell, -1)
         rd_arena_close(self.c)
         while rd_arena_trim(self.c, 1 << 20):
             pass
@@ -481,7 +481,7 @@ cdef class Heap:
             slot = self.carve(capacity)
         else:
             rd_slot_cool(self.c, slot)
-            slot.state = RD_WRITING
+            store_relaxed_u32(&slot.state, RD_WRITING)
         try:
             self.back(slot, nbytes)
         except BaseException:

@@ -107,11 +107,12 @@ typedef struct rd_header { /* the first page */
     uint8_t pad4[48];
 } rd_header;
 
-/* A result: what the worker sends, the queue holds and the trainer opens.  64 bytes. */
+/* A result: what the worker sends, the queue holds and the trainer opens.  What the words behind
+ * `generation` mean depends on the kind; those of no meaning are 0. */
 enum rd_kind {
     RD_BATCH = 1,
     RD_ERROR = 2,   /* objects of the slot: the encoded exception */
-    RD_FULL = 3,    /* the arena is full: a = needed, b = owned, c = the limit or what is left */
+    RD_FULL = 3,    /* there is no memory for the batch */
     RD_END = 4,     /* the worker's copy of an iterable dataset is used up; up to here: in order */
     RD_SKIPPED = 5, /* a stale task */
     RD_HELLO = 6,   /* the worker runs */
@@ -127,9 +128,22 @@ typedef struct rd_record {
     uint16_t worker;
     uint64_t slot;   /* offset of the slot record, 0 = none */
     uint64_t schema; /* offset of the KEPT slot with the schema, 0 = inline or none */
-    uint32_t generation;
-    uint32_t spare;
-    int64_t a, b, c;
+    uint32_t generation; /* of the slot */
+    uint32_t is_at_limit; /* FULL: 1 = the arena's own limit, 0 = the machine has no more */
+    union {
+        int64_t token;      /* BATCH, ERROR, FAILED, END of a worker thread: its entry in the
+                             * SideTable; 0 = none, or the worker is a process */
+        int64_t need_bytes; /* FULL: what the batch needs */
+        void *held_object;  /* OBJECT: the LoDTensorArray, a reference that the queue owns */
+    };
+    union {
+        int64_t attached_nbytes; /* BATCH: of what is attached, behind the objects; 0 = nothing */
+        int64_t have_bytes;      /* FULL: what is left */
+    };
+    union {
+        int64_t has_fields_within; /* BATCH: 1 = its objects were packed around some of its fields */
+        int64_t limit_bytes;       /* FULL: the limit, or what is left of the machine's memory */
+    };
 } rd_record;
 
 #ifdef __cplusplus
@@ -150,14 +164,14 @@ typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
     int fd;
-    int bell;              /* the reader thread's bell; -1 = nobody trims */
+    int bell;              /* atomic: the reader thread's bell; -1 = nobody trims */
     int own_bell;          /* the same, to be closed with the arena: a release in another thread
                             * may be about to ring it when the reader thread ends; -1 = not ours */
     int64_t refs;          /* atomic */
     uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
     uint32_t fork_generation;
     uint64_t trim;         /* atomic: stack of slots whose memory goes back */
-    uint64_t trimming;     /* the part of it that was taken off; by whoever trims */
+    uint64_t trimming;     /* atomic: the part of it that was taken off; by whoever trims */
     rd_ledger *ledger;
 } rd_arena;
 
@@ -174,6 +188,11 @@ static inline rd_slot *rd_slot_at(const rd_arena *a, uint64_t offset) {
 
 static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
     return (uint64_t)((uint8_t *)s - a->base);
+}
+
+/* Whether slots wait for rd_arena_trim.  Without a lock: a hint, but a push rings the bell. */
+static inline int rd_arena_has_trim(const rd_arena *a) {
+    return rd_load_relaxed(&a->trim) || rd_load_relaxed(&a->trimming);
 }
 
 /* Whether this process only inherited the arena: it may read, and must release nothing. */
@@ -228,13 +247,14 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
         return;
     }
     /* signed: the owner may have died between taking a slot and counting it */
-    if (a->bell >= 0 && !rd_load_relaxed(&s->locks) &&
+    int bell = rd_load_relaxed(&a->bell);
+    if (bell >= 0 && !rd_load_relaxed(&s->locks) &&
         (int64_t)(rd_load_relaxed(&heap->hot_bytes) + nbytes) >
             (int64_t)rd_load_relaxed(&heap->hot_limit)) {
         /* more than the working set: the reader thread gives the memory back */
         rd_store_release(&s->state, RD_RELEASED);
         rd_stack_push(a, &a->trim, s);
-        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(a->bell);
+        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(bell);
         return;
     }
     rd_slot_heat(heap, s);
@@ -248,14 +268,16 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
  * results wait meanwhile.  Reader thread, or whoever closes the pool.  Returns how many. */
 static inline int rd_arena_trim(rd_arena *a, int most) {
     int count = 0;
-    if (a->trimming == 0) a->trimming = rd_exchange(&a->trim, (uint64_t)0);
-    while (a->trimming && count < most) {
-        rd_slot *s = rd_slot_at(a, a->trimming);
-        a->trimming = s->next;
+    uint64_t at = rd_load_relaxed(&a->trimming);
+    if (at == 0) at = rd_exchange(&a->trim, (uint64_t)0);
+    while (at && count < most) {
+        rd_slot *s = rd_slot_at(a, at);
+        at = s->next;
         rd_slot_punch(a, s);
         rd_stack_push(a, &rd_heap_at(a, s->heap)->released, s);
         count++;
     }
+    rd_store_relaxed(&a->trimming, at);
     return count;
 }
 

@@ -30,7 +30,7 @@ static inline int rd_result_pop(rd_arena *a, rd_heap *heap, rd_record *r) {
 }
 
 static inline int rd_result_waiting(const rd_heap *heap) {
-    return rd_load_acquire(&heap->result_tail) != heap->result_head;
+    return rd_load_acquire(&heap->result_tail) != rd_load_relaxed(&heap->result_head);
 }
 
 /* Wake the consumer if it sleeps.  Whoever did something it may wait for calls this after. */
