@@ -1,7 +1,8 @@
 """A user's first program: ten batches by every way of running workers, each one looked at.
 
 Copied by the smoke test into a folder of its own and run there by a fresh environment's Python;
-its one argument is that environment. Imports numpy and the installed package.
+its one argument is that environment, by default the one it runs in. Imports numpy and the
+installed package.
 """
 
 import importlib.util
@@ -50,7 +51,7 @@ def load(num_workers: int, start_method: str | None) -> None:
 
 def main() -> None:
     """Check that the installed package is the one in use, and every way of running workers."""
-    environment = Path(sys.argv[1]).resolve()
+    environment = Path((sys.argv[1:] or [sys.prefix])[0]).resolve()
     for module in (reader, reader._core):
         if environment not in Path(str(module.__file__)).resolve().parents:
             raise SystemExit(f"{module.__name__} is {module.__file__}, not in {environment}")
