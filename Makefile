@@ -10,22 +10,25 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
-BENCH_PADDLE_ARGS ?= $(filter --quick,$(BENCH_ARGS))
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-debug quick check bench docs build debug package gpu format clean distclean
+.PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
+	gpu evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
-	@echo "make test     everything: build, check, tests, package, small demo"
+	@echo "make test     build, check, tests, those of tools, package, small demo: 8 minutes at most"
 	@echo "make quick    tests alone, without the slow ones    (ARGS=... goes to pytest)"
+	@echo "make evidence peers run again: their defects, and what was compared with their record"
+	@echo "make nightly  all of it: test, the debug build, sanitizers, evidence"
+	@echo "make matrix   the tests under every Python that can be found (VERSIONS=3.12)"
 	@echo "make check    ruff, mypy --strict, layers, words"
 	@echo "make bench    speed beside PyTorch and Paddle       (BENCH_ARGS=...)"
 	@echo "make docs     links and paths the documents name"
 	@echo "make build    the compiled core, in place           (make debug: with checks)"
 	@echo "make package  sdist and wheel, tried outside the checkout"
-	@echo "make test-debug  the tests on the debug build"
+	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
 	@echo "make gpu      tests that need a CUDA device"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
@@ -66,17 +69,53 @@ demo: $(VENV)/.has-demo build
 test: $(VENV)/.has-test
 	$(MAKE) build
 	$(MAKE) check
-	$(PY) -m pytest $(ARGS)
+	$(MAKE) tests
+	$(MAKE) tests-of-tools
 	$(MAKE) package
 	$(MAKE) demo DEMO_ARGS="--epochs 2 --small"
 
+# Two at a time, and then one by one those that count what the machine does, or time it. A peer is
+# not run: what it gave is recorded (tests/peers/record.py).
+JOBS ?= 2
+PARALLEL := -n $(JOBS)
+OURS := not gpu and not evidence
+OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
+# pytest says 5 where nothing was left to run: ARGS="-k arena" names no test of each kind.
+NONE_IS_FINE := $(if $(ARGS),|| test $$$$? -eq 5)
+APART := $(foreach path,$(OF_TOOLS),--ignore=$(path))
+
+tests: $(VENV)/.has-test
+	$(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
+	$(PY) -m pytest $(APART) -m "$(OURS) and alone" $(ARGS) $(NONE_IS_FINE)
+
+tests-of-tools: $(VENV)/.has-test
+	$(PY) -m pytest $(PARALLEL) $(OF_TOOLS) $(ARGS) $(NONE_IS_FINE)
+
 quick: $(VENV)/.has-test build
-	$(PY) -m pytest -m "not gpu and not slow" $(ARGS)
+	$(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone and not slow" $(ARGS)
+
+# Each peer runs again, is seen to have its defects, and gives what its record says. After a new
+# release of a peer: make evidence ARGS="--peers record".
+evidence: $(VENV)/.has-test build
+	$(PY) -m pytest $(PARALLEL) tests/peers --peers run -m "evidence or paired" $(ARGS)
 
 # The same tests on a core that checks every step; the release build is put back after.
 test-debug: $(VENV)/.has-test debug
-	$(PY) -m pytest $(ARGS)
-	$(MAKE) build
+	$(MAKE) tests; code=$$?; $(MAKE) build && exit $$code
+
+# In a copy of the checkout each, on a core that gcc watches.
+SANITIZERS ?= address undefined thread
+sanitize: $(VENV)/.has-test
+	@for kind in $(SANITIZERS); do $(PY) -m tools.sanitize $$kind $(ARGS) || exit; done
+
+nightly:
+	$(MAKE) test
+	$(MAKE) test-debug
+	$(MAKE) sanitize
+	$(MAKE) evidence
+
+matrix: $(VENV)/.has-build
+	$(PY) -m tools.matrix $(VERSIONS) $(ARGS)
 
 gpu: $(VENV)/.has-test build
 	$(PY) -m pytest -m gpu $(ARGS)
@@ -88,10 +127,10 @@ check: $(VENV)/.has-test docs
 	$(PY) -m tools.check_layers
 	$(PY) -m tools.check_words
 
+# Beside an older version of its own: make bench BENCH_ARGS="--against WHEEL". The tables of the
+# README and its chart: make bench BENCH_ARGS=--readme.
 bench: $(VENV)/.has-test build
 	$(PY) -m tools.bench $(BENCH_ARGS)
-	$(PY) -m tools.bench.paddle $(BENCH_PADDLE_ARGS)
-	$(PY) -m tools.bench.torch $(BENCH_PADDLE_ARGS)
 
 docs: $(VENV)/.has-build
 	$(PY) -m tools.check_docs

@@ -1,7 +1,9 @@
 """Build the compiled core: each cython_ext/reader/_core/*.pyx becomes reader._core.<name>.
 
 The one place for compiler flags and Cython directives; everything else about the distribution
-is in pyproject.toml. READER_DEBUG=1 builds with every check and READER_TRACE=1 with line tracing.
+is in pyproject.toml. READER_DEBUG=1 builds with every check, READER_TRACE=1 with line tracing, and
+READER_SANITIZE=address, undefined or thread with that sanitizer of the compiler; how the tests run
+on it is in docs/concurrency.md.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ PACKAGES = [
     "reader._core",
     "reader.data",
     "reader.workers",
-    "reader.feed",
+    "reader.engine",
+    "reader.engine.backends",
     "reader.frameworks",
     "reader.compat",
     "reader.compat.paddle",
@@ -35,7 +38,12 @@ PACKAGES = [
 
 TRACE = os.environ.get("READER_TRACE", "0") not in ("", "0")
 DEBUG = os.environ.get("READER_DEBUG", "0") not in ("", "0")
-FLAVOUR = ("debug" if DEBUG else "release") + ("-trace" if TRACE else "")
+SANITIZE = os.environ.get("READER_SANITIZE", "")
+if SANITIZE not in ("", "address", "undefined", "thread"):
+    sys.exit(f"READER_SANITIZE is {SANITIZE!r}; give address, undefined or thread")
+FLAVOUR = "-".join(
+    ["debug" if DEBUG else "release", *(["trace"] if TRACE else []), *([SANITIZE] * bool(SANITIZE))]
+)
 
 # Only checks differ between the builds; wraparound and cdivision change what a line means.
 DIRECTIVES = {
@@ -50,13 +58,27 @@ DIRECTIVES = {
     "linetrace": TRACE,
 }
 
-MACROS: list[tuple[str, str | None]] = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+# NumPy 2's headers make modules that run with every NumPy from the target on: pyproject.toml says
+# the same number to pip.
+MACROS: list[tuple[str, str | None]] = [
+    ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
+    ("NPY_TARGET_VERSION", "NPY_1_23_API_VERSION"),
+]
 COMPILE = ["-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-function"]
+LINK: list[str] = []
 if DEBUG:
     MACROS += [("READER_DEBUG", "1"), ("_GLIBCXX_ASSERTIONS", "1")]
+if DEBUG or SANITIZE:
     COMPILE += ["-O1", "-g", "-fno-omit-frame-pointer"]
 else:
     COMPILE += ["-O3", "-g0"]
+if SANITIZE:
+    LINK += [f"-fsanitize={SANITIZE}"]
+    COMPILE += LINK
+    if SANITIZE == "undefined":
+        COMPILE += ["-fno-sanitize=vptr"]  # that check alone needs the C++ runtime's own symbols
+    if SANITIZE == "thread":
+        COMPILE += ["-Wno-tsan"]  # it does not know fences, and says so at each
 if TRACE:
     MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
@@ -78,7 +100,16 @@ class BuildCore(build_ext):
         # The modules of every flavour have the same file names, and time stamps say nothing of
         # flags: what the last build was made with decides whether any of it may be kept.
         recipe = json.dumps(
-            [FLAVOUR, DIRECTIVES, MACROS, COMPILE, cython_version, numpy.__version__, sys.version]
+            [
+                FLAVOUR,
+                DIRECTIVES,
+                MACROS,
+                COMPILE,
+                LINK,
+                cython_version,
+                numpy.__version__,
+                sys.version,
+            ]
         )
         stamp = Path("build", "recipe")
         if not stamp.exists() or stamp.read_text() != recipe:
@@ -113,6 +144,7 @@ setup(
             define_macros=MACROS,
             undef_macros=["NDEBUG"] if DEBUG else [],
             extra_compile_args=COMPILE,
+            extra_link_args=LINK,
             depends=headers,
         )
         for path in sorted(SOURCES.glob("*.pyx"))

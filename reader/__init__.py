@@ -27,8 +27,8 @@ from reader.data import (
     TensorDataset,
     WeightedRandomSampler,
     concat_ragged,
-    foreign,
     random_split,
+    tensor_converters,
 )
 from reader.errors import (
     ArenaFull,
@@ -95,4 +95,4 @@ __all__ = [
     "shard",
 ]
 
-del foreign  # imported for the tensors it registers
+del tensor_converters  # imported for the tensors it registers

@@ -1,6 +1,6 @@
 """The options of a loader, and the one place where they are checked.
 
-`LoaderConfig.build` is called by `reader.loader.DataLoader` and by nobody else. This module imports
+Each face calls `LoaderConfig.build` with its arguments. This module imports
 `reader.checks`, `reader.option_checks`, `reader.places`, `reader.errors`, numpy and the standard
 library; a built config is frozen and owns no resource.
 """
@@ -19,6 +19,7 @@ from reader.checks import as_bool, as_int
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.option_checks import (
     FRAMEWORKS,
+    WORKER_KINDS,
     as_feed_list,
     check_callable,
     check_dataset,
@@ -29,7 +30,7 @@ from reader.option_checks import (
 )
 from reader.places import CPU, Place, parse_places
 
-__all__ = ["FRAMEWORKS", "MAX_TIMEOUT_S", "SEED_LIMIT", "LoaderConfig"]
+__all__ = ["FRAMEWORKS", "MAX_TIMEOUT_S", "SEED_LIMIT", "WORKER_KINDS", "LoaderConfig"]
 
 SEED_LIMIT = 2**64
 MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
@@ -82,7 +83,7 @@ class LoaderConfig:
     @property
     def uses_threads(self) -> bool:
         """Whether the dataset runs in this process."""
-        return self.num_workers == 0 or self.worker_type == "thread"
+        return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
 
     @property
     def swaps_random_state(self) -> bool:

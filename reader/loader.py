@@ -1,43 +1,29 @@
-"""DataLoader: the face of the engine.
+"""DataLoader: the engine's own face, with Paddle's arguments and more.
 
-Imports every room before it and holds none of their work: it checks options, makes the sampler and
-the pool, and hands out iterators. A loader belongs to the process that made it; its iterators may
-live side by side.
+Imports the engine and config. It checks options and makes the samplers; a loader belongs to the
+process that made it, and its iterators may live side by side.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import weakref
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
-from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
-from reader.data.batch_sampler import count_of
-from reader.data.epochs import set_epochs
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigTypeError, ReaderError, shown
-from reader.feed.ahead import Ahead
-from reader.feed.checkpoints import Checkpoints
-from reader.feed.groups import PlaceGroups
-from reader.feed.inline import InlineIterator
-from reader.feed.iterator import EpochIterator
-from reader.feed.keeper import make_keeper
-from reader.feed.opener import EpochOpener
-from reader.feed.wait_stats import WaitStats
+from reader.engine.engine import Engine
+from reader.engine.face import EngineFace
+from reader.errors import shown
 from reader.frameworks import check_places
-from reader.promises import Promises
-from reader.workers.open_pools import leave_with_program
+from reader.policy import Policy
 
 __all__ = ["DataLoader"]
 
 
-class DataLoader:
+class DataLoader(EngineFace):
     """Feed a training step from a dataset at memory speed.
 
     Worker processes fetch samples and stack them in place in shared memory; the trainer gets views
@@ -111,8 +97,6 @@ class DataLoader:
     [3 4 5] [ 9 16 25]
     """
 
-    _promises: ClassVar[Promises] = Promises()
-
     def __init__(
         self,
         dataset: Any,
@@ -148,7 +132,7 @@ class DataLoader:
     ) -> None:
         config = LoaderConfig.build(
             dataset,
-            is_iterable=(self._promises.is_iterable or is_iterable_dataset)(dataset),
+            is_iterable=is_iterable_dataset(dataset),
             feed_list=feed_list,
             places=places,
             return_list=return_list,
@@ -179,200 +163,22 @@ class DataLoader:
             snapshot_every_n_steps=snapshot_every_n_steps,
         )
         check_places(config.framework, config.places)
+        sampler, batch_sampler = make_samplers(config)
         self.config = config
         self.dataset = dataset
-        self.sampler = config.sampler
-        self.batch_sampler = config.batch_sampler
         self.batch_size = config.batch_size
         self.drop_last = config.drop_last
         self.num_workers = config.num_workers
-        if self.batch_sampler is None and not config.is_iterable:
-            self._make_samplers()
-        self._epoch = 0
-        self._base_seed = seeds.fresh_seed() if config.seed is None else config.seed
-        self._set_up()
-
-    def _set_up(self) -> None:
-        """Make what belongs to this process alone."""
-        config = self.config
-        self._ahead: Ahead | None = None
-        self._stats = WaitStats()
-        self._keeper = make_keeper(config, self._promises, self.dataset, self._base_seed)
-        self._opener = EpochOpener(
-            config, self._promises, self._keeper, self._stats, self._base_seed
-        )
-        self._checkpoints = Checkpoints(config, self._promises.keeps_worker_rng, self._base_seed)
-        self._finalizer = weakref.finalize(self, self._keeper.shelf.drop)
-        self._finalizer.atexit = False  # pools end themselves at exit
+        base_seed = seeds.fresh_seed() if config.seed is None else config.seed
+        self._engine = Engine(config, Policy(), sampler, batch_sampler, base_seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and "_finalizer" in self.__dict__:
+        if name in _FIXED and "_engine" in self.__dict__:
             raise AttributeError(
                 f"{name} of a DataLoader is fixed when it is made, and workers may have it already;"
                 f" make another loader with {name}={shown(value)}"
             )
         object.__setattr__(self, name, value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a copy of the loader has: its options and epoch, and neither workers nor batches."""
-        own = ("_ahead", "_stats", "_keeper", "_opener", "_checkpoints", "_finalizer")
-        state = {name: value for name, value in self.__dict__.items() if name not in own}
-        return {**state, "_epoch": self.epoch}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._set_up()
-
-    def _make_samplers(self) -> None:
-        config = self.config
-        if self.sampler is None:
-            kind = functools.partial(RandomSampler, seed=config.seed)
-            self.sampler = kind(self.dataset) if config.shuffle else SequenceSampler(self.dataset)
-        if config.batch_size is not None:
-            self.batch_sampler = BatchSampler(self.sampler, config.batch_size, config.drop_last)
-
-    @property
-    def epoch(self) -> int:
-        """The number of the epoch that the next `iter()` begins, from 0."""
-        return self._epoch - (self._ahead is not None)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the number of the epoch that the next `iter()` begins.
-
-        It is passed on to the dataset, the sampler and the batch sampler as far as they have
-        `set_epoch`; the workers' copies of the dataset are told at the beginning of the epoch.
-        """
-        self._drop_ahead()
-        self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
-        self._checkpoints.choose(self._epoch)
-        set_epochs(self._epoch, self.dataset, self.sampler, self.batch_sampler)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            if ahead.take_over():
-                batches: Iterator[Any] = ahead.batches
-                self._checkpoints.begun(ahead.batches.progress)
-                return batches
-            ahead.batches.close()
-            self._epoch -= 1
-        begun = self._begin()
-        self._checkpoints.begun(begun.progress)
-        return begun
-
-    def _begin(self) -> EpochIterator | PlaceGroups | InlineIterator:
-        on_end = functools.partial(_make_ahead_of, weakref.ref(self))
-        try:
-            batches = self._opener.open(
-                self._epoch,
-                self.dataset,
-                self.sampler,
-                self.batch_sampler,
-                on_end if self.config.prefetch_next_epoch else None,
-                self._checkpoints.start(),
-            )
-        except ReaderError:
-            leave_with_program()  # closed because the program ends: nobody is to hear of it
-            raise
-        self._epoch += 1
-        return batches
-
-    def _make_ahead(self) -> None:
-        """The last batch of an epoch was delivered: begin the next one while it is used."""
-        self._drop_ahead()
-        self._ahead = Ahead(self._begin, self.dataset, self.batch_sampler, self.sampler)
-
-    def _drop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.batches.close()
-            self._epoch -= 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: what `load_state_dict` of another one goes on from.
-
-        That is behind the last batch that the loop over the newest iterator got, whatever was made
-        ahead, and an exception in a batch's place counts as that batch; after the loop it is the
-        beginning of the next epoch. JSON can hold it as far as it can hold the states of your own
-        samplers and datasets. Its size and its cost do not depend on the position.
-        """
-        ahead = None if self._ahead is None else self._ahead.batches.progress
-        return self._checkpoints.save(self.epoch, self.sampler, self.batch_sampler, ahead)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `iter()` go on where `state` was saved; an iterator that lives goes on.
-
-        Samplers and datasets with `set_epoch` are told their epochs at once, their own states are
-        loaded when the iterator begins. The number of workers may be another one: see the guide.
-
-        Raises:
-            StateError: the state is damaged, or that of another kind of loader. Nothing has changed
-                then. While iterating: the sampler does not give the same order again.
-        """
-        epoch = self._checkpoints.load(state, self.sampler, self.batch_sampler)
-        self._drop_ahead()
-        self._epoch = epoch
-
-    def __call__(self) -> Iterator[Any]:
-        """The same as `iter(loader)`."""
-        return iter(self)
-
-    def __len__(self) -> int:
-        """The number of batches in an epoch, not divided by the number of places.
-
-        TypeError when the sampler has no length, and for an iterable dataset.
-        """
-        if self.config.is_iterable:
-            raise ConfigTypeError(
-                "the number of batches is not known: an IterableDataset yields until it ends. Count"
-                " while iterating."
-            )
-        return count_of(self.sampler if self.batch_sampler is None else self.batch_sampler)
-
-    @property
-    def steps(self) -> int:
-        """How often a loop over an epoch runs: the batches divided by the number of places."""
-        places = len(self.config.places)
-        if self.config.drop_last_group is False:
-            return -(-len(self) // places)
-        return len(self) // places
-
-    def stats(self) -> dict[str, Any]:
-        """Return what the loader did so far.
-
-        `batches` delivered; `wait_s`: seconds the consumer waited for them, in all, and
-        `last_wait_s` for the last one; `queued`: batches that wait now (0 again and again: the
-        workers are the bottleneck); `arena`: memory and slots, None without workers.
-        """
-        pool = self._keeper.pool
-        found: dict[str, Any] = {
-            "batches": self._stats.batches,
-            "wait_s": self._stats.wait_s,
-            "last_wait_s": self._stats.last_wait_s,
-            "queued": 0 if pool is None else pool.feeder.queued,
-            "arena": None if pool is None or not pool.is_usable else pool.arena.stats(),
-        }
-        return found
-
-    def close(self) -> None:
-        """End the workers and wait for it, 0.7 s at most. Batches you hold stay valid. Idempotent.
-
-        Iterating again starts new workers.
-        """
-        self._drop_ahead()
-        self._keeper.shelf.close()
-
-    def __enter__(self) -> DataLoader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (
@@ -381,14 +187,19 @@ class DataLoader:
         )
 
 
+def make_samplers(config: LoaderConfig) -> tuple[Any, Any]:
+    """Return the sampler and the batch sampler of a loader."""
+    sampler, batch_sampler = config.sampler, config.batch_sampler
+    if batch_sampler is not None or config.is_iterable:
+        return sampler, batch_sampler
+    if sampler is None:
+        kind = functools.partial(RandomSampler, seed=config.seed)
+        sampler = kind(config.dataset) if config.shuffle else SequenceSampler(config.dataset)
+    if config.batch_size is not None:
+        batch_sampler = BatchSampler(sampler, config.batch_size, config.drop_last)
+    return sampler, batch_sampler
+
+
 # Samplers are asked anew for each epoch; all else has gone to the workers.
 _FIXED = {field.name for field in dataclasses.fields(LoaderConfig)} | {"config"}
 _FIXED -= {"sampler", "batch_sampler"}
-
-
-def _make_ahead_of(loader: weakref.ref[DataLoader]) -> None:
-    """Begin the next epoch of a loader that is still there; its trouble is told when asked for."""
-    found = loader()
-    if found is not None:
-        with contextlib.suppress(Exception, SystemExit, GeneratorExit):
-            found._make_ahead()

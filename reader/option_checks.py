@@ -6,6 +6,7 @@ the standard library, and keeps no state.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import multiprocessing
 import sys
@@ -16,7 +17,7 @@ from reader.errors import ConfigError, ConfigTypeError, got, shown
 
 __all__ = [
     "FRAMEWORKS",
-    "WORKER_TYPES",
+    "WORKER_KINDS",
     "as_feed_list",
     "check_callable",
     "check_dataset",
@@ -27,7 +28,26 @@ __all__ = [
 ]
 
 FRAMEWORKS = ("numpy", "paddle", "torch")
-WORKER_TYPES = ("process", "thread")
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerKind:
+    """What follows from the kind of a worker.
+
+    Attributes:
+        is_in_trainer: it runs in this process, on the loader's own dataset; nothing is pickled.
+        takes_start_method: it is a process that multiprocessing starts.
+    """
+
+    is_in_trainer: bool
+    takes_start_method: bool
+
+
+# By the argument `worker_type`; `reader.engine.backends.pool_cache` makes the pool of each.
+WORKER_KINDS = {
+    "process": WorkerKind(is_in_trainer=False, takes_start_method=True),
+    "thread": WorkerKind(is_in_trainer=True, takes_start_method=False),
+}
 
 
 def check_callable(name: str, value: object) -> None:
@@ -101,11 +121,11 @@ def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ..
 def check_workers(worker_type: object, start_method: object, num_workers: int) -> None:
     """Refuse an unknown kind of worker, or way to start one, and contradictions between them."""
     message = (
-        f"worker_type must be one of {', '.join(map(repr, WORKER_TYPES))}, got {got(worker_type)}."
+        f"worker_type must be one of {', '.join(map(repr, WORKER_KINDS))}, got {got(worker_type)}."
     )
     if not isinstance(worker_type, str):
         raise ConfigTypeError(f"{message} Pass its name.")
-    if worker_type not in WORKER_TYPES:
+    if worker_type not in WORKER_KINDS:
         raise ConfigError(f'{message} "thread" runs the workers in this process.')
     if start_method is None:
         return
@@ -118,10 +138,10 @@ def check_workers(worker_type: object, start_method: object, num_workers: int) -
         raise ConfigTypeError(message)
     if start_method not in methods:
         raise ConfigError(message)
-    if worker_type == "thread":
+    if not WORKER_KINDS[worker_type].takes_start_method:
         raise ConfigError(
-            f"start_method={start_method!r} contradicts worker_type='thread', which starts no"
-            " process. Leave out one of them."
+            f"start_method={start_method!r} contradicts worker_type={worker_type!r}, which starts"
+            " no process. Leave out one of them."
         )
     if num_workers == 0:
         raise ConfigError(

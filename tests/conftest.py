@@ -6,11 +6,15 @@ itself. Owns the seed of the run: READER_TEST_SEED, or 0.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -18,7 +22,10 @@ import pytest
 
 from tests.ledger import Ledger, adopt_orphans, settle
 
+ROOT = Path(__file__).parents[1]
 RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
+# Frameworks that make matrix could not install; nowhere else may a test be skipped for one.
+WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(",")))
 
 # The same examples in every run: a red run is one that anybody can repeat.
 hypothesis.settings.register_profile(
@@ -29,11 +36,79 @@ hypothesis.settings.load_profile("reader")
 _reports = pytest.StashKey[dict[str, pytest.TestReport]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--peers",
+        choices=("recorded", "run", "record"),
+        default="recorded",
+        help="what a peer gives: as recorded for its version, by running it, or run and recorded",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C and Ctrl-Backslash do what they do at a terminal, in programs of tests, too.
+
+    Under nohup, in a background job and with some CI runners their signals are ignored, and a
+    program inherits that.
+    """
+    for signum, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give tests out one by one, and files of stories whole: their stories are told at once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return path if _tells_stories(path) else nodeid
+
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _tells_stories(path: str) -> bool:
+    file = ROOT / path
+    return file.parent.name == "peers" and "Verdict" in file.read_text(encoding="utf-8")
+
+
+def _absent(error: BaseException | None) -> str | None:
+    """The framework that this Python does without (make matrix) and an import asked for."""
+    while error is not None:
+        name = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
+        if name.partition(".")[0] in WITHOUT:
+            return f"{name} cannot be had for this Python"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
+    """Skip a file of tests that imports a framework which cannot be had."""
+    report: pytest.CollectReport = yield
+    call = getattr(report, "call", None)
+    absent = _absent(call.excinfo.value) if report.failed and call and call.excinfo else None
+    if absent is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {absent}")
+    return report
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield
+    absent = _absent(call.excinfo.value) if report.failed and call.excinfo else None
+    if absent is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, f"Skipped: {absent}")
     item.stash.setdefault(_reports, {})[report.when] = report
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         said = f"seed {seed_of(item.nodeid)} (READER_TEST_SEED={RUN_SEED})"

@@ -1,7 +1,7 @@
 """Datasets and functions that tests share: at module level, so that a spawned worker finds them.
 
 Imports the public package, numpy and the standard library. Objects here hold paths, numbers and
-functions alone and pickle plainly; a `Wire` on the other side (tests/fault/conftest.py) hears them.
+functions alone and pickle plainly; a `Wire` on the other side (tests/processes.py) hears them.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ has loaded it. The state is the system's; a `Ledger` is a snapshot that nobody c
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import multiprocessing.process
@@ -25,6 +26,7 @@ STEP_S = 0.01
 
 # Memory of ours that is mapped: the arena's anonymous file, under the name it was created with.
 _OWN_MAPPING = re.compile(r"/memfd:(reader\S*)|/dev/shm/(\S+)")
+_NO_SHARED_MEMORY = re.compile(r"^RssShmem:\s+0 kB$", re.MULTILINE)
 _OWN_THREAD = "reader-"
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -119,25 +121,32 @@ def _processes() -> dict[int, str]:
         getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None),
         getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None),
     }
-    table: dict[int, tuple[int, str, str]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            stat = _read(f"/proc/{entry}/stat")
-            # The name stands in parentheses and may hold any byte, parentheses too.
-            name, _, rest = stat.partition("(")[2].rpartition(")")
-            if rest:
-                state, parent = rest.split()[:2]
-                table[int(entry)] = (int(parent), state, name)
     found: dict[int, str] = {}
-    below = {os.getpid()}
+    here = os.getpid()
+    below = [(pid, here) for pid in _children(here)]
     while below:
-        below = {pid for pid, (parent, _, _) in table.items() if parent in below}
-        for pid in below - allowed:
-            parent, state, name = table[pid]
-            if state == "Z" and parent == os.getpid() and _reap_orphan(pid):
-                continue
-            command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-            found[pid] = f"{pid} ({name}, state {state}, parent {parent}): {command[:200]}"
+        pid, parent = below.pop()
+        below += [(child, pid) for child in _children(pid)]
+        if pid in allowed:
+            continue
+        # The name stands in parentheses and may hold any byte, parentheses too.
+        name, _, rest = _read(f"/proc/{pid}/stat").partition("(")[2].rpartition(")")
+        if not rest:
+            continue  # it has ended since, and its parent waited for it
+        state = rest.split()[0]
+        if state == "Z" and parent == here and _reap_orphan(pid):
+            continue
+        command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+        found[pid] = f"{pid} ({name}, state {state}, parent {parent}): {command[:200]}"
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The children of each thread of a process: no look at every process of the machine."""
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
@@ -193,8 +202,14 @@ def _descriptors() -> dict[tuple[int, str], str]:
 
 
 def _mappings() -> dict[str, str]:
-    """Shared memory that is mapped: our memory files by name, and anything in /dev/shm."""
+    """Shared memory that is mapped: our memory files by name, and anything in /dev/shm.
+
+    The list of mappings is long in a process with frameworks. It is read only where a page of
+    shared memory is resident, as one of each arena is: its header.
+    """
     found: dict[str, str] = {}
+    if _NO_SHARED_MEMORY.search(_read("/proc/self/status")):
+        return found
     for line in _read("/proc/self/maps").split("\n"):
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and _OWN_MAPPING.search(fields[5]):

@@ -15,25 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ("errors", "places", "checks", "config", "_core")
-_ENGINE = (*_CORE, "data", "workers", "frameworks", "feed")
+_ENGINE = (*_CORE, "data", "workers", "frameworks", "engine")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
     "places": ("errors",),
-    "promises": (),
+    "policy": (),
     "checks": ("errors",),
     "option_checks": ("errors", "checks"),
     "config": ("errors", "places", "checks", "option_checks"),
     "_core": ("errors", "places", "checks", "config"),
     "data": _CORE,
-    "workers": (*_CORE, "data"),
+    "workers": (*_CORE, "policy", "data"),
     "frameworks": (*_CORE, "data"),
-    "feed": (*_CORE, "promises", "data", "workers", "frameworks"),
-    "loader": (*_ENGINE, "promises"),
-    "compat": (*_ENGINE, "promises", "loader"),
-    "__main__": (*_ENGINE, "promises", "loader", "compat", "_version", "the face"),
+    "engine": (*_CORE, "policy", "data", "workers", "frameworks"),
+    "loader": (*_ENGINE, "policy"),
+    "compat": (*_ENGINE, "policy", "loader"),
+    "__main__": (*_ENGINE, "policy", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
 

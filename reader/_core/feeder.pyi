@@ -2,18 +2,67 @@
 # touches what is in results.pxd. Holds no code.
 
 from collections.abc import Callable
-from typing import Literal, TypedDict, final
+from enum import Enum
+from typing import Any, Literal, NamedTuple, TypedDict, final
 
 from reader._core.arena import Arena
-from reader._core.failure import Failure as Failure
 from reader._core.stack import SideTable
 from reader._core.tensor_array import LoDTensorArray
 
 class _FeederStats(TypedDict):
+    dispatched: int
     received: int
     reordered: int
     trimmed: int
+    in_flight: int
     queued: int
+
+class FailureKind(str, Enum):
+    END = "end"
+    ERROR = "error"
+    FULL = "full"
+    LOST = "lost"
+    OPEN = "open"
+    START = "start"
+
+class Failure:
+    kind: FailureKind
+    seq: int
+    epoch: int
+    worker: int
+    payload: Any
+    need_bytes: int
+    have_bytes: int
+    limit_bytes: int
+    knob: str
+    def __init__(
+        self,
+        kind: FailureKind,
+        seq: int,
+        epoch: int,
+        worker: int,
+        payload: Any = None,
+        need_bytes: int = 0,
+        have_bytes: int = 0,
+        limit_bytes: int = 0,
+        knob: str = "max_bytes",
+    ) -> None: ...
+
+class LostTasks(NamedTuple):
+    seqs: list[int]
+    busy: int | None
+    said_hello: bool
+    said_end: bool
+
+class WorkerProgress(NamedTuple):
+    pid: int
+    seq: int | None
+    row: int
+    seconds: float
+
+class WorkerCounts(NamedTuple):
+    batches: int
+    busy_s: float
 
 @final
 class Feeder:
@@ -45,10 +94,11 @@ class Feeder:
     def start(self) -> None: ...
     def close(self) -> None: ...
     def attach(self, worker: int, pidfd: int = -1) -> None: ...
-    def detach(self, worker: int) -> tuple[list[int], int | None, bool, bool]: ...
+    def detach(self, worker: int) -> LostTasks: ...
     def ended_workers(self) -> list[int]: ...
     def failed_worker(self) -> Failure | None: ...
-    def worker_progress(self, worker: int) -> tuple[int, int | None, int, float]: ...
+    def worker_progress(self, worker: int) -> WorkerProgress: ...
+    def worker_counts(self, worker: int) -> WorkerCounts: ...
     def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None: ...
     def dispatch(self, seq: int, kind: int, payload: bytes, worker: int = -1) -> bool: ...
     def give_up(self, seq: int, worker: int, is_end: bool = False) -> None: ...

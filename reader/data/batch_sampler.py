@@ -1,7 +1,7 @@
 """Batch samplers: which indices make one task.
 
-Imports `reader.checks` and `reader.data.entry`. A batch sampler runs in the trainer alone, in the
-thread that dispatches tasks; it owns nothing but its sampler and keeps no state between iterations.
+Imports `reader.checks` and `reader.data.seekable`. A batch sampler runs in the trainer alone, in
+the thread that draws tasks; it owns nothing but its sampler and keeps no state between iterations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from reader.checks import as_bool, as_int, as_reiterable
-from reader.data.entry import Enterable, as_position, entered
+from reader.data.seekable import Seekable, as_position, iterate_from
 from reader.errors import ConfigTypeError
 
 __all__ = ["BatchSampler", "NoBatching", "count_of"]
@@ -19,7 +19,7 @@ __all__ = ["BatchSampler", "NoBatching", "count_of"]
 T = TypeVar("T")
 
 
-class BatchSampler(Enterable[list[T]]):
+class BatchSampler(Seekable[list[T]]):
     """Cut what a sampler yields into lists of `batch_size`.
 
     Args:
@@ -41,7 +41,7 @@ class BatchSampler(Enterable[list[T]]):
 
     def iter_from(self, position: int) -> Iterator[list[T]]:
         """Iterate over the batches from `position` on: as quick as entering the sampler is."""
-        indices = entered(self.sampler, as_position(position) * self.batch_size)
+        indices = iterate_from(self.sampler, as_position(position) * self.batch_size)
         return _batches(indices, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class BatchSampler(Enterable[list[T]]):
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
-class NoBatching(Enterable[list[T]]):
+class NoBatching(Seekable[list[T]]):
     """Make each index a task of its own, as a list of one: what `batch_size=None` stands for.
 
     Args:
@@ -67,7 +67,7 @@ class NoBatching(Enterable[list[T]]):
 
     def iter_from(self, position: int) -> Iterator[list[T]]:
         """Iterate over the tasks from `position` on: as quick as entering the sampler is."""
-        return map(list, zip(entered(self.sampler, as_position(position))))
+        return map(list, zip(iterate_from(self.sampler, as_position(position))))
 
     def __len__(self) -> int:
         return count_of(self.sampler)

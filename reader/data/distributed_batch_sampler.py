@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
-from reader.data.entry import Enterable, as_position
+from reader.data.distributed_env import replicas_and_rank
 from reader.data.permutation import Permutation, shuffled
-from reader.data.ranks import replicas_and_rank
 from reader.data.sampler import as_sized, in_chunks
+from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError
 
 __all__ = ["DistributedBatchSampler"]
@@ -26,7 +26,7 @@ __all__ = ["DistributedBatchSampler"]
 Order = Permutation | npt.NDArray[np.int64]
 
 
-class DistributedBatchSampler(Enterable[list[int]]):
+class DistributedBatchSampler(Seekable[list[int]]):
     """Yield the batches of one rank: together the ranks take every sample, each as many batches.
 
     The split is that of `paddle.io.DistributedBatchSampler` 3.3. The indices 0 .. n - 1 are

@@ -1,137 +1,140 @@
-"""The order of an epoch's batches: begun anew, or entered where a saved state says.
+"""The order of an epoch's batches: begun anew, or opened where a saved state says.
 
-Imports the ways of doing it and `reader.errors`. An Order belongs to one epoch and runs in the
-thread that dispatches; samplers are the user's. Its log is plain data that outlives it.
+Imports the four kinds of order and `reader.errors`. An order belongs to one epoch and runs in the
+thread that draws tasks; samplers are the user's. Its origin and marks are plain data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-from reader.data.order_log import OrderLog, Position
+from reader.data.order_origin import OrderOrigin, Position
 from reader.data.order_source import (
     LOAD,
-    Cut,
+    Batching,
+    batching_of,
     check_generators,
-    cut_of,
     generator_states,
     has_state,
     put_generators,
     state_of,
 )
-from reader.data.order_ways import Entry, Replay, Stateful, can_enter
-from reader.data.order_world import World, is_world_sampler
+from reader.data.replayed_order import ReplayedOrder, StatefulOrder
+from reader.data.seekable_order import SeekableOrder, is_seekable
+from reader.data.sharded_order import ShardedOrder, is_sharding_sampler
 from reader.errors import StateError, got
 
-__all__ = ["Note", "Order", "boundary_state", "check_order_state"]
-
-Note = Callable[[int, bytes], Any]  # told of each task drawn; returns what to tell of the next one
+__all__ = ["Order", "boundary_state", "check_order_state", "open_order"]
 
 
-class Order:
-    """The batches of one epoch, and what has to be known to go on with them elsewhere.
+class Order(Protocol):
+    """One epoch's order, as tasks are drawn from it.
 
-    There are four ways, by what the batch sampler is: an order that can be *entered* anywhere; one
-    of *ranks in lockstep* that share it; one whose sampler has a *state* of its own; and any other,
-    which is *replayed* from the random state it began with, and checked against a checksum.
+    There are four kinds, by what the batch sampler is: *seekable*, opened at any position;
+    *sharded* by ranks in lockstep; *stateful*, whose sampler has a state; and any other, which is
+    *replayed* from the random state it began with and checked against a checksum.
+
+    Attributes:
+        origin: what holds at every position.
+        start: the mark in front of the first batch.
+        mark: called with each task drawn, returns the mark behind it: what a state needs to open
+            the order there, beside the number of the batch. None: the number says all.
+    """
+
+    origin: OrderOrigin
+    start: Any
+    mark: Callable[[int, bytes], Any] | None
+
+    def note_first(self, kind: int, payload: bytes) -> None:
+        """Take note of the first task drawn."""
+
+
+def open_order(
+    batches: Any,
+    state: dict[str, Any] | None = None,
+    at: Position = Position(0, 0),  # noqa: B008
+    every: int = 1,
+    is_lazy: bool = False,
+) -> tuple[Order, Iterator[Any]]:
+    """Open the order of an epoch; returns it, and the iterator of its batches.
 
     Args:
         batches: yields lists of dataset keys; iterated over anew for each epoch.
+        state: the order's part of a saved state, checked by `check_order_state`; None: none.
+        at: where the epoch was left; in samples where `state` was taken with another batch size.
         every: take the state of a stateful sampler whenever this many batches were drawn; 0: never.
-        depth: most batches drawn and not delivered: so many states are kept.
         is_lazy: the first batch is drawn later than the epoch is begun.
+
+    Raises:
+        StateError: the sampler does not give the same order again.
+        Exception: whatever the sampler raises.
     """
+    batching = batching_of(batches)
+    is_boundary = state is not None and state["way"] == "boundary"
+    if state is not None and not is_boundary:
+        order = _order(state["way"], batches, batching, at, every, is_lazy)
+        made: Iterator[Any] = order.enter(state, at)
+        if isinstance(order, StatefulOrder) and at.batches == 0 and not at.samples:
+            made = order.with_right_first(made, state.get("first"))
+        return order, made
+    if state is not None:
+        _restore(batches, batching, state)
+    order = _order(way_of(batches, every), batches, batching, Position(0, 0), every, is_lazy)
+    made = order.begin()
+    if is_boundary and isinstance(order, StatefulOrder):
+        made = order.with_right_first(made, None)
+    return order, made
 
-    def __init__(
-        self, batches: Iterable[Any], every: int = 1, depth: int = 1, is_lazy: bool = False
-    ) -> None:
-        self._batches: Any = batches
-        self._cut = cut_of(batches)
-        self._every = every
-        self._depth = depth
-        self._is_lazy = is_lazy
-        self.note: Note | None = None
-        self.log: OrderLog = OrderLog("entry", Position(), None)
 
-    def begin(self, state: dict[str, Any] | None, at: Position) -> Iterator[Any]:
-        """Begin the epoch; `note` and `log` are those of this epoch from then on.
+def _order(
+    way: str, batches: Any, batching: Batching | None, at: Position, every: int, is_lazy: bool
+) -> Any:
+    if way == "entry":
+        return SeekableOrder(batches, batching, at)
+    if way == "world" and batching is not None:
+        return ShardedOrder(batching, at)
+    if way == "replay":
+        return ReplayedOrder(batches, batching, at, is_lazy)
+    return StatefulOrder(batches, batching, at, max(1, every), is_lazy)
 
-        Args:
-            state: the order's part of a saved state, checked by `check_order_state`; None: none.
-            at: where the epoch was left; with another batch size than `state` was taken with, in
-                samples.
 
-        Raises:
-            StateError: the sampler does not give the same order again.
-            Exception: whatever the sampler raises.
-        """
-        if state is not None and state["way"] == "boundary":
-            self._restore(state)
-            return self._begin_anew(True)
-        if state is None:
-            return self._begin_anew(False)
-        way = self._way(state["way"], at)
-        made: Iterator[Any] = way.enter(state, at)
-        if isinstance(way, Stateful) and at.batches == 0 and not at.samples:
-            made = way.with_right_first(made, state.get("first"))
-        self.note, self.log = way.note, way.log
-        return made
-
-    def _begin_anew(self, is_restored: bool) -> Iterator[Any]:
-        way = self._way(way_of(self._batches, self._every), Position(0, 0))
-        made: Iterator[Any] = way.begin()
-        if is_restored and isinstance(way, Stateful):
-            made = way.with_right_first(made, None)
-        self.note, self.log = way.note, way.log
-        return made
-
-    def _way(self, name: str, at: Position) -> Any:
-        if name == "entry":
-            return Entry(self._batches, self._cut, at)
-        if name == "world" and self._cut is not None:
-            return World(self._cut, at)
-        if name == "replay":
-            return Replay(self._batches, self._cut, at, self._depth, self._is_lazy)
-        every = max(1, self._every)
-        return Stateful(self._batches, self._cut, at, every, self._depth, self._is_lazy)
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        """Put samplers where they were between two epochs."""
-        source = self._batches if self._cut is None else self._cut.sampler
-        if "source" in state:
-            source.load_state_dict(state["source"])
-        if "iterator" in state:  # that of the epoch that was over: it brings the sampler there
-            iterator = iter(source)
-            if has_state(iterator):
-                iterator.load_state_dict(state["iterator"])
-        put_generators(self._batches, state.get("generators", []))
+def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
+    """Put samplers where they were between two epochs."""
+    source = batches if batching is None else batching.sampler
+    if "source" in state:
+        source.load_state_dict(state["source"])
+    if "iterator" in state:  # that of the epoch that was over: it brings the sampler there
+        iterator = iter(source)
+        if has_state(iterator):
+            iterator.load_state_dict(state["iterator"])
+    put_generators(batches, state.get("generators", []))
 
 
 def way_of(batches: Any, every: int) -> str:
     """Return which way an order that is begun now takes, as far as its batch sampler tells."""
-    cut = cut_of(batches)
-    if cut is not None and is_world_sampler(cut.sampler):
+    batching = batching_of(batches)
+    if batching is not None and is_sharding_sampler(batching.sampler):
         return "world"
-    if can_enter(batches, cut):
+    if is_seekable(batches, batching):
         return "entry"
     return "stateful" if every else "replay"
 
 
-def boundary_state(batches: Any, log: OrderLog | None) -> dict[str, Any]:
+def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
     """Return the order's part of a state between two epochs.
 
     Args:
         batches: the batch sampler.
-        log: of the epoch before, None before the first.
+        origin: of the epoch before, None before the first.
     """
-    cut = cut_of(batches)
-    source = batches if cut is None else cut.sampler
+    batching = batching_of(batches)
+    source = batches if batching is None else batching.sampler
     found: dict[str, Any] = {"way": "boundary"}
     if way_of(batches, 1) == "stateful":
         if has_state(source):
             found["source"] = state_of(source)
-        last = None if log is None else log.last_iterator
+        last = None if origin is None else origin.last_iterator
         if last is not None:
             found["iterator"] = last
     generators = generator_states(batches)
@@ -152,8 +155,8 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
         raise StateError(f"order in the state must be a dict with a way, got {got(state)}. {LOAD}")
     way = state["way"]
     own = way_of(batches, every)
-    cut = cut_of(batches)
-    source = batches if cut is None else cut.sampler
+    batching = batching_of(batches)
+    source = batches if batching is None else batching.sampler
     is_able = {
         "boundary": True,
         "entry": own == "entry",
@@ -167,15 +170,15 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
             f" {type(source).__name__} here is entered by {own!r}. {LOAD}"
         )
     check = {
-        "entry": Entry.check,
-        "world": World.check,
-        "stateful": Stateful.check,
-        "replay": Replay.check,
+        "entry": SeekableOrder.check,
+        "world": ShardedOrder.check,
+        "stateful": StatefulOrder.check,
+        "replay": ReplayedOrder.check,
         "boundary": _check_boundary,
     }[way]
-    check(batches, cut, state)
+    check(batches, batching, state)
     if way == "entry" and is_begun:
-        Entry.check_begun(batches, cut, state)
+        SeekableOrder.check_begun(batches, batching, state)
     if "source" in state and not has_state(source):
         raise StateError(
             f"the state has one of the sampler, and {type(source).__name__} here has no"
@@ -183,5 +186,5 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
         )
 
 
-def _check_boundary(batches: Any, cut: Cut | None, state: dict[str, Any]) -> None:  # noqa: ARG001
+def _check_boundary(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG001
     check_generators(batches, state)

@@ -19,9 +19,9 @@ from reader.errors import StateError, got
 
 __all__ = [
     "LOAD",
-    "Cut",
+    "Batching",
+    "batching_of",
     "check_generators",
-    "cut_of",
     "generator_states",
     "has_state",
     "put_generators",
@@ -32,7 +32,7 @@ LOAD = "Load a state that was saved with the same dataset, sampler and options."
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut:
+class Batching:
     """A batch sampler that does nothing but cut what a sampler yields."""
 
     sampler: Any
@@ -40,7 +40,7 @@ class Cut:
     drop_last: bool
 
     def batches(self, keys: Iterator[Any]) -> Iterator[list[Any]]:
-        """Cut `keys` as it does."""
+        """Batching `keys` as it does."""
         made: Iterator[list[Any]] = iter(lambda: list(islice(keys, self.batch_size)), [])
         return takewhile(self._is_full, made) if self.drop_last else made
 
@@ -48,13 +48,13 @@ class Cut:
         return len(batch) == self.batch_size
 
 
-def cut_of(batches: Any) -> Cut | None:
+def batching_of(batches: Any) -> Batching | None:
     """Return what a batch sampler cuts; None for one with ways of its own."""
     kind = type(batches)
     if kind is NoBatching:
-        return Cut(batches.sampler, 1, False)
+        return Batching(batches.sampler, 1, False)
     if kind is BatchSampler or (kind.__module__, kind.__qualname__) == _OF_TORCH:
-        return Cut(batches.sampler, batches.batch_size, batches.drop_last)
+        return Batching(batches.sampler, batches.batch_size, batches.drop_last)
     return None
 
 

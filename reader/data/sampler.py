@@ -16,9 +16,9 @@ import numpy as np
 
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
-from reader.data.entry import Enterable, as_position
 from reader.data.permutation import indices_at, shuffled
 from reader.data.seeds import fresh_seed
+from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
 
 __all__ = [
@@ -37,7 +37,7 @@ T_co = TypeVar("T_co", covariant=True)
 _CHUNK = 4096  # indices turned into Python ints at a time: cheap per item, little memory
 
 
-class Sampler(Enterable[T_co], abc.ABC):
+class Sampler(Seekable[T_co], abc.ABC):
     """Base class of samplers: an iterable of dataset indices.
 
     Deriving from it is a convenience; the loader takes any iterable that can be iterated over anew

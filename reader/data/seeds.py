@@ -130,8 +130,9 @@ def torch_seed() -> int | None:
 
 def _seed_numpy(value: int) -> None:
     np.random.seed([value & _WORD, value >> 32 & _WORD])
-    generator = np.random.get_bit_generator()  # type: ignore[attr-defined,unused-ignore]
-    if not isinstance(generator, np.random.MT19937):
+    # NumPy 1.24 began to let another bit generator stand behind the global functions.
+    get_bit_generator = getattr(np.random, "get_bit_generator", None)
+    if get_bit_generator and not isinstance(get_bit_generator(), np.random.MT19937):
         # Any other generator keeps the spare deviate of standard_normal through seed().
         state = np.random.get_state(legacy=False)
         np.random.set_state({**state, "has_gauss": 0, "gauss": 0.0})

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from reader.checks import as_bool, as_int
-from reader.data.entry import as_position
 from reader.data.sampler import SeededSampler, in_chunks
 from reader.data.seeds import draws_rng
+from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["WeightedRandomSampler", "as_weights"]

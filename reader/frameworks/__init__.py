@@ -30,16 +30,17 @@ def make_adapters(
         places: where the batches go; checked before by `check_places`.
     """
     if framework == "torch":
-        from reader.frameworks.torch import to_torch
+        from reader.frameworks.torch import make_torch_adapter
 
-        return [to_torch] * len(places)
+        return [make_torch_adapter(place) for place in places]
     if framework == "paddle":
         from reader.frameworks.paddle import make_paddle_adapter
 
-        return [make_paddle_adapter(feed_list, return_list, len(places))] * len(places)
+        is_single = len(places) == 1
+        return [make_paddle_adapter(feed_list, return_list, place, is_single) for place in places]
     from reader.frameworks.numpy import to_numpy
 
-    return [to_numpy] * len(places)
+    return [to_numpy] * len(places)  # the CPU is its only place
 
 
 def check_places(framework: str, places: Sequence[Place]) -> None:

@@ -14,6 +14,7 @@ import paddle
 from paddle.base import core
 
 from reader._core.tensor_array import LoDTensorArray
+from reader.errors import InternalError
 from reader.frameworks.paddle_feed import FeedPlan
 from reader.places import Place
 
@@ -38,13 +39,21 @@ def missing_place(place: Place) -> str:
 
 
 def make_paddle_adapter(
-    feed_list: Sequence[Any] | None, return_list: bool, places: int
+    feed_list: Sequence[Any] | None, return_list: bool, place: Place, is_single: bool
 ) -> Callable[[LoDTensorArray], Any]:
     """Return the function that makes paddle's batch of a LoDTensorArray.
 
     In dynamic mode that is the batch in its containers. In static mode: with `return_list` the same
     with DenseTensors; else a dict by the names of `feed_list`, in a list when there is one place.
+
+    Args:
+        feed_list: the variables of the program, or names.
+        return_list: see above.
+        place: where the batch lands; refused before, but for the CPU.
+        is_single: whether it is the only place.
     """
+    if place.kind != "cpu":
+        raise InternalError(f"an adapter for {place} was asked for, which check_places refuses")
     if feed_list is None:
         return to_paddle
     plan = FeedPlan(feed_list)
@@ -58,7 +67,7 @@ def make_paddle_adapter(
         if paddle.in_dynamic_mode():
             return to_paddle(batch)
         feed = plan.feed(batch, dense_fields)
-        return [feed] if places == 1 else feed
+        return [feed] if is_single else feed
 
     return to_list if return_list else to_feed
 

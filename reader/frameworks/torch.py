@@ -16,9 +16,10 @@ import torch
 from reader._core.dtype import EXTENDED, FieldType
 from reader._core.tensor import Origin
 from reader._core.tensor_array import LoDTensorArray
+from reader.errors import InternalError
 from reader.places import Place
 
-__all__ = ["tensor_of", "to_torch", "to_torch_as_sent"]
+__all__ = ["make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
 
 _from_numpy = torch.from_numpy
 _EXTENDED: dict[str, Any] = {
@@ -31,6 +32,13 @@ def missing_device(place: Place) -> str:
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} finds no CUDA device for {str(place)!r} here"
     return f"copies to {str(place)!r} are not made by the loader yet"
+
+
+def make_torch_adapter(place: Place) -> Callable[[LoDTensorArray], Any]:
+    """Return the function that makes the batch of a place; refused before, but for the CPU."""
+    if place.kind != "cpu":
+        raise InternalError(f"an adapter for {place} was asked for, which check_places refuses")
+    return to_torch
 
 
 def tensor_of(array: Any, name: str | None) -> Any:

@@ -7,8 +7,10 @@ none.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,16 @@ def enter_worker(info: WorkerInfo | None) -> None:
 def enter_task(base_seed: int, epoch: int) -> None:
     """Set what `sample_rng` is keyed by in this thread."""
     _state.task = (base_seed, epoch)
+
+
+@contextlib.contextmanager
+def in_task() -> Iterator[None]:
+    """Leave a task that is entered within, for one that this thread was in before, or none."""
+    before = _state.task
+    try:
+        yield
+    finally:
+        _state.task = before
 
 
 def get_worker_info() -> WorkerInfo | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.errors import DatasetError
-from reader.workers.told import Snapshot, Snapshots, put_rng
+from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng
 
 __all__ = ["Fetcher"]
 
@@ -33,23 +33,23 @@ class Fetcher:
         self,
         dataset: Any,
         collate_fn: Callable[[Any], Any] | None,
-        snapshots: Snapshots | None = None,
+        snapshots: WorkerState | None = None,
         collate: Callable[[Any], Any] | None = None,
     ) -> None:
         self._collate = collate
-        self._snapshots = snapshots or Snapshots(0, dataset, 0, False, False)
+        self._snapshots = snapshots or WorkerState(0, dataset, 0, False, False)
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
         self.row = -1  # the sample in hand, -1 when it is none in particular
         self.is_stacking = False  # then the channel knows the sample
 
-    def tell(self, run: int, part: dict[str, Any]) -> None:  # noqa: ARG002
-        """Go on with the state of a part. Raises what the user's code raises."""
-        self._snapshots.restore(part)
-        put_rng(part)
+    def resume(self, run: int, cursor: dict[str, Any]) -> None:  # noqa: ARG002
+        """Go on with the state in a worker's cursor. Raises what the user's code raises."""
+        self._snapshots.restore(cursor)
+        put_rng(cursor)
 
-    def enter(self, run: int) -> Snapshot | None:  # noqa: ARG002
+    def enter(self, run: int) -> WorkerSnapshot | None:  # noqa: ARG002
         """Return the state before the first batch, where one is kept."""
         return self._snapshots.first()
 

@@ -1,6 +1,6 @@
 """The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
 
-Imports this room's context, fetchers and turns, the channel, seeds and failures. It runs in the
+Imports this room's context, fetchers and locks, the channel, seeds and failures. It runs in the
 worker's main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
 """
 
@@ -11,38 +11,23 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader.config import WORKER_KINDS
 from reader.data import seeds
 from reader.data.exception_codec import encode
 from reader.data.failure import traceback_text
 from reader.errors import ArenaFull, DatasetError
+from reader.policy import Prepare, WorkerPolicy
 from reader.workers import context
 from reader.workers.fetch import Fetcher
-from reader.workers.random_turns import RandomTurns
+from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.rng import WorkerRng
 from reader.workers.stream import Stream, StreamFetcher
-from reader.workers.told import Snapshots, Told, open_told
+from reader.workers.worker_state import EpochStart, WorkerState
 
-__all__ = ["CollateRules", "WorkerConfig", "make_fetcher", "reseeding", "run", "seeded"]
-
-
-class CollateRules(Protocol):
-    """How a facade collates by default where it differs from stacking alike samples.
-
-    Rules may have more: `is_strict`, true where samples are alike only with exactly the types of
-    the first, tuples become lists, and a form is asked about once. `pack(objects, fields)`
-    pickles what batches hold beside arrays, so that whole batches arrive as they were; it may add
-    arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
-    places. `revive(array, type name)` makes the tensor again that was stacked as an array.
-    """
-
-    def can_stack(self, sample: Any) -> bool:
-        """Whether a first sample of a batch may be stacked in place. Raises for one of no batch."""
-
-    def collate(self, samples: list[Any]) -> Any:
-        """Return the batch of samples that are not alike."""
+__all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "run"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,31 +41,44 @@ class WorkerConfig:
     seed: int | None  # the user's: seeds every batch
     base_seed: int  # keys sample_rng: the user's seed, or the loader's own
     stream: Stream | None = None  # of an iterable dataset
-    rules: CollateRules | None = None
+    # without make_prepare, which stays in the trainer
+    policy: WorkerPolicy = WorkerPolicy()  # noqa: RUF009
     # prepares a worker and seeds it: (worker_id, num_workers, dataset) -> the seed. Called in the
     # worker; get_worker_info() answers there already, with a seed that is replaced by this one. A
     # worker thread has `rng` to seed, which the loop does, and must leave global state alone.
-    prepare: Callable[[int, int, Any], int] | None = None
+    prepare: Prepare | None = None
     worker_type: str = "process"
     seed_globals: bool = True  # whether `seed` seeds the global generators before each batch
     snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
-    takes_any_key: bool = False  # what __getitems__ returns is collated as it is
-    keeps_rng: bool = False  # whether the global random state goes with them
-    makes_stale: bool = False  # batches of an epoch that was left are made all the same
-    heeds_seeding: bool = False  # whether a seed that worker_init_fn gave torch becomes `seed`
     shown_seed: int | None = None  # what torch is to tell as its seed, of a worker that has its own
+
+    makes_stale: bool = False  # batches of an epoch that was left are made all the same
 
     @property
     def is_thread(self) -> bool:
         """Whether workers are threads of the trainer."""
-        return self.num_workers == 0 or self.worker_type == "thread"
+        return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
+
+
+class WorkerError(NamedTuple):
+    """What crosses to the trainer when a batch failed.
+
+    `error`: the exception, or in a process what `exception_codec.encode` made of it; `traceback`:
+    the worker's, "" where the exception has it; `row`: of the sample, -1 when it is none in
+    particular; `drawn`: how many samples of an iterable dataset were drawn for the batch.
+    """
+
+    error: Any
+    traceback: str
+    row: int = -1
+    drawn: int = 0
 
 
 def run(
     channel: WorkerChannel,
     config: WorkerConfig,
     worker_id: int,
-    turns: RandomTurns | None = None,
+    rng_lock: GlobalRngLock | None = None,
 ) -> None:
     """Work until the pool stops. Exceptions of the user's code become answers.
 
@@ -88,50 +86,85 @@ def run(
         channel: the worker's.
         config: the pool's.
         worker_id: from 0.
-        turns: of a thread at the global random state; None in a process, which has one of its own.
+        rng_lock: guards the global random state of a thread; None in a process, which has its own.
     """
-    is_thread = config.is_thread
     try:
         rng = _enter(config, worker_id) if config.num_workers else None
-        if config.heeds_seeding and rng is None:
+        if config.policy.heeds_seeding and rng is None:
             config = _heed_seeding(config)
     except BaseException as error:
-        channel.fail(_carry(error, -1, is_thread))
+        channel.fail(_carry(error, config.is_thread))
         return
     channel.hello()
-    channel.set_rules(config.rules)
+    channel.set_rules(config.policy.rules)
     if config.makes_stale:
         channel.make_stale()
-    fetcher = make_fetcher(config, worker_id)
-    base_seed = config.base_seed
-    # of the dataset's set_epoch or load_state_dict; told with the next batch
-    trouble: BaseException | None = None
+    loop = WorkerLoop(channel, config, worker_id, rng, rng_lock)
     while (task := channel.next_task()) is not None:
-        kind, keys = task
+        loop.step(*task)
+        del task
+    channel.set_attachment(None)  # it holds the fetcher, and so an iterator that is to be closed
+
+
+class WorkerLoop:
+    """Makes the batch of one task after the other: in a process, a thread, or the caller itself.
+
+    Args:
+        channel: takes batches and failures; a WorkerChannel, or what stands for one in the trainer.
+        config: see WorkerConfig.
+        worker_id: from 0.
+        rng: the generators of a worker thread; None: the global ones are its own.
+        rng_lock: guards the global random state, where it is not this worker's own.
+    """
+
+    def __init__(
+        self,
+        channel: Any,
+        config: WorkerConfig,
+        worker_id: int,
+        rng: WorkerRng | None = None,
+        rng_lock: GlobalRngLock | None = None,
+    ) -> None:
+        self._channel = channel
+        self._config = config
+        self._rng = rng
+        self._rng_lock = rng_lock
+        self._is_thread = config.is_thread
+        self.fetcher = make_fetcher(config, worker_id)
+        self.base_seed = config.base_seed
+        # of the dataset's set_epoch or load_state_dict; raised in the place of the next batch
+        self.start_error: BaseException | None = None
+
+    def start_epoch(self, start: EpochStart) -> None:
+        """Begin an epoch, maybe where a worker's cursor says."""
+        self.base_seed = start.base_seed
+        try:
+            self.fetcher.resume(self._channel.run, start.open(self._config.dataset))
+            self.start_error = None
+        except BaseException as error:
+            self.start_error = error
+
+    def step(self, kind: int, keys: Any) -> None:
+        """Deal with one task. What the user's code raises becomes an answer."""
         if kind == TaskKind.TASK_EPOCH:
-            base_seed = keys.base_seed
-            trouble = _tell(config.dataset, fetcher, channel.run, keys)
-            continue
-        context.enter_task(base_seed, channel.epoch)
+            self.start_epoch(keys)
+            return
+        channel, fetcher = self._channel, self.fetcher
+        epoch = channel.epoch
+        context.enter_task(self.base_seed, epoch)
         try:
             if kind == TaskKind.TASK_BROKEN:
                 raise DatasetError(
                     "the sampler's keys for this batch cannot be unpickled in the worker:"
                     f" {keys!r}; yield integers, strings or other keys that survive pickling"
                 ) from keys
-            if trouble is not None:
-                fetcher.row = -1
-                fetcher.is_stacking = False
-                if isinstance(fetcher, StreamFetcher):  # told once; each batch of a map is its own
-                    told, trouble = trouble, None
-                    fetcher.give_up(channel.run)
-                    raise told
-                raise trouble
+            if self.start_error is not None:
+                self._raise_start_error(fetcher)
             number = channel.seq
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run)
-                fetcher.reseed = reseeding(config, channel.epoch, rng)
-            with seeded(config, channel.epoch, number, rng, turns):
+                fetcher.reseed = reseeding(self._config, epoch, self._rng)
+            with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                 fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
@@ -140,9 +173,19 @@ def run(
             drawn = 0
             if isinstance(fetcher, StreamFetcher):
                 drawn = fetcher.drawn_by_failure(channel)
-            channel.refuse(_carry(error, row, is_thread, drawn))
-        del task, keys
-    channel.set_attachment(None)  # it holds the fetcher, and so an iterator that is to be closed
+            channel.refuse(_carry(error, self._is_thread, row, drawn))
+
+    def _raise_start_error(self, fetcher: Fetcher | StreamFetcher) -> NoReturn:
+        fetcher.row = -1
+        fetcher.is_stacking = False
+        error = self.start_error
+        if isinstance(fetcher, StreamFetcher):  # once; each batch of a map is its own
+            self.start_error = None
+            fetcher.give_up(self._channel.run)
+        try:
+            raise error or DatasetError("the epoch could not be started")
+        finally:
+            del error  # a local of a frame in its traceback would keep it
 
 
 def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
@@ -187,11 +230,12 @@ def _use_one_thread() -> None:
 def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:
     """Return what makes the batches of a worker."""
     is_shared = config.is_thread and config.num_workers > 1
-    snapshots = Snapshots(
-        worker_id, config.dataset, config.snapshot_every, config.keeps_rng, is_shared
+    snapshots = WorkerState(
+        worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
     )
     if config.stream is None:
-        collate = config.rules.collate if config.takes_any_key and config.rules else None
+        rules = config.policy.rules
+        collate = rules.collate if rules is not None and config.policy.collates_any_result else None
         return Fetcher(config.dataset, config.collate_fn, snapshots, collate)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
@@ -199,22 +243,12 @@ def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetche
     )
 
 
-def _tell(
-    dataset: Any, fetcher: Fetcher | StreamFetcher, run: int, told: Told
-) -> BaseException | None:
-    try:
-        fetcher.tell(run, open_told(told, dataset))
-    except BaseException as error:
-        return error
-    return None
-
-
 def seeded(
     config: WorkerConfig,
     epoch: int,
     number: int,
     rng: WorkerRng | None,
-    turns: RandomTurns | None,
+    rng_lock: GlobalRngLock | None,
 ) -> AbstractContextManager[Any]:
     """Make the random state of this batch a function of (seed, epoch, number)."""
     if config.seed is None:
@@ -223,8 +257,8 @@ def seeded(
     if rng is not None:
         rng.reseed(value)
     if config.seed_globals:
-        if turns is not None:
-            return turns.turn(value)
+        if rng_lock is not None:
+            return rng_lock.turn(value)
         seeds.seed_known_libraries(value, config.shown_seed)
     return _NOTHING
 
@@ -250,11 +284,13 @@ def reseeding(
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
-def _carry(error: BaseException, row: int, is_thread: bool, drawn: int = 0) -> Any:
-    """What crosses to the trainer: exception, worker's traceback or "", row of the sample, drawn.
-
-    `drawn`: how many samples of an iterable dataset were drawn for the batch.
-    """
+def _carry(error: BaseException, is_thread: bool, row: int = -1, drawn: int = 0) -> Any:
+    """What crosses to the trainer for an exception: a WorkerError, pickled by a process."""
     if is_thread:
-        return error, "", row, drawn
-    return pickle.dumps((encode(error), traceback_text(error), row, drawn))
+        return WorkerError(error, "", row, drawn)
+    return carried(error, row, drawn)
+
+
+def carried(error: BaseException, row: int = -1, drawn: int = 0) -> bytes:
+    """Return the WorkerError of an exception as a worker process sends it."""
+    return pickle.dumps(WorkerError(encode(error), traceback_text(error), row, drawn))

@@ -12,7 +12,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -24,15 +23,13 @@ from typing import Any
 
 from reader._core.arena import Arena
 from reader._core.channel import WorkerChannel, watch_trainer
-from reader.data import foreign  # noqa: F401  registers torch and paddle tensors
-from reader.data.exception_codec import encode
-from reader.data.failure import traceback_text
+from reader.data import tensor_converters  # noqa: F401  registers torch and paddle tensors
 from reader.errors import InternalError, ReaderError
 from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
-from reader.workers.libraries import libraries_of
 from reader.workers.memory import available_bytes
-from reader.workers.packed import pack_config, unpack_config
+from reader.workers.pickling import pickle_config, unpickle_config
+from reader.workers.preload import libraries_of
 from reader.workers.template import (
     Template,
     TemplateEnded,
@@ -120,7 +117,7 @@ class ProcessStarter:
         self._held: list[int] = []
         try:
             if start_method != "fork":
-                packed = pack_config(config)
+                packed = pickle_config(config)
                 self._held = packed.fds
                 self._libraries = libraries_of(config, packed.data)
                 self._packed = memory_file("reader-config", packed.data)
@@ -252,7 +249,7 @@ def _work(setup: WorkerSetup) -> None:
     try:
         config = setup.config or _unpack(setup)
     except BaseException as error:
-        channel.fail(pickle.dumps((encode(error), traceback_text(error), -1)))
+        channel.fail(loop.carried(error))
     else:
         loop.run(channel, config, setup.worker_id)
     for stream in (sys.stdout, sys.stderr):
@@ -270,4 +267,4 @@ def _unpack(setup: WorkerSetup) -> loop.WorkerConfig:
     while len(data) < size:
         data += os.pread(fd, min(size - len(data), 1 << 30), len(data))
     os.close(fd)
-    return unpack_config(data, [held.fd for held in setup.held])
+    return unpickle_config(data, [held.fd for held in setup.held])

@@ -13,7 +13,7 @@ from reader.checks import as_bool, as_int
 from reader.data.shard import check_items, items_at, shard_items
 from reader.errors import ConfigError
 from reader.workers.context import get_worker_info
-from reader.workers.deal import begin_deal
+from reader.workers.shard_tracker import begin_share
 
 __all__ = ["shard"]
 
@@ -40,7 +40,7 @@ def shard(
     ranks, which may have different numbers of workers.
 
     A loader that resumes goes on with any number of workers, and of ranks that were in lockstep,
-    where each item makes one sample, as it comes: what is left of the items is then dealt out anew.
+    where each item makes one sample, as it comes: what is left of the items is then divided anew.
 
     Args:
         items: a sequence or a map-style dataset, of which only this worker's items are read; or any
@@ -48,7 +48,7 @@ def shard(
             workers must see the same items in the same order.
         rank: the number of this process among those that train together, from 0.
         world_size: how many processes those are, 1 or more.
-        contiguous: False deals the items out in turn: with `batch_size=None` the loader then
+        contiguous: False gives the items out in turn: with `batch_size=None` the loader then
             delivers them in their order. True cuts them into runs, for neighbours that are cheap to
             read together; `items` then needs a length.
 
@@ -81,10 +81,10 @@ def _of_worker(items: Any, of_rank: tuple[int, int], contiguous: bool) -> Iterat
     worker = get_worker_info()
     of_worker = (1, 0) if worker is None else (worker.num_workers, worker.id)
     length = len(items) if isinstance(items, Sized) else None
-    deal = begin_deal((of_rank, of_worker), contiguous, length)
-    if deal is None:
+    share = begin_share((of_rank, of_worker), contiguous, length)
+    if share is None:
         yield from shard_items(items, (of_rank, of_worker), contiguous)
-    elif deal.positions is None:
-        yield from deal.counted(shard_items(items, (of_rank, of_worker), contiguous))
+    elif share.positions is None:
+        yield from share.counted(shard_items(items, (of_rank, of_worker), contiguous))
     else:
-        yield from deal.counted(items_at(items, deal.positions))
+        yield from share.counted(items_at(items, share.positions))

@@ -7,6 +7,7 @@ used in its main thread; the dataset and the functions in it are the user's.
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
-from reader.workers.deal import Deals, expect_deals
-from reader.workers.told import Snapshot, Snapshots, put_rng
+from reader.workers.shard_tracker import ShardTracker, track_shards
+from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng
 
 __all__ = ["Stream", "StreamFetcher"]
 
@@ -38,7 +39,25 @@ class _Drawn:
     batch: Any = None
     is_made: bool = False
     is_end: bool = False
-    beside: Callable[[], Snapshot | None] | None = None  # what is sent along with it
+    beside: Callable[[], WorkerSnapshot | None] | None = None  # what is sent along with it
+
+
+class _Phase(enum.Enum):
+    """How far the dataset's iterator of an epoch is."""
+
+    NEW = "not made yet"
+    OPEN = "made; used up where there are no samples any more"
+    BROKEN = "ended by an exception of the user's generator, and that is to be raised"
+    END_SENT = "used up, and the trainer knows"
+
+
+class _Restored(enum.Enum):
+    """What became of a state that the dataset was given."""
+
+    NO = "there is none, or samples came after it"
+    LOADED = "not iterated over since"
+    STALE = "iterated over; it may be the end of the epoch before"
+    ASKED_AGAIN = "iterated over again, and there is nothing, either"
 
 
 class StreamFetcher:
@@ -61,59 +80,55 @@ class StreamFetcher:
         stream: Stream,
         is_shared: bool = False,
         turn: tuple[int, int] = (0, 1),
-        snapshots: Snapshots | None = None,
+        snapshots: WorkerState | None = None,
     ) -> None:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.stream = stream
         self._is_shared = is_shared
         self._turn = turn
-        self._snapshots = snapshots or Snapshots(turn[0], dataset, 0, False, is_shared)
+        self._snapshots = snapshots or WorkerState(turn[0], dataset, 0, False, is_shared)
         self.reseed: Callable[[int], None] | None = None  # seeds for the batch of a number
         self.row = -1  # the sample in hand, -1 when it is none in particular
         self.is_stacking = False  # then the channel knows the sample
         self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
-        self._is_entered = False  # whether the iterator was made
+        self._phase = _Phase.NEW
+        self._restored = _Restored.NO
         self._samples: Iterator[Any] | None = None  # None when used up
         self._made = 0  # batches of this epoch, errors too
-        self._part: dict[str, Any] = {}  # where to go on, until the iterator is made
-        self._told: tuple[int, dict[str, Any]] = (-1, {})  # (run, its part)
-        self._is_broken = False  # an exception ended the user's generator, and that is to be told
-        self._is_end_told = False
-        self._is_restored = False  # the dataset was given a state, and was not iterated since
-        self._is_stale = False  # that state may be the end of the epoch before
-        self._is_asked_again = False  # and iterated again there is nothing, either
+        self._cursor: dict[str, Any] = {}  # where to go on, until the iterator is made
+        self._given: tuple[int, dict[str, Any]] = (-1, {})  # (run, its cursor)
         self._is_drawing = False  # samples are taken for the batch in hand
         self._is_short = False  # the batch in hand is the last one
         self._drawn = 0  # samples in all batches before the one in hand
         self._in_hand = 0  # and in that one
-        self._deals = Deals(None)
+        self._tracker = ShardTracker(None)
         # what the trainer knows of them: {}: nothing yet; None: that nothing can be said
-        self._told_deal: dict[str, Any] | None = {}
+        self._told_shares: dict[str, Any] | None = {}
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
 
-    def tell(self, run: int, part: dict[str, Any]) -> None:
-        """Go on in `run` where `part` says. Raises what the user's code raises."""
-        self._told = (run, part)
-        self._snapshots.restore(part)
-        self._is_restored |= "dataset" in part
+    def resume(self, run: int, cursor: dict[str, Any]) -> None:
+        """Go on in `run` where `cursor` says. Raises what the user's code raises."""
+        self._given = (run, cursor)
+        self._snapshots.restore(cursor)
+        if "dataset" in cursor:
+            self._restored = _Restored.LOADED
 
-    def enter(self, run: int) -> Snapshot | None:
+    def enter(self, run: int) -> WorkerSnapshot | None:
         """Make the iterator now; returns the state before the first batch, where one is kept."""
         self._begin(run)
-        self._is_entered = True
         self._enter()
         return self._snapshots.first()
 
     def pass_end(self) -> None:
         """Bring a dataset that was restored behind its end; else its next epoch may end at once."""
-        if self._is_restored and next(iter(self.dataset), _END) is not _END:
-            self._snapshots.restore(self._told[1])  # the state was that of a new beginning
+        if self._restored is _Restored.LOADED and next(iter(self.dataset), _END) is not _END:
+            self._snapshots.restore(self._given[1])  # the state was that of a new beginning
 
     def give_up(self, run: int) -> None:
         """Have nothing more to yield in this attempt at an epoch."""
         self._begin(run)
-        self._is_entered = True
+        self._phase = _Phase.OPEN
         self._samples = None
 
     def number(self, run: int) -> int:
@@ -129,11 +144,11 @@ class StreamFetcher:
         self._no_room.clear()
         self._samples = None  # an iterator that was given up ends before the next begins
         self._snapshots.follow(None)
-        self._part = self._told[1] if self._told[0] == run else {}
-        self._made = self._part.get("made", 0)
-        self._is_entered = self._is_broken = self._is_end_told = False
+        self._cursor = self._given[1] if self._given[0] == run else {}
+        self._made = self._cursor.get("made", 0)
+        self._phase = _Phase.NEW
         self._drawn = self._in_hand = 0
-        self._told_deal = {}
+        self._told_shares = {}
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
@@ -169,19 +184,16 @@ class StreamFetcher:
     # -- one batch -------------------------------------------------------------------------------
 
     def _next(self, channel: WorkerChannel, drawn: _Drawn) -> None:
-        if not self._is_entered:
-            try:
-                self._enter()
-            finally:
-                self._is_entered = True
-        if self._is_broken:
+        if self._phase is _Phase.NEW:
+            self._enter()
+        if self._phase is _Phase.BROKEN:
             self._break_off()
         made, self._made = self._made, self._made + 1
         is_due = self._snapshots.is_due(made)
         self._is_short = False
         self._drawn += self._in_hand
         self._in_hand = 0
-        is_asked = is_due or self._told_deal is not None
+        is_asked = is_due or self._told_shares is not None
         drawn.beside = cache(partial(self._beside, channel, is_due)) if is_asked else None
         channel.set_attachment(drawn.beside)
         if self._samples is None:
@@ -198,12 +210,13 @@ class StreamFetcher:
         except BaseException:
             is_drawing = not (self.is_stacking and channel.drew_all)
             self._in_hand = self.drawn_by_failure(channel)
-            self._is_broken = is_drawing and is_dead(self._samples)
+            if is_drawing and is_dead(self._samples):
+                self._phase = _Phase.BROKEN
             raise
 
     def _break_off(self) -> None:
         """The user's generator cannot go on: say so once; the end comes next."""
-        self._is_broken = False
+        self._phase = _Phase.OPEN
         self._samples = None
         self._made += 1
         raise DatasetError(
@@ -213,43 +226,45 @@ class StreamFetcher:
             " return an object whose __next__ can be called again after an exception"
         )
 
-    def _beside(self, channel: WorkerChannel, is_due: bool) -> Snapshot | None:
+    def _beside(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
         """What goes with a batch whose samples were all drawn."""
         is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
         self._in_hand = self.stream.batch_size or 1
-        news = self._deal_news(is_used_up)
+        is_news, shares = self._share_news(is_used_up)
         if not is_due:
-            return None if news == "" else self._snapshots.tell_deal(news, is_used_up)
-        worker, is_used_up, is_position, packed, _ = self._snapshots.take(is_used_up)
-        return worker, is_used_up, is_position, packed, news
+            if not is_news:
+                return None
+            return WorkerSnapshot(self._turn[0], is_used_up, False, None, True, shares)
+        found = self._snapshots.take(is_used_up)
+        return found._replace(has_shares=is_news, shares=shares)
 
-    def _deal_news(self, is_used_up: bool) -> Any:
-        """What the trainer does not know of what was dealt out: "" for nothing."""
-        if self._deals.left is not None:
+    def _share_news(self, is_used_up: bool) -> tuple[bool, dict[str, Any] | None]:
+        """Whether the trainer has to learn what `shard` divided, and that."""
+        if self._tracker.left is not None:
             raise StateError(
-                f"the state was saved while {type(self.dataset).__name__} had its items dealt out"
-                " by reader.shard, for another number of workers, and its __iter__ did not call it"
-                " now"
+                f"the state was saved while reader.shard divided the items of"
+                f" {type(self.dataset).__name__} over another number of workers, and its __iter__"
+                " does not call reader.shard now: load the state with the dataset it was saved with"
             )
-        found: Any = None
-        if len(self._deals.begun) == 1 and not self._snapshots.has_state:
-            deal = self._deals.begun[0]
+        found: dict[str, Any] | None = None
+        if len(self._tracker.begun) == 1 and not self._snapshots.has_state:
+            share = self._tracker.begun[0]
             # else items are held back, left out or made more of: then their number says nothing
-            if is_used_up or deal.taken == self._drawn + self._in_hand:
-                found = deal.to_json() if self._told_deal == {} else self._told_deal
-        news = "" if found == self._told_deal else found
-        self._told_deal = found
-        return news
+            if is_used_up or share.taken == self._drawn + self._in_hand:
+                found = share.to_json() if self._told_shares == {} else self._told_shares
+        is_news = found != self._told_shares
+        self._told_shares = found
+        return is_news, found
 
     def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Say that this copy is used up; the first time with the state that it ends in."""
         drawn.is_end = True
         self._samples = None
-        if self._snapshots.is_wanted and not self._is_end_told:
+        if self._snapshots.is_wanted and self._phase is not _Phase.END_SENT:
             channel.end(self._snapshots.take(True))
         else:
             channel.end()
-        self._is_end_told = True
+        self._phase = _Phase.END_SENT
 
     def _stack(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Draw into the slot itself."""
@@ -259,7 +274,8 @@ class StreamFetcher:
         self.is_stacking = True
         try:
             is_sent = channel.stream(source, size, self.stream.drop_last)
-            if not is_sent and self._is_stale and channel.position == 0 and self._begins_anew():
+            is_empty = not is_sent and self._restored is not _Restored.NO and channel.position == 0
+            if is_empty and self._begins_anew():
                 self._stack(channel, drawn)
             elif not is_sent:
                 self._end(channel, drawn)
@@ -325,12 +341,14 @@ class StreamFetcher:
     # -- going on --------------------------------------------------------------------------------
 
     def _enter(self) -> None:
-        """Make the iterator, and bring it to where its part was left."""
-        part, self._part = self._part, {}
-        self._is_stale = self._is_restored and not part.get("made") and "iterator" not in part
-        self._is_restored = self._is_asked_again = False
-        self._deals = Deals(part.get("left"), part.get("ranks"))
-        expect_deals(self._deals)
+        """Make the iterator, and bring it to where it was left."""
+        self._phase = _Phase.OPEN  # also when the user's code raises: then nothing comes
+        cursor, self._cursor = self._cursor, {}
+        is_stale = self._restored is _Restored.LOADED and not cursor.get("made")
+        is_stale = is_stale and "iterator" not in cursor
+        self._restored = _Restored.STALE if is_stale else _Restored.NO
+        self._tracker = ShardTracker(cursor.get("left"), cursor.get("ranks"))
+        track_shards(self._tracker)
         samples: Any = iter(self.dataset)
         if self._is_shared and samples is self.dataset:
             raise DatasetError(
@@ -338,13 +356,13 @@ class StreamFetcher:
                 " worker threads would draw from one iterator; make __iter__ a generator"
                 " function, or pass worker_type='process' or num_workers=0"
             )
-        self._snapshots.restore_iterator(samples, part)
+        self._snapshots.restore_iterator(samples, cursor)
         self._samples = samples
-        before, after = part.get("before", []), part.get("draws", [])
+        before, after = cursor.get("before", []), cursor.get("draws", [])
         number = self._made - sum(count for count, _ in [*before, *after])
         self._drawn = sum(count * size for count, size in [*before, *after])
         number = self._pass_by(before, number)
-        put_rng(part)
+        put_rng(cursor)
         self._pass_by(after, number)
         if self.reseed is not None and (before or after):
             worker, workers = self._turn
@@ -355,12 +373,16 @@ class StreamFetcher:
 
         Some datasets begin every epoch where a state was loaded: those get their first one again.
         """
-        if not self._is_stale or self._made > 1:
+        if self._made > 1:
             return False
-        self._is_stale = not self._is_asked_again
-        if self._is_asked_again and not self._snapshots.refresh():
+        if self._restored is _Restored.STALE:
+            self._restored = _Restored.ASKED_AGAIN
+        elif self._restored is _Restored.ASKED_AGAIN:
+            self._restored = _Restored.NO
+            if not self._snapshots.refresh():
+                return False
+        else:
             return False
-        self._is_asked_again = True
         if self.reseed is not None:
             self.reseed(self._turn[0])
         self._samples = iter(self.dataset)
@@ -378,7 +400,7 @@ class StreamFetcher:
                     self.reseed(number * workers + worker)
                 number += 1
                 if size == 0:  # that the generator cannot go on was told then
-                    self._is_broken = False
+                    self._phase = _Phase.OPEN
                     self._samples = None
                 self._draw_again(size)
         return number
@@ -396,4 +418,4 @@ class StreamFetcher:
             except StateError:
                 raise
             except Exception:  # it was told in its place, before
-                self._is_broken = is_dead(samples)
+                self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN

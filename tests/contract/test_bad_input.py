@@ -10,6 +10,7 @@ import pytest
 
 from reader import ConfigError, ConfigTypeError, DataLoader, ReaderError
 from tests.datasets import Rows
+from tests.names import shown
 
 # name of the argument -> (value, is it the type that is wrong, part of the text)
 WRONG: list[tuple[str, Any, bool, str]] = [
@@ -68,7 +69,7 @@ WRONG: list[tuple[str, Any, bool, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "is_type", "text"), WRONG, ids=[f"{w[0]}={w[1]!r}"[:40] for w in WRONG]
+    ("name", "value", "is_type", "text"), WRONG, ids=[shown(f"{w[0]}={w[1]!r}")[:40] for w in WRONG]
 )
 def test_wrong_argument_is_refused_by_name_and_value(
     name: str, value: Any, is_type: bool, text: str
@@ -137,7 +138,7 @@ class OddLen(Rows):
         (OddLen(2.5), ConfigTypeError, r"2\.5"),
         (OddLen("4"), ConfigTypeError, "'4'"),
     ],
-    ids=repr,
+    ids=lambda each: shown(repr(each)),
 )
 def test_wrong_dataset_is_refused(dataset: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):

@@ -22,8 +22,8 @@ from reader.compat.paddle.feeding import FeedingLoader
 from reader.compat.paddle.generator import from_generator
 from reader.errors import DatasetError
 from tests.contract.feeding import CPU, inputs
-from tests.fault.conftest import BOUND_S, wait_until
 from tests.ledger import Ledger, settle
+from tests.processes import BOUND_S, wait_until
 
 Generator = Callable[[], Iterator[Any]]
 

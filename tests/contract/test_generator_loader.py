@@ -23,7 +23,7 @@ from reader.compat.paddle import ArgumentError
 from reader.compat.paddle.generator import GeneratorLoader, from_generator
 from reader.errors import DatasetError
 from tests.contract.feeding import CPU, inputs
-from tests.fault.conftest import BOUND_S, wait_until
+from tests.processes import BOUND_S, wait_until
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from reader import DataLoader
 from tests.datasets import Box, Calls, Rows, check_rows
-from tests.fault.conftest import wait_until
+from tests.processes import wait_until
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 

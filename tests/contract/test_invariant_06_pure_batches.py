@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,9 @@ def test_06_form_of_a_batch_does_not_depend_on_the_batch_before() -> None:
 
 
 def test_sample_rng_outside_of_a_loader_says_so() -> None:
-    with pytest.raises(ReaderError, match="only while a DataLoader fetches"):
-        sample_rng(0)
+    # In a thread of its own: a loader that another test left may have fetched in this one.
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ReaderError, match="only while a DataLoader"):
+        pool.submit(sample_rng, 0).result()
 
 
 def test_06_switching_threads_at_every_step_changes_nothing(wanted: list[str]) -> None:

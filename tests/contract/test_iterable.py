@@ -150,7 +150,7 @@ def test_01_shard_of_ranks_and_workers_covers_everything_once() -> None:
     assert sorted(found) == list(range(37))
 
 
-class Told(IterableDataset[Any]):
+class EpochStart(IterableDataset[Any]):
     """What get_worker_info says in __iter__ and at the first item."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -163,7 +163,7 @@ class Told(IterableDataset[Any]):
 
 @COUNTS
 def test_worker_info_is_that_of_the_worker_that_iterates(workers: int) -> None:
-    with DataLoader(Told(), batch_size=None, num_workers=workers) as loader:
+    with DataLoader(EpochStart(), batch_size=None, num_workers=workers) as loader:
         found = list(loader)
     assert all(same for _, _, same, _ in found)
     if workers == 0:

@@ -225,9 +225,7 @@ def test_10_error_of_one_generator_comes_at_its_place_and_the_others_go_on(
 
 
 def error_pid(loader: DataLoader) -> int:
-    pool = loader._keeper.pool
-    assert pool is not None
-    return pool.worker_pids()[0]
+    return loader.workers()[0].pid or 0
 
 
 @WORKERS
@@ -389,8 +387,7 @@ def test_04_endless_stream_is_drawn_no_further_than_the_window(
     with DataLoader(Endless(log), batch_size=2, num_workers=workers, prefetch_factor=2) as loader:
         batches = iter(loader)
         next(batches)
-        pool = loader._keeper.pool
-        assert pool is not None
+        pool: Any = batches.backend  # type: ignore[attr-defined]
         never = threading.Event()
         while pool.feeder.is_busy():
             never.wait(0.01)

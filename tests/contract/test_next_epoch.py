@@ -24,7 +24,7 @@ from reader import (
     Subset,
 )
 from tests.datasets import Rows, check_rows
-from tests.fault.conftest import kill_and_wait, wait_until
+from tests.processes import kill_and_wait, wait_until
 from tests.streams import Parts, mark, marks, order_of, values_of
 
 AHEAD: dict[str, Any] = {"persistent_workers": True, "prefetch_next_epoch": True}

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from reader import DataLoader, SamplerError, StateError, sample_rng
-from reader.feed.parts import Parts
+from reader.engine.cursor import WorkerCursors
 from tests.datasets import OddError
 
 COUNT = 30
@@ -296,5 +296,5 @@ def test_nothing_is_sent_along_by_datasets_without_a_state() -> None:
     loader = DataLoader(Noisy(), batch_size=4, num_workers=1)
     for _ in loader:
         assert loader.state_dict()["workers"] is None
-    assert Parts(2, 4).to_json()["workers"][0]["made"] == 0
+    assert WorkerCursors(2, 4).to_json()["workers"][0]["made"] == 0
     loader.close()

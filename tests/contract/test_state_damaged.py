@@ -15,6 +15,7 @@ import pytest
 from reader import BatchSampler, DataLoader, StateError
 from tests.contract.test_state_samplers import Global, Indices, Stateful, generator
 from tests.contract.test_state_streams import Dealt, Kept
+from tests.names import shown
 
 
 def loaders() -> dict[str, Any]:
@@ -136,13 +137,16 @@ def test_what_is_no_state_of_a_loader_is_told(foreign: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"seed": 2}, "seed of the loader is 2 here and 1 in the state"),
-        ({"seed": None}, "seed of the loader is None here and 1 in the state"),
-        ({"shuffle": False}, "sampler is 'SequenceSampler' here and 'RandomSampler' in the state"),
-        ({"dataset": Indices(40)}, "length is 40 here and 50 in the state"),
-        ({"dataset": Dealt(50, "sequence")}, "kind of the loader is 'iterable' here and 'map' in"),
+        ({"seed": 2}, "seed was 1 when it was saved, and this loader has 2"),
+        ({"seed": None}, "seed was 1 when it was saved, and this loader has None"),
+        (
+            {"shuffle": False},
+            "sampler was 'RandomSampler' when it was saved, and this loader has 'SequenceSampler'",
+        ),
+        ({"dataset": Indices(40)}, "length was 50 when it was saved, and this loader has 40"),
+        ({"dataset": Dealt(50, "sequence")}, "kind was 'map' when it was saved"),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text: str) -> None:
     options: dict[str, Any] = {"dataset": Indices(), "batch_size": 4, "shuffle": True, "seed": 1}
@@ -155,7 +159,7 @@ def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text
     other = DataLoader(**given)
     with pytest.raises(StateError, match=text):
         other.load_state_dict(state)
-    with pytest.raises(StateError, match="batch_sampler is 'BatchSampler' here and None in the"):
+    with pytest.raises(StateError, match="batch_sampler was None when it was saved"):
         DataLoader(Indices(), batch_sampler=BatchSampler(range(50), 4), seed=1).load_state_dict(
             {**state, "fit": {**state["fit"], "sampler": None, "batch_size": None}}
         )

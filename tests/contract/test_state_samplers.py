@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -163,8 +164,18 @@ def plain(kind: str, state: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"num_workers": 1}], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
+ONE_THREAD = {"num_workers": 1, "worker_type": "thread"}
+ON_PROCESSES = [next(iter(EXACT)), next(iter(FRESH))]  # the order is the trainer's: a kind of each
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *itertools.product(KINDS, ({}, {"seed": 3}, ONE_THREAD)),
+        *((kind, {"num_workers": 1}) for kind in ON_PROCESSES),
+    ],
+    ids=str,
+)
 def test_01_an_order_goes_on_where_it_was_left(kind: str, options: Options) -> None:
     loader = make(kind, **options)
     lists(loader)

@@ -12,8 +12,9 @@ import pytest
 
 from reader import CollateError, DataLoader, DatasetError, IterableDataset, StateError, shard
 from reader import get_worker_info as worker_info
-from reader.promises import Promises
+from reader.policy import DispatchPolicy, Policy, WorkerPolicy
 from tests.datasets import OddError
+from tests.faces import Face
 from tests.streams import Parts
 
 COUNT = 61
@@ -117,16 +118,34 @@ def run(loader: DataLoader) -> tuple[list[Any], list[Any]]:
     return found, states
 
 
-@pytest.mark.parametrize("every", [1, 3, 0])
-@pytest.mark.parametrize(
-    ("workers", "persistent"), [(0, False), (1, False), (3, False), (3, True)], ids=str
-)
-@pytest.mark.parametrize("kind", [Plain, WalkSet, Kept, Itself])
+# Where the arithmetic of states is done does not matter to it: inline and on threads, and each kind
+# on processes. Threads share their dataset, so one that keeps its place itself has one of them.
+PLACES = [
+    *(
+        (kind, workers, persistent, True, every)
+        for kind in (Plain, WalkSet, Kept, Itself)
+        for workers, persistent in ((0, False), (1, False), (3, False), (3, True))
+        for every in (1, 3, 0)
+        if workers < 3 or kind in (Plain, WalkSet)
+    ),
+    (Plain, 3, False, False, 3),
+    (WalkSet, 3, True, False, 1),
+    (Kept, 1, False, False, 3),
+    *(
+        (kind, 3, persistent, False, every)
+        for kind in (Kept, Itself)
+        for persistent, every in ((False, 1), (False, 3), (True, 0))
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), PLACES)
 def test_06_each_worker_goes_on_where_it_was_left(
-    kind: Any, workers: int, persistent: bool, every: int
+    kind: Any, workers: int, persistent: bool, threads: bool, every: int
 ) -> None:
     options: Any = {
         "batch_size": 4, "num_workers": workers, "persistent_workers": persistent,
+        "worker_type": "thread" if threads else "process",
         "snapshot_every_n_steps": every, "seed": 5,
     }  # fmt: skip
     with DataLoader(kind(), **options) as loader:
@@ -259,7 +278,9 @@ def test_other_workers_are_refused_where_it_cannot_be_told_what_is_left(kind: An
             next(batches)
         state = loader.state_dict()
     loader = DataLoader(kind(), batch_size=4)
-    with pytest.raises(StateError, match=r"2 workers, each at a place of its own, and there are 1"):
+    with pytest.raises(
+        StateError, match=r"2 workers, each at a position of its own, and this loader has 1"
+    ):
         loader.load_state_dict(state)
     assert loader.state_dict()["batches"] == 0
 
@@ -270,7 +291,7 @@ def test_items_that_were_dealt_out_must_be_dealt_out_again() -> None:
         state = loader.state_dict()
     again = DataLoader(Parts([range(40)]), batch_size=4)
     again.load_state_dict(state)
-    with pytest.raises(StateError, match="its __iter__ did not call it"):
+    with pytest.raises(StateError, match="its __iter__ does not call"):
         next(iter(again))
 
 
@@ -333,10 +354,7 @@ def test_errors_keep_their_places(kind: Any, workers: int) -> None:
 # ---- random state of workers -------------------------------------------------------------------
 
 
-class Keeping(DataLoader):
-    """A facade that keeps the workers' own random state."""
-
-    _promises = Promises(is_round_robin=True, keeps_worker_rng=True)
+KEEPING = Policy(dispatch=DispatchPolicy(is_round_robin=True), worker=WorkerPolicy(keeps_rng=True))
 
 
 class Noise:
@@ -350,11 +368,11 @@ class Noise:
 @pytest.mark.parametrize("dataset", [Noise(), Plain(), WalkSet()], ids=lambda each: type(each))
 def test_the_random_state_of_workers_goes_on_where_a_facade_promises_it(dataset: Any) -> None:
     options: Any = {"batch_size": 4, "num_workers": 2, "persistent_workers": True}
-    with Keeping(dataset, **options) as loader:
+    with Face(KEEPING, dataset, **options) as loader:
         wanted, states = run(loader)
         later = [values(batch) for batch in loader]
     for at in (2, 5, len(wanted) + 1):
-        with Keeping(dataset, **options) as loader:
+        with Face(KEEPING, dataset, **options) as loader:
             loader.load_state_dict(states[at])
             if at <= len(wanted):
                 assert [values(batch) for batch in loader] == wanted[at:]

@@ -103,7 +103,7 @@ def test_01_break_at_every_position_leaves_the_next_epoch_whole(
             ]
 
 
-class Told(Rows):
+class EpochStart(Rows):
     """Samples are (index, epoch)."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Told(Rows):
 
 def test_06_epoch_begun_ahead_is_begun_anew_when_another_is_chosen() -> None:
     with DataLoader(
-        Told(),
+        EpochStart(),
         batch_size=2,
         num_workers=2,
         worker_type="thread",

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from reader import DataLoader, DatasetError, IterableDataset, get_worker_info, sample_rng, shard
-from reader.promises import Promises
+from reader.policy import Policy, WorkerPolicy
 from reader.workers.rng import WorkerRng
 from tests.datasets import Augmented, Calls, Rows, TorchAugmented, check_rows, digest_of
-from tests.fault.conftest import BOUND_S
+from tests.faces import Face
+from tests.processes import BOUND_S
 
 THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
 EPOCHS = 2
@@ -81,11 +82,11 @@ def test_threads_stay_between_epochs_when_they_are_to(persistent: bool) -> None:
 def test_dataset_is_told_of_an_epoch_once_and_by_the_trainer_alone() -> None:
     told: list[tuple[int, int]] = []
 
-    class Told(Rows):
+    class EpochStart(Rows):
         def set_epoch(self, epoch: int) -> None:
             told.append((epoch, threading.get_ident()))
 
-    with DataLoader(Told(8), batch_size=4, persistent_workers=True, **THREADS) as loader:
+    with DataLoader(EpochStart(8), batch_size=4, persistent_workers=True, **THREADS) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
             assert len(list(loader)) == 2
@@ -160,11 +161,9 @@ def test_facade_prepares_each_thread_and_gives_its_seed() -> None:
         seen.append((worker_id, num_workers, info.worker_type, type(info.rng)))
         return 100 + worker_id
 
-    class Faced(DataLoader):
-        _promises = Promises(make_prepare=lambda: prepare)
-
     dataset = Calls(lambda index: (get_worker_info().seed, draws(index)["numpy"]), 4)  # type: ignore[union-attr]
-    with Faced(dataset, batch_size=1, **THREADS) as loader:
+    policy = Policy(worker=WorkerPolicy(make_prepare=lambda: prepare))
+    with Face(policy, dataset, batch_size=1, **THREADS) as loader:
         found = {int(seed[0]): float(drawn[0]) for seed, drawn in list(loader)[:2]}
     assert sorted(seen) == [(n, 2, "thread", WorkerRng) for n in range(2)]
     assert found == {100 + n: WorkerRng(100 + n).numpy_generator.random() for n in range(2)}

@@ -12,8 +12,8 @@ import pytest
 
 from reader import DataLoader, ReaderError
 from tests.datasets import Rows, Stuck, check_rows
-from tests.fault.conftest import BOUND_S, Wire
 from tests.ledger import Ledger, settle
+from tests.processes import BOUND_S, Wire
 
 
 def make(workers: int, persistent: bool = False, count: int = 24, **options: Any) -> DataLoader:
@@ -233,7 +233,7 @@ def test_04_close_in_many_threads_at_once_waits_in_each_of_them() -> None:
     loader = make(2, True)
     batches = iter(loader)
     next(batches)
-    pids = loader._keeper.pool.worker_pids()  # type: ignore[union-attr]
+    pids = [worker.pid for worker in loader.workers()]
     start = threading.Barrier(4)
     living: list[list[int]] = []
 

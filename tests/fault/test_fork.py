@@ -17,8 +17,8 @@ import pytest
 
 from reader import BlockingQueue, DataLoader, QueueClosed, ReaderError
 from tests.datasets import Raise, Rows, check_rows
-from tests.fault.conftest import BOUND_S, Program, Wire
 from tests.ledger import Ledger, settle
+from tests.processes import BOUND_S, Program, Wire
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from reader import ArenaFull, DataLoader, IterableDataset, LoadTimeout, WorkerDied
-from reader.feed.iterator import EpochIterator
+from reader.engine.supervisor import Supervisor
+from reader.workers import pool_registry
 from tests.datasets import listen, tell
-from tests.fault.conftest import (
+from tests.processes import (
     BOUND_S,
     Program,
     Wire,
@@ -49,14 +50,13 @@ def run(batches: Any, most: int = 200) -> list[Any]:
 
 
 def pool_of(loader: DataLoader) -> Any:
-    pool = loader._keeper.pool
-    assert pool is not None
+    (pool,) = pool_registry.snapshot()
     return pool
 
 
 def kill_worker(loader: DataLoader, worker: int, is_noticed: bool = True) -> int:
     """Kill a worker, and return when the reader thread has seen it end, or before."""
-    pid: int = pool_of(loader).worker_pids()[worker]
+    pid: int = loader.workers()[worker].pid
     kill_and_wait(pid)
     if is_noticed:
         wait_until(lambda: pool_of(loader).feeder.ended_workers() == [worker])
@@ -371,16 +371,16 @@ def test_01_wait_that_is_given_up_anywhere_loses_no_batch_when_memory_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each wait in turn ends as a timeout or Ctrl-C ends it: before anything was taken."""
-    true_take = EpochIterator._take
+    true_wait = Supervisor.wait
     calls = iter(range(10**9))
     given_up = -1
 
-    def take(self: EpochIterator) -> Any:
+    def wait(self: Supervisor) -> Any:
         if next(calls) == given_up:
             raise LoadTimeout("given up")
-        return true_take(self)
+        return true_wait(self)
 
-    monkeypatch.setattr(EpochIterator, "_take", take)
+    monkeypatch.setattr(Supervisor, "wait", wait)
     for given_up in range(40):
         calls = iter(range(10**9))
         found: list[int] = []
@@ -538,7 +538,7 @@ def test_03_workers_of_a_stream_go_at_once_when_their_trainer_dies(
             collate = list if ACTION == "draws" else None
             loader = DataLoader(dataset, batch_size=size, collate_fn=collate, num_workers=2)
             batches = iter(loader)
-            print(*loader._keeper.pool.worker_pids(), flush=True)
+            print(*(worker.pid for worker in loader.workers()), flush=True)
             next(batches) if ACTION == "draws" else list(batches)
         """,
         action,

@@ -13,8 +13,9 @@ import pytest
 
 from reader import ArenaFull, DataLoader
 from tests.datasets import Calls
-from tests.fault.conftest import Program, wait_until
+from tests.processes import Program, wait_until
 
+pytestmark = pytest.mark.alone  # it fills memory and mounts file systems
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.conftest import Program
+from tests.processes import Program
 
 # Prints (epoch, batch, digest) of each batch before it saves the state behind it, atomically.
 TRAIN = """

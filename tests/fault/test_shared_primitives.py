@@ -13,9 +13,9 @@ import pytest
 
 from reader import ConfigError, DataLoader
 from reader.workers.loop import WorkerConfig
-from reader.workers.packed import pack_config
+from reader.workers.pickling import pickle_config
 from tests.datasets import PidRows, Rows, check_rows
-from tests.fault.conftest import Program, kill_and_wait, wait_until
+from tests.processes import Program, kill_and_wait, wait_until
 
 Start = Callable[..., Program]
 COUNT = 16
@@ -206,19 +206,19 @@ class SendsToAll:
 
 def test_descriptors_are_pickled_once_and_closed_with_the_pickle(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file, socket.socket() as sock:
-        packed = pack_config(config_of(Held([sock, sock])))
+        packed = pickle_config(config_of(Held([sock, sock])))
         assert len(packed.fds) == 1
         assert sock.fileno() not in packed.fds
         packed.close()
         with pytest.raises(
             ConfigError, match=r"the dataset, .* cannot be sent to worker processes"
         ):
-            pack_config(config_of(Held([sock, file])))  # the ledger finds what is left open
+            pickle_config(config_of(Held([sock, file])))  # the ledger finds what is left open
 
 
 def test_code_that_only_cloudpickle_takes_may_hold_primitives() -> None:
     with socket.socket() as sock:
-        packed = pack_config(config_of(lambda: sock))
+        packed = pickle_config(config_of(lambda: sock))
         assert len(packed.fds) == 1
         packed.close()
 
@@ -226,4 +226,4 @@ def test_code_that_only_cloudpickle_takes_may_hold_primitives() -> None:
 def test_lock_of_a_fork_context_is_refused_as_by_multiprocessing() -> None:
     lock = multiprocessing.get_context("fork").Lock()
     with pytest.raises(ConfigError, match=r"the dataset, .* cannot be sent to worker processes"):
-        pack_config(config_of(Held(lock)))
+        pickle_config(config_of(Held(lock)))

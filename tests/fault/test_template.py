@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from reader import DataLoader
-from reader.workers import libraries, process
+from reader.workers import pool_registry, preload, process
 from reader.workers.loop import WorkerConfig
 from tests.datasets import PidRows, Rows, Stuck
-from tests.fault.conftest import Program, Wire, kill_and_wait, open_pid, wait_gone
+from tests.processes import Program, Wire, kill_and_wait, open_pid, wait_gone
 
 Start = Callable[..., Program]
 METHODS = pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -48,8 +48,9 @@ def test_03_workers_have_one_template_which_goes_with_them(method: str) -> None:
 
 
 def workers_of(loader: DataLoader[Any]) -> list[Any]:
-    (pool,) = loader._keeper.shelf.lent
-    return [pool._processes[n] for n in range(pool.workers)]
+    (pool,) = pool_registry.snapshot()
+    assert [worker.pid for worker in loader.workers()] == [each.pid for each in pool.handles]  # type: ignore[attr-defined]
+    return list(pool.handles)  # type: ignore[attr-defined]
 
 
 SEES = """
@@ -215,7 +216,7 @@ IMPORTS = """
             print(len(list(loader)), flush=True)
         except KeyboardInterrupt:
             print("caught", flush=True)
-        print(len(loader._keeper.shelf.lent), flush=True)
+        print(len(loader.workers()), flush=True)
 """
 
 
@@ -305,13 +306,13 @@ def test_libraries_are_those_that_the_workers_will_need(monkeypatch: pytest.Monk
     torch, user, far = (types.ModuleType(name) for name in ("torch", "user", "far"))
     main = types.ModuleType("__main__")
     for name, module in (("torch", torch), ("user", user), ("far", far), ("__main__", main)):
-        monkeypatch.setitem(libraries.sys.modules, name, module)
-    monkeypatch.setattr(libraries, "_HEAVY", ("torch", "absent"))
-    assert libraries.libraries_of(config_of(0), b"") == []
-    assert libraries.libraries_of(config_of(0), b"...torch._utils...") == ["torch"]
+        monkeypatch.setitem(preload.sys.modules, name, module)
+    monkeypatch.setattr(preload, "_HEAVY", ("torch", "absent"))
+    assert preload.libraries_of(config_of(0), b"") == []
+    assert preload.libraries_of(config_of(0), b"...torch._utils...") == ["torch"]
     main.user = user  # type: ignore[attr-defined]
-    assert libraries.libraries_of(config_of(0), b"") == []
+    assert preload.libraries_of(config_of(0), b"") == []
     user.function = types.FunctionType((lambda: 0).__code__, {"__name__": "far"})  # type: ignore[attr-defined]
-    assert libraries.libraries_of(config_of(0), b"") == []
+    assert preload.libraries_of(config_of(0), b"") == []
     far.nn = torch  # type: ignore[attr-defined]
-    assert libraries.libraries_of(config_of(0), b"") == ["torch"]
+    assert preload.libraries_of(config_of(0), b"") == ["torch"]

@@ -16,7 +16,7 @@ from reader import DataLoader, LoadTimeout, ReaderError
 from reader.errors import InternalError
 from reader.workers import loop
 from tests.datasets import Augmented, Calls, Rows, Stuck, check_rows, digest_of
-from tests.fault.conftest import BOUND_S, Program, Wire, patiently, wait_until
+from tests.processes import BOUND_S, Program, Wire, patiently, wait_until
 
 THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.conftest import Program
+from tests.processes import Program
 
 Start = Callable[..., Program]
 KILLS = 50  # at least, in all

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fault.conftest import Program, Wire, open_pid, wait_asleep, wait_gone
+from tests.processes import Program, Wire, open_pid, wait_asleep, wait_gone
 
 Start = Callable[..., Program]
 
@@ -36,7 +36,7 @@ TRAINER = """
                             start_method=METHOD)
         batches = iter(loader)
         kept = [next(batches), next(batches)]
-        print(*loader._keeper.pool.worker_pids(), flush=True)
+        print(*(w.pid for w in loader.workers() if w.pid != os.getpid()), flush=True)
         if ACTION == "idle":
             batches.close()
             print("idle", flush=True)
@@ -174,8 +174,7 @@ AT_EXIT = """
         other = iter(DataLoader(Rows(64), batch_size=4, num_workers=int(WORKERS)))
         batches = iter(loader)
         kept = [next(batches), next(other)]
-        pool = loader._keeper.pool
-        print(*pool.worker_pids(), flush=True)
+        print(*(w.pid for w in loader.workers() if w.pid != os.getpid()), flush=True)
         if WAY == "error":
             raise SystemExit(3)
         if WAY == "cycle":

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from reader import BlockingQueue, DataLoader, IterableDataset, LoadTimeout
-from reader.feed.iterator import EpochIterator
+from reader.engine.backends.backend import WorkerActivity
+from reader.engine.supervisor import Supervisor
 from tests.datasets import PidRows, Rows, Stuck, check_rows, tell
-from tests.fault.conftest import BOUND_S, Wire, kill_and_wait, patiently, wait_until
+from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 
+pytestmark = pytest.mark.alone  # how long a wait takes is what is looked at
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 ROUNDS = 400  # of 50 ms: 20 s for workers that the machine stalls
 
@@ -110,8 +112,7 @@ def test_04_new_epoch_waits_for_nothing_of_the_one_before(
                 says.hear()  # one worker is stuck in batch 5 of an epoch that is given up now
                 made.hear()  # and the other is at batch 6, which it can make
                 break
-        feeder = loader._keeper.pool.feeder  # type: ignore[union-attr]
-        wait_until(lambda: any(feeder.worker_progress(worker)[1] is None for worker in range(2)))
+        wait_until(lambda: any(each.activity is WorkerActivity.IDLE for each in loader.workers()))
         batches = iter(loader)
         check_rows(next(batches), range(4))
         gate.say()
@@ -195,7 +196,7 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
         """
         import os, signal, sys
         from reader import DataLoader
-        from tests.fault.conftest import kill_and_wait
+        from tests.processes import kill_and_wait
         from tests.datasets import Rows
         from tests.streams import Parts
 
@@ -203,7 +204,7 @@ def test_01_ctrl_c_while_a_dead_worker_is_replaced_costs_no_batch(program: Any, 
         dataset = Rows(80) if sys.argv[1] == "rows" else Parts(parts)
         loader = DataLoader(dataset, batch_size=4, num_workers=2, start_method="fork")
         batches = iter(loader)
-        for pid in loader._keeper.pool.worker_pids():
+        for pid in [worker.pid for worker in loader.workers()]:
             os.kill(pid, signal.SIGSTOP)  # before they answer anything, mostly
             kill_and_wait(pid)
         armed = [True]
@@ -239,18 +240,18 @@ def test_01_ctrl_c_before_or_after_a_death_is_attended_to_costs_no_batch(
     with DataLoader(PidRows(64), batch_size=4, num_workers=2, worker_retries=5) as loader:
         batches = iter(loader)
         found = [next(batches)]
-        attend, interrupts = EpochIterator._attend, [KeyboardInterrupt]
+        attend, interrupts = Supervisor._attend, [KeyboardInterrupt]
 
-        def interrupted(iterator: Any) -> None:
+        def interrupted(supervisor: Any) -> None:
             if after:
-                attend(iterator)
+                attend(supervisor)
             if interrupts:
                 raise interrupts.pop()
             if not after:
-                attend(iterator)
+                attend(supervisor)
 
-        monkeypatch.setattr(EpochIterator, "_attend", interrupted)
-        for pid in loader._keeper.pool.worker_pids():  # type: ignore[union-attr]
+        monkeypatch.setattr(Supervisor, "_attend", interrupted)
+        for pid in [worker.pid for worker in loader.workers()]:
             kill_and_wait(pid)
         while len(found) < 16:
             with contextlib.suppress(KeyboardInterrupt):
@@ -291,7 +292,7 @@ def test_07_interrupts_are_held_back_in_the_main_thread_alone() -> None:
 
 
 def test_04_queue_waits_are_answered_by_ctrl_c(program: Any) -> None:
-    from tests.fault.conftest import wait_asleep
+    from tests.processes import wait_asleep
 
     for action in ("pop", "push", "pop timeout"):
         trainer = program(

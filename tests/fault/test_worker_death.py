@@ -25,7 +25,7 @@ from tests.datasets import (
     check_rows,
     digest_of,
 )
-from tests.fault.conftest import BOUND_S, Wire, kill_and_wait, patiently
+from tests.processes import BOUND_S, Wire, kill_and_wait, patiently
 
 
 def whole(batches: list[Any], count: int, batch_size: int) -> None:
@@ -89,7 +89,7 @@ def test_01_all_workers_killed_at_once_while_the_trainer_is_busy_costs_no_batch(
     with DataLoader(PidRows(64), batch_size=4, num_workers=3, worker_retries=5) as loader:
         batches = iter(loader)
         found = [next(batches)]
-        pids = loader._keeper.pool.worker_pids()  # type: ignore[union-attr]
+        pids = [worker.pid for worker in loader.workers()]
         assert len(pids) == 3
         for pid in pids:
             kill_and_wait(pid)

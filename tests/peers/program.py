@@ -38,22 +38,29 @@ class Peer:
 
     `module`: what programs import of it. `ours`: what stands there instead. `imports`: where in a
     program. `loaded`: what the process imports that forks the programs, to save its time.
+    `distributions`: what is installed of it, whose versions its behaviour goes by.
     """
 
     module: str
     ours: str
     imports: str
     loaded: tuple[str, ...]
+    distributions: tuple[str, ...]
 
 
 PADDLE_IO = Peer(
-    "paddle.io", "reader.compat.paddle", r"\bpaddle\.(?:io|base\.reader)\b", ("paddle.io",)
+    "paddle.io",
+    "reader.compat.paddle",
+    r"\bpaddle\.(?:io|base\.reader)\b",
+    ("paddle.io",),
+    ("paddlepaddle",),
 )
 TORCH_DATA = Peer(
     "torch.utils.data",
     "reader.compat.torch",
     r"(?<=from )(?:torch\.utils\.data|torchdata\.stateful_dataloader)(?= import)",
     ("torch.utils.data", "torchdata.stateful_dataloader"),
+    ("torch", "torchdata"),
 )
 PADDLE = PADDLE_IO.module
 OURS = PADDLE_IO.ours
@@ -76,13 +83,18 @@ class Story:
     peer: Peer = PADDLE_IO
 
 
+def demonstration(test: Any) -> Any:
+    """Mark a test that shows a defect of a peer's, with that peer: evidence, not a test of ours."""
+    return pytest.mark.evidence(pytest.mark.demonstration(test))
+
+
 def demonstrated_by(story: Story, hang_s: float | None = None) -> Callable[[Any], Any]:
     """Mark a test: its fixture `verdict` is what became of the story with its peer.
 
     `hang_s`: where a hang is what is shown, how long it is watched.
     """
     limit_s = story.limit_s if hang_s is None else hang_s
-    return lambda test: pytest.mark.demonstration(pytest.mark.tells(story, limit_s)(test))
+    return lambda test: demonstration(pytest.mark.tells(story, limit_s)(test))
 
 
 def proved_by(story: Story) -> Callable[[Any], Any]:
@@ -91,7 +103,10 @@ def proved_by(story: Story) -> Callable[[Any], Any]:
 
 
 def compares(story: Story) -> Callable[[Any], Any]:
-    """Mark a test: its fixture `both` is (the peer's verdict, ours) of the same program."""
+    """Mark a test: its fixture `both` is (the peer's verdict, ours) of the same program.
+
+    The peer's is the recorded one (tests/peers/record.py), unless `--peers run` is asked for.
+    """
     return lambda test: pytest.mark.compares(story)(test)
 
 

@@ -1,6 +1,6 @@
 """The datasets of the face beside paddle.io's: same samples, same refusals, and both their classes.
 
-Imports paddle and the face. Tests whose comment says "demonstration" show what paddle.io 3.3.1 does
+Imports paddle and the face. Tests marked as a demonstration show what paddle.io 3.3.1 does
 wrong; the test after each shows what we do.
 """
 
@@ -23,6 +23,7 @@ from paddle.base import core
 import reader
 from reader.compat.paddle import datasets
 from reader.compat.paddle.errors import ArgumentError
+from tests.peers.program import demonstration
 
 pytestmark = pytest.mark.peer
 
@@ -284,7 +285,7 @@ def own_generator(seed: int) -> Any:
     return generator
 
 
-# demonstration
+@demonstration
 def test_paddle_ignores_the_generator_of_a_split() -> None:
     paddle.seed(1)
     once = split_by(own_generator(9), paddle.io.random_split)
@@ -333,7 +334,7 @@ def test_split_in_static_mode_follows_from_the_generator() -> None:
         paddle.disable_static()
 
 
-# demonstration
+@demonstration
 def test_paddle_cannot_split_at_random_in_static_mode() -> None:
     paddle.enable_static()
     try:
@@ -343,7 +344,7 @@ def test_paddle_cannot_split_at_random_in_static_mode() -> None:
         paddle.disable_static()
 
 
-# demonstration
+@demonstration
 def test_paddle_cannot_compose_samples_that_are_none() -> None:
     class Nothing(Squares):
         def __getitem__(self, index: int) -> Any:

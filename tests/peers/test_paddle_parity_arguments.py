@@ -19,6 +19,7 @@ from tests.peers.program import (
     Story,
     Verdict,
     demonstrated_by,
+    demonstration,
     proved_by,
     run_command,
     switched,
@@ -175,7 +176,7 @@ def test_every_name_of_paddle_io_is_here() -> None:
         assert list(inspect.signature(mine).parameters)[: len(names)] == names, name
 
 
-@pytest.mark.demonstration
+@demonstration
 def test_paddle_checks_nothing_under_optimized_python(tmp_path: Path) -> None:
     is_optimized, found = _run_optimized(tmp_path, PADDLE)
     assert is_optimized

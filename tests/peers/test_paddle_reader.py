@@ -1,6 +1,6 @@
 """The decorators of readers beside paddle.reader's: same items, and no hang, spin or leak.
 
-Imports paddle and the face. Tests whose comment says "demonstration" show what paddle.reader 3.3.1
+Imports paddle and the face. Tests marked as a demonstration show what paddle.reader 3.3.1
 does wrong, and the test after each what we do; what hangs or leaks there is shown beside this file.
 """
 
@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 import reader
 from reader.compat.paddle.errors import ArgumentError
+from tests.peers.program import demonstration
 
 pytestmark = pytest.mark.peer
 
@@ -175,7 +176,7 @@ def test_end_told_by_the_mapped_function_does_not_end_the_reader_silently() -> N
     assert isinstance(error.__cause__, StopIteration)
 
 
-# demonstration
+@demonstration
 def test_paddle_ends_silently_where_the_mapped_function_raises_stop_iteration() -> None:
     def func(item: int) -> int:
         raise StopIteration
@@ -191,7 +192,7 @@ def test_misaligned_readers_are_named() -> None:
     assert "After 2 items each, readers [1] ended and readers [0] went on" in str(error)
 
 
-# demonstration
+@demonstration
 def test_paddle_takes_none_for_a_misalignment() -> None:
     with pytest.raises(paddle.reader.ComposeNotAligned):
         list(paddle.reader.compose(of(1, None), of(2, 3))())
@@ -207,7 +208,7 @@ def taken_by(first: Callable[..., Any]) -> int:
     return next(source)
 
 
-# demonstration
+@demonstration
 def test_paddle_takes_one_item_more_than_the_first_n() -> None:
     assert taken_by(paddle.reader.firstn) == 4
 
@@ -216,7 +217,7 @@ def test_first_n_takes_no_item_more() -> None:
     assert taken_by(ours.firstn) == 3
 
 
-# demonstration
+@demonstration
 def test_paddle_drops_the_short_batch_for_a_drop_last_of_zero() -> None:
     assert list(paddle.batch(of(1, 2, 3), 2, drop_last=0)()) == [[1, 2]]  # type: ignore[arg-type]
 

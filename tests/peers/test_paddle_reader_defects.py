@@ -1,7 +1,7 @@
 """Decorators of readers that hang, spin or leak in paddle.reader 3.3.1, and what we do instead.
 
-Imports the harness and pytest; the stories run in processes of their own. Tests whose comment says
-"demonstration" show what paddle does wrong; the test after each shows what we do.
+Imports the harness and pytest; the stories run in processes of their own. Tests marked as
+a demonstration show what paddle does wrong; the test after each shows what we do.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ READER_ERROR = Story(
 MAPPER_ERROR = Story(HEAD + "    tell(outcome(decorators.xmap_readers(fail, arrays, 2, 2)))\n")
 
 
-# demonstration
 @demonstrated_by(BUFFERED_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_on_an_error_of_a_buffered_reader(verdict: Verdict) -> None:
     assert verdict.is_hung
@@ -60,7 +59,6 @@ def test_error_of_a_buffered_reader_arrives(verdict: Verdict) -> None:
     assert verdict.result == [1, "KeyError"]
 
 
-# demonstration
 @demonstrated_by(READER_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_on_an_error_of_the_reader_that_is_mapped(verdict: Verdict) -> None:
     assert verdict.is_hung
@@ -71,7 +69,6 @@ def test_error_of_the_reader_that_is_mapped_arrives(verdict: Verdict) -> None:
     assert verdict.result == [1, "KeyError"]
 
 
-# demonstration
 @demonstrated_by(MAPPER_ERROR, hang_s=HANG_S)
 def test_paddle_hangs_on_an_error_of_the_mapper(verdict: Verdict) -> None:
     assert verdict.is_hung
@@ -87,7 +84,6 @@ BUFFERED_ARRAYS = Story(
 )
 
 
-# demonstration
 @demonstrated_by(BUFFERED_ARRAYS)
 def test_paddle_asks_buffered_arrays_for_their_truth(verdict: Verdict) -> None:
     assert verdict.result == [0, "ValueError"]
@@ -115,7 +111,6 @@ SPIN = Story(
 )
 
 
-# demonstration
 @demonstrated_by(SPIN)
 def test_paddle_spins_while_a_mapped_item_waits_for_its_turn(verdict: Verdict) -> None:
     found, busy_s = verdict.result
@@ -150,7 +145,6 @@ LEFT = Story(
 )
 
 
-# demonstration
 @demonstrated_by(LEFT)
 def test_paddle_keeps_the_threads_of_generators_that_were_left(verdict: Verdict) -> None:
     assert verdict.result == 4
@@ -178,7 +172,6 @@ PIPE = Story(
 )
 
 
-# demonstration
 @demonstrated_by(PIPE)
 def test_paddle_changes_tuples_and_refuses_arrays_of_processes(verdict: Verdict) -> None:
     assert verdict.result == [[1, ["list"]], [0, "ValueError"], [0, "ValueError"]]
@@ -202,7 +195,6 @@ KILLED = Story(
 )
 
 
-# demonstration
 @demonstrated_by(KILLED, hang_s=HANG_S)
 def test_paddle_hangs_when_a_process_that_reads_dies(verdict: Verdict) -> None:
     assert verdict.is_hung
@@ -229,7 +221,6 @@ ABANDONED = Story(
 )
 
 
-# demonstration
 @demonstrated_by(Story(ABANDONED.text.rstrip(" ") + "    os._exit(0)\n"))
 def test_paddle_keeps_the_processes_of_a_generator_that_was_left(verdict: Verdict) -> None:
     assert verdict.result == 2

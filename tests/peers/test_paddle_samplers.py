@@ -1,6 +1,6 @@
 """The samplers of the face beside paddle.io's: same draws, same lengths, same refusals.
 
-Imports paddle and the face. Tests whose comment says "demonstration" show what paddle.io 3.3.1 does
+Imports paddle and the face. Tests marked as a demonstration show what paddle.io 3.3.1 does
 wrong; the test after each shows what we do.
 """
 
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import reader
 from reader.compat.paddle import datasets, samplers
 from reader.compat.paddle.errors import ArgumentError
+from tests.peers.program import demonstration
 
 pytestmark = pytest.mark.peer
 
@@ -320,7 +321,7 @@ def test_subclass_that_overrides_iteration_finds_paddles_attributes() -> None:
     assert list(Own(range(6), 2, 2, 1)) == [[1, 3, 5]]
 
 
-# demonstration
+@demonstration
 def test_paddle_ends_an_epoch_early_when_the_generator_of_indices_is_used_up() -> None:
     sampler = paddle.io.RandomSampler(range(4), generator=iter([3, 2, 1, 0, 3]))  # type: ignore
     assert (list(sampler), list(sampler), len(sampler)) == ([3, 2, 1, 0], [3], 4)
@@ -359,7 +360,7 @@ def peak_of(sampler: Any) -> int:
 COUNT = 200_000
 
 
-# demonstration
+@demonstration
 def test_paddle_keeps_every_index_of_an_epoch_as_a_python_number() -> None:
     assert peak_of(paddle.io.RandomSampler(range(COUNT))) > 30 * COUNT
 
@@ -368,7 +369,7 @@ def test_random_sampler_keeps_eight_bytes_for_each_index() -> None:
     assert peak_of(samplers.RandomSampler(range(COUNT))) < 9 * COUNT + (1 << 20)
 
 
-# demonstration
+@demonstration
 def test_paddle_does_not_know_the_length_for_weights_in_a_list() -> None:
     with pytest.raises(AttributeError, match="shape"):
         len(paddle.io.WeightedRandomSampler([1.0, 2.0], 3))
@@ -384,7 +385,7 @@ ROWS = np.array([[1.0, 0, 0], [0, 2, 2]])
 SQUARE = np.array([[4.0, 0], [0, 2]])
 
 
-# demonstration
+@demonstration
 @pytest.mark.parametrize(
     ("rows", "match"), [(ROWS, "broadcast"), (np.array([[1.0, 3], [2, 2.5]]), "not sum to 1")]
 )
@@ -399,7 +400,7 @@ def test_rows_of_weights_are_drawn_each_by_its_own() -> None:
     assert list(samplers.WeightedRandomSampler(SQUARE, 2)) == [0, 0, 1, 1]
 
 
-# demonstration
+@demonstration
 def test_paddle_refuses_the_tensor_of_weights_that_its_documentation_allows() -> None:
     with pytest.raises(AssertionError, match=r"should be paddle\.Tensor"):
         list(paddle.io.WeightedRandomSampler(paddle.to_tensor([0.0, 1.0]), 2))
@@ -431,7 +432,7 @@ class Asked(list[int]):
         return super().__getitem__(index)
 
 
-# demonstration
+@demonstration
 def test_paddle_asks_for_each_index_of_a_subset_by_a_tensor() -> None:
     indices = Asked(1, 2, 3)
     list(paddle.io.SubsetRandomSampler(indices))
@@ -444,7 +445,7 @@ def test_indices_of_a_subset_are_asked_for_by_numbers() -> None:
     assert indices.kinds == {int}
 
 
-# demonstration
+@demonstration
 def test_paddle_fails_without_a_text_and_late_for_a_rank_that_does_not_exist() -> None:
     sampler = paddle.io.DistributedBatchSampler(range(6), 2, 2, 2)
     with pytest.raises(AssertionError, match=r"^$"):
@@ -456,7 +457,7 @@ def test_rank_that_does_not_exist_is_refused_at_once() -> None:
         samplers.DistributedBatchSampler(range(6), 2, 2, 2)
 
 
-# demonstration
+@demonstration
 def test_paddle_makes_empty_epochs_of_a_one_shot_sampler_that_is_used_up() -> None:
     sampler = paddle.io.BatchSampler(sampler=iter(range(3)), batch_size=2)
     assert [list(sampler), list(sampler)] == [[[0, 1], [2]], []]
@@ -469,7 +470,7 @@ def test_one_shot_sampler_serves_one_epoch_and_is_an_error_in_the_next() -> None
         list(sampler)
 
 
-# demonstration
+@demonstration
 def test_paddle_refuses_bad_arguments_by_assert_alone(fresh_optimised: Any) -> None:
     assert fresh_optimised("paddle.io") == "accepted"
 

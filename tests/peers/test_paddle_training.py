@@ -188,6 +188,7 @@ LAUNCHED = (
 )
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_two_launched_processes_train_to_the_same_losses_on_their_exact_shards(
     tmp_path: Path,

@@ -14,6 +14,7 @@ import torch
 import torch.utils.data as data
 
 import reader.compat.torch as ours
+from tests.names import shown
 from tests.peers.torch_parity import both, check_same, check_same_error
 from tests.peers.torch_samples import Rows, Stream
 
@@ -135,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "text"), REFUSED, ids=lambda each: str(each)[:60])
+@pytest.mark.parametrize(("options", "text"), REFUSED, ids=lambda each: shown(each)[:60])
 def test_what_pytorch_refuses_is_refused_with_its_type_and_text(
     options: dict[str, Any], text: str
 ) -> None:
@@ -169,7 +170,7 @@ ACCEPTED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", ACCEPTED, ids=str)
+@pytest.mark.parametrize("options", ACCEPTED, ids=shown)
 def test_what_pytorch_accepts_is_accepted_and_shown_the_same(options: dict[str, Any]) -> None:
     def act(loader: Any) -> Any:
         made = loader(**{"dataset": ROWS, **options})

@@ -18,6 +18,7 @@ import torch
 import torch.utils.data as data
 
 import reader.compat.torch as ours
+from tests.names import shown
 from tests.peers.torch_parity import check_same, check_same_error
 from tests.peers.torch_samples import Counted, Rows, Stream
 
@@ -46,7 +47,7 @@ ATTRIBUTES = (
         {"dataset": STREAM, "drop_last": True},
         {"num_workers": 2, "prefetch_factor": 5, "timeout": 3, "in_order": False},
     ],
-    ids=str,
+    ids=shown,
 )
 def test_attributes_that_programs_read_are_pytorchs(options: dict[str, Any]) -> None:
     def act(loader: Any) -> Any:

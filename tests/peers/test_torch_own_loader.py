@@ -202,7 +202,7 @@ def test_error_of_worker_init_fn_comes_as_that_workers_first_batch(kind: str) ->
     del batches
 
 
-class Told(IterableDataset[Any]):
+class EpochStart(IterableDataset[Any]):
     """Tells what its worker knows of itself."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -215,7 +215,7 @@ class Told(IterableDataset[Any]):
 
 def test_worker_info_is_told_in_workers_and_nowhere_else() -> None:
     assert get_worker_info() is None
-    batches = iter(DataLoader(Told(), None, num_workers=2))
+    batches = iter(DataLoader(EpochStart(), None, num_workers=2))
     pids = [worker.pid for worker in batches._workers]
     base = batches._base_seed
     assert list(batches) == [[i, 2, base + i, True, pids[i]] for i in range(2)]

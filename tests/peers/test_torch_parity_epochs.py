@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.utils.data as data
 
+from tests.names import shown
 from tests.peers.torch_parity import check_same
 from tests.peers.torch_samples import (
     Augmented,
@@ -70,7 +71,7 @@ def taken_of(batches: Any) -> Any:
         {"batch_size": 3, "prefetch_factor": 1},
         {"batch_size": 3, "prefetch_factor": 7, "in_order": True},
     ],
-    ids=str,
+    ids=shown,
 )
 def test_batches_and_length_are_the_same(options: dict[str, Any], workers: int) -> None:
     if not workers:

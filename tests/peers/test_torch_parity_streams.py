@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.utils.data as data
 
+from tests.names import shown
 from tests.peers.torch_parity import both, check_same
 from tests.peers.torch_samples import Counted, Rows, Stream, sum_of
 
@@ -46,7 +47,7 @@ def test_shards_of_any_size_come_in_the_same_order(sizes: tuple[int, ...], worke
         {"batch_size": 2, "prefetch_factor": 1},
         {"batch_size": 2, "prefetch_factor": 9},
     ],
-    ids=str,
+    ids=shown,
 )
 @pytest.mark.parametrize("workers", [0, 3])
 def test_streams_are_batched_the_same(options: dict[str, Any], workers: int) -> None:

@@ -1,10 +1,16 @@
-"""The benchmark's arithmetic, its consumer, its floor's layout and its command line; no timings."""
+"""The benchmark: its turns, arithmetic, floors, views, processes and command line; no timings."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
+import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -12,288 +18,393 @@ import numpy as np
 import pytest
 
 from tools.bench import __main__ as command_line
-from tools.bench import chart, contestant, meter, summary, table
-from tools.bench.child import Child, ContestantFailed, calls_per_batch
-from tools.bench.floor import Layout, make_batch
-from tools.bench.loaders import CONTESTANTS, DECODE
-from tools.bench.summary import Goal, Spread
-from tools.bench.touch import as_is, fields_of, touch
+from tools.bench import chart, contestant, meter, readme, report, runner
+from tools.bench.child import ROOT, Child, ContestantFailed
+from tools.bench.floor import Layout
+from tools.bench.rows import OURS, TABLES, TORCH
 from tools.bench.works import WORKS
 
 
-def facts(*us: float, **others: Any) -> dict[str, Any]:
-    same = {
-        "batches": 100,
-        "making_us": [10.0] * len(us),
-        "first_us": [60.0] * len(us),
-        "first_fresh_us": 2500.0,
-        "base_mb": 20.0,
-        "pss_mb": [30.0] * len(us),
-        "touch_us": 1.0,
-        "touch_cpu_us": 1.0,
-        "cpu_us": [9.0] * len(us),
-        "untouched_us": 20.0,
-        "untouched_cpu_us": 8.0,
-        "minor_faults": [0.0] * len(us),
-        "voluntary_switches": [0.5] * len(us),
-        "calls": {"calls": 2.0, "most": {"read": 1.0, "write": 1.0}},
+class FakeChild:
+    """A contestant that notes what it is asked, and fails when it is told to."""
+
+    def __init__(self, name: str, log: list[str], fails_at: str = "") -> None:
+        self.name, self.log, self.fails_at = name, log, fails_at
+
+    def receive(self) -> dict[str, float]:
+        return self.ask("ready")
+
+    def ask(self, what: str) -> dict[str, float]:
+        self.log.append(f"{self.name} {what}")
+        if what == self.fails_at:
+            raise ContestantFailed(f"{self.name}: ended\nlast words")
+        return {"turn": {"us": 2.0}, "first": {"first_us": 9.0}}.get(what, {})
+
+    def leave(self) -> None:
+        self.log.append(f"{self.name} leave")
+
+    def close(self) -> None:
+        self.log.append(f"{self.name} close")
+
+
+def play(log: list[str], rounds: int, launches: int, fails_at: str = "") -> dict[str, Any]:
+    starts: dict[str, Any] = {
+        "a": lambda: FakeChild("a", log),
+        "b": lambda: FakeChild("b", log, fails_at),
     }
-    return {"us": list(us), **same, **others}
+    return runner.take_turns(starts, rounds, launches)
 
 
-def tiny_results() -> dict[str, Any]:
+def facts(*us: float, **others: float) -> dict[str, Any]:
+    same = {"cpu_us": 8.0, "fresh_us": 2500.0, "first_us": 60.0, **others}
+    return {"launches": [[{"us": value, **same} for value in us]]}
+
+
+def whole_report() -> dict[str, Any]:
+    """Every row with made-up figures: each peer takes twice as long, a peer of one row fails."""
+    tables: dict[str, Any] = {}
+    for table, names in command_line.rows_of().items():
+        for name in names:
+            row = TABLES[table][name]
+            left = {"left": 0.0} if row.kind == "break" else {}
+            ours = {OURS: facts(30.0, 20.0, 40.0, **left)}
+            peers = {
+                peer.name: facts(60.0, 40.0, 80.0, first_us=120.0, **left)
+                for peer in row.contestants[1:]
+            }
+            tables.setdefault(table, {})[name] = {**ours, **peers}
+    machine = {"cpu": "a processor", "cores": 2, "kernel": "6.1", "python": "3.11.7"}
     return {
-        "reader-numpy": facts(30.0, 20.0, 40.0),
-        "reader-torch": facts(36.0, 29.0, 45.0, touch_us=3.0),
-        "reader-paddle": {"error": "not installed: paddle"},
-        "torch": facts(900.0, 800.0, 1600.0),
-        "paddle": facts(240.0, 200.0, 320.0),
-        "floor": facts(20.0, 20.0, 20.0),
-    }
-
-
-def report() -> dict[str, Any]:
-    machine = {"cpu": "a processor", "cores": 2, "memory_gb": 8.0, "kernel": "6.1"}
-    return {
-        "command": "python -m tools.bench",
-        "machine": {**machine, "python": "3.11.7", "load_before": 0.0, "load_after": 0.5},
-        "versions": {"numpy": "2.4.6"},
+        "machine": {**machine, "load_before": 0.0, "load_after": 0.5, "versions": ["numpy 2.4"]},
         "rounds": 3,
         "seconds": 0.5,
-        "works": {
-            "tiny": tiny_results(),
-            "jpeg": {"reader-numpy": facts(9e4), "decode": {"us": [8.8e4], "batches": 12}},
+        "launches": 1,
+        "tables": tables,
+    }
+
+
+def against_report() -> dict[str, Any]:
+    made = whole_report()
+    made["against"] = "old.whl"
+    made["tables"] = {
+        "engine": {
+            "tiny": {"old": facts(20.0, 40.0, 30.0), "new": facts(22.0, 44.0, 33.0)},
+            "text": {"old": facts(10.0), "new": {"error": "new: ended\nTypeError: no"}},
         },
+        "torch": {"spawn": {"old": facts(10.0), "new": facts(10.0)}},
     }
+    return made
 
 
-def test_percentile_lies_between_neighbours_in_proportion() -> None:
-    assert summary.percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.5
-    assert summary.percentile([1.0, 2.0], 90) == pytest.approx(1.9)
-    assert summary.percentile([7.0], 10) == 7.0
+def test_contestants_take_turns_and_each_begins_once() -> None:
+    log: list[str] = []
+    results = play(log, rounds=2, launches=2)
+    turns = "a turn, b turn, a first, b first, b turn, a turn, b first, a first"
+    launch = f"a ready, b ready, a open, b open, {turns}, a leave, b leave, b close, a close"
+    swapped = "b turn, a turn, b first, a first, a turn, b turn, a first, b first"
+    assert log == [*launch.split(", "), *launch.replace(turns, swapped).split(", ")]
+    turn = {"us": 2.0, "first_us": 9.0}
+    assert results["a"] == results["b"] == {"launches": [[turn, turn], [turn, turn]]}
 
 
-def test_ratios_are_taken_within_a_round() -> None:
-    spread = summary.ratio([10.0, 40.0, 30.0], [1.0, 2.0, 3.0])
-    assert spread.middle == 10.0
-    assert spread.low == 10.0
-    assert spread.high == pytest.approx(18.0)
+@pytest.mark.parametrize("fails_at", ["ready", "open", "turn", "first"])
+def test_contestant_that_fails_is_closed_and_left_out(
+    fails_at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log: list[str] = []
+    results = play(log, rounds=2, launches=2, fails_at=fails_at)
+    assert results["b"] == {"error": "b: ended\nlast words"}
+    assert [len(turns) for turns in results["a"]["launches"]] == [2, 2]
+    assert log.count(f"b {fails_at}") == log.count("b close") == 1
+    assert "b fails: b: ended" in capsys.readouterr().err
 
 
-def test_a_failed_contestant_has_no_ratio() -> None:
-    results = {"reader-numpy": facts(1.0), "torch": {"error": "ended"}}
-    assert summary.times(results, "torch", "reader-numpy") is None
-    assert summary.times(results, "grain", "reader-numpy") is None
+def test_launch_ends_when_it_has_lasted_too_long() -> None:
+    starts: dict[str, Any] = {"a": lambda: FakeChild("a", [])}
+    results = runner.take_turns(starts, 9, longest_s=0.0)
+    assert len(results["a"]["launches"][0]) == runner.LEAST_ROUNDS
 
 
-def test_what_an_output_costs_more_leaves_out_what_seeing_its_bytes_costs() -> None:
-    more = summary.more_than_ours(tiny_results(), "reader-torch")
-    assert more is not None
-    assert more.middle == 4.0
-    assert summary.more_than_ours(tiny_results(), "reader-paddle") is None
-
-
-def test_goals_say_met_missed_and_not_measured() -> None:
-    verdicts = {goal.text: goal.is_met for goal in summary.goals({"tiny": tiny_results()})}
-    assert verdicts == {
-        "faster than torch": True,
-        "faster than paddle": False,
-        "over the bare floor": False,
-        "reader-torch above reader-numpy": True,
-        "reader-paddle above reader-numpy": None,
-        "trainer CPU beside touching": True,
-        "first batch above making it": True,
-    }
-
-
-def test_every_work_has_goals() -> None:
-    empty: dict[str, Any] = {name: {} for name in WORKS}
-    goals = list(summary.goals(empty))
-    assert {goal.work for goal in goals} == set(WORKS)
-    assert all(goal.is_met is None and goal.missed_by == "" for goal in goals)
+def test_contestant_that_hangs_is_killed_and_told() -> None:
+    child = Child("engine", "tiny", "floor", 0.001)
+    child.receive()
+    os.kill(child.pid, signal.SIGSTOP)
+    child.timeout_s = 0.2
+    start = time.monotonic()
+    with pytest.raises(ContestantFailed, match=r"floor: no answer in 0\.2 s"):
+        child.ask("open")
+    child.close()
+    assert 0.2 <= time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(
-    ("middle", "is_floor", "unit", "words"),
+    ("table", "row", "name", "needs"),
     [
-        (8.0, True, "x", "20 %"),
-        (12.0, False, "x", "20 %"),
-        (17.0, False, "us", "7 us"),
-        (10.0, True, "x", ""),
-        (10.0, False, "us", ""),
+        ("engine", "tiny", "floor", "numpy"),
+        ("engine", "tiny", "reader", "numpy"),
+        ("engine", "tiny-stream", "reader", "numpy"),
+        ("paddle", "feed-inline", "reader", "paddle"),
+        ("torch", "tiny-tensors", "reader", "torch"),
+        ("torch", "resume", "reader", "torch"),
     ],
 )
-def test_a_missed_goal_says_by_how_much(
-    middle: float, is_floor: bool, unit: str, words: str
-) -> None:
-    goal = Goal("tiny", "", Spread(middle, middle, middle), 10.0, is_floor, unit)
-    assert goal.missed_by == words
+def test_contestant_opens_and_takes_turns(table: str, row: str, name: str, needs: str) -> None:
+    pytest.importorskip(needs)
+    child = Child(table, row, name, 0.001)
+    try:
+        child.receive()
+        child.ask("open")
+        figures = {**child.ask("turn"), **child.ask("first")}
+    finally:
+        child.close()
+    assert set(figures) == ({"us"} if row == "resume" else set(report.FIGURES))
+    assert min(figures.values()) > 0
 
 
-def test_durations_use_the_unit_that_reads_best() -> None:
-    written = [table.duration(us) for us in (9.54, 123.4, 1234.0, 56789.0, 2.5e6, -1234.0)]
-    assert written == ["9.5 us", "123 us", "1.23 ms", "56.8 ms", "2.50 s", "-1.23 ms"]
+def test_contestant_that_fails_says_its_last_words() -> None:
+    child = Child("engine", "tiny", "nobody", 0.001)
+    try:
+        with pytest.raises(ContestantFailed, match="no contestant 'nobody' in row 'tiny'; known:"):
+            child.receive()
+    finally:
+        child.close()
 
 
-def test_the_table_puts_ratios_first_and_ends_with_the_goals() -> None:
-    text = table.render(report())
-    assert text.index("as reader (numpy)") < text.index("for each batch") < text.index("goals")
-    assert "tiny: faster than paddle" in text
-    assert "MISSED by 11 %" in text
-    assert "reader (paddle): not installed: paddle" in text
+def test_code_is_measured_only_from_the_folder_that_was_named(tmp_path: Path) -> None:
+    child = Child("engine", "tiny", "reader", 0.001, tmp_path)
+    try:
+        with pytest.raises(ContestantFailed, match="was to be measured, but reader came from"):
+            child.receive()
+    finally:
+        child.close()
 
 
-def test_the_table_does_without_ours() -> None:
-    figures = report()
-    figures["works"] = {"tiny": {"torch": facts(100.0), "floor": facts(10.0)}}
-    text = table.render(figures)
-    assert "as bare floor" in text
-    assert "goals" not in text
+def test_wheel_is_unpacked_or_refused(tmp_path: Path) -> None:
+    def wheel(*names: str) -> Path:
+        path = tmp_path / "some.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(name, "")
+        return path
+
+    core = f"reader/_core/arena{EXTENSION_SUFFIXES[0]}"
+    fine = runner.unpack(wheel("reader/__init__.py", core), tmp_path / "a")
+    assert (fine / core).is_file()
+    with pytest.raises(ValueError, match=r"some\.whl is not a wheel of this package"):
+        runner.unpack(wheel("other/__init__.py"), tmp_path / "b")
+    with pytest.raises(ValueError, match="is built for another Python"):
+        runner.unpack(wheel("reader/__init__.py", "reader/_core/a.cpython-37m.so"), tmp_path / "c")
+    with pytest.raises(ValueError, match="is not a wheel: "):
+        runner.unpack(tmp_path / "none.whl", tmp_path / "d")
+    assert command_line.ROOT == ROOT
 
 
-def test_a_chart_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no contestant was measured"):
-        chart.draw({"works": {"tiny": {"torch": {"error": "ended"}}}}, tmp_path / "a.svg")
+def test_ours_stands_first_in_every_row_and_peers_keep_apart() -> None:
+    for rows in TABLES.values():
+        for row in rows.values():
+            names = [entry.name for entry in row.contestants]
+            assert names.index(OURS) == 0
+            assert len(set(names)) == len(names)
+            assert {*row.at_least} <= {*names}
+            assert {row.figure, *row.at_most} <= {*report.FIGURES}
 
 
-def test_fields_are_found_in_any_container() -> None:
+def test_paddle_never_gets_the_mode_in_which_it_hangs() -> None:
+    for row in TABLES["paddle"].values():
+        if row.has_peer and row.samples == "stream":
+            assert "persistent_workers" not in row.options
+
+
+def test_every_work_leaves_windows_to_measure() -> None:
+    for work in WORKS.values():
+        low, middle, high = meter.windows(work.shortest, 4)
+        assert 4 <= low < middle < high < work.shortest - 4
+        assert (middle - low) % 4 == (high - middle) % 4 == 0
+        assert set(meter.run_epoch([np.zeros(4)] * 40, 40, 4)) == {"us", "cpu_us"}
+
+
+def test_epoch_that_ends_early_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="of 20 batches handed out 19"):
+        meter.run_epoch([np.zeros(4)] * 19, 20, 4)
+    with pytest.raises(ValueError, match="an epoch of 8 batches is too short"):
+        meter.run_epoch([], 8, 4)
+
+
+def test_epoch_is_as_long_as_asked_within_limits() -> None:
+    assert contestant.epoch_length(20, 1000.0, 0.5) == 500
+    assert contestant.epoch_length(20, 1e5, 0.5) == 20
+    assert contestant.epoch_length(20, 0.001, 5.0) == contestant.LONGEST
+
+
+def test_fields_are_found_and_touched_in_any_container() -> None:
     a, b, c = np.zeros(1), np.zeros(2), np.zeros(3)
-    assert [len(x) for x in fields_of({"x": a, "y": [b, (c,)]})] == [1, 2, 3]
-    assert [len(x) for x in fields_of((a, b))] == [1, 2]
-    assert fields_of(a)[0] is a
+    assert [len(x) for x in meter.fields_of({"x": a, "y": [b, (c,)]})] == [1, 2, 3]
+    assert meter.fields_of(a)[0] is a
+    seen: list[Any] = []
+    meter.touch((a, np.zeros((3, 5000))), lambda field: seen.append(field.shape) or field)
+    assert seen == [(1,), (3, 5000)]
 
 
-def test_touching_sees_every_field_once() -> None:
-    seen = []
-
-    def view(field: Any) -> Any:
-        seen.append(field.shape)
-        return as_is(field)
-
-    touch({"x": np.zeros((3, 5000)), "y": np.zeros(())}, view)
-    assert seen == [(3, 5000), ()]
-
-
-@pytest.mark.parametrize("name", ["tiny", "image", "uint8", "text", "jpeg"])
-def test_the_floor_stacks_what_numpy_would(name: str) -> None:
+@pytest.mark.parametrize("name", list(WORKS))
+def test_floor_stacks_what_numpy_would(name: str) -> None:
     if name == "jpeg":
         pytest.importorskip("PIL")
         pytest.importorskip("sklearn")
-    work = WORKS[name]
-    dataset = work.dataset(8)
+    dataset = WORKS[name].dataset(8).resized(9)
+    assert len(dataset) == 9
     layout = Layout(dataset[0], 3)
-    memory = bytearray(layout.nbytes)
-    views = layout.views(memory, 0)
-    make_batch(dataset, layout, 2, layout.rows(views))
-    samples = [dataset[index] for index in (2, 3, 4)]
-    if isinstance(samples[0], dict):
-        expected = [np.stack([sample[key] for sample in samples]) for key in samples[0]]
-    elif isinstance(samples[0], tuple):
-        expected = [np.stack(column) for column in zip(*samples)]
-    else:
-        expected = [np.stack(samples)]
-    batch = layout.batch(views)
-    assert type(batch) is (np.ndarray if name in ("image", "uint8", "jpeg") else type(samples[0]))
-    for field, other in zip(fields_of(batch), expected, strict=True):
-        assert field.dtype == other.dtype
-        np.testing.assert_array_equal(field, other)
+    views = layout.views(bytearray(layout.nbytes), 0)
+    layout.stack(dataset, 2, views)
+    batch = layout.join(views)
+    samples = [meter.fields_of(dataset[index]) for index in (2, 3, 4)]
+    for field, column in zip(meter.fields_of(batch), zip(*samples), strict=True):
+        expected = np.stack(column)
+        assert field.dtype == expected.dtype
+        np.testing.assert_array_equal(field, expected)
 
 
-def test_an_epoch_is_as_long_as_asked_within_the_limits_of_its_work() -> None:
-    work = WORKS["jpeg"]
-    assert contestant.epoch_length(work, 1000.0, 0.5) == 500
-    assert contestant.epoch_length(work, 1e5, 0.5) == work.shortest
-    assert contestant.epoch_length(work, 0.001, 5.0) == contestant.LONGEST
+def test_ratios_are_taken_within_a_round() -> None:
+    results = {"over": facts(10.0, 40.0, 30.0), "under": facts(1.0, 2.0, 3.0)}
+    ratio = report.Ratio.of(results, "over", "under")
+    assert ratio is not None
+    assert ratio.middle == 10.0
+    low, high = ratio.interval
+    assert 10.0 <= low <= high <= 20.0
+    results["under"] = {"error": "ended"}
+    assert report.Ratio.of(results, "over", "under") is None
 
 
-def test_every_work_leaves_a_window_to_measure() -> None:
-    for work in WORKS.values():
-        for batches in (work.calibration, work.shortest):
-            batch = [np.zeros(4)] * batches
-            assert meter.run_epoch(batch, batches, 4, as_is, True).batches == batches
+def test_interval_is_wide_when_launches_differ() -> None:
+    same = report.Ratio(((1.0, 1.01, 0.99),) * 3).interval
+    apart = report.Ratio(((1.0, 1.01, 0.99), (1.2, 1.21, 1.19), (0.8, 0.81, 0.79))).interval
+    assert same[1] - same[0] < 0.03
+    assert apart[1] - apart[0] > 0.3
 
 
-def test_an_epoch_that_ends_early_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="of 20 batches handed out 19"):
-        meter.run_epoch([np.zeros(4)] * 19, 20, 4, as_is, False)
-    with pytest.raises(ValueError, match="has no window"):
-        meter.run_epoch([], 8, 4, as_is, False)
+def test_total_is_the_geometric_mean() -> None:
+    ratios = [report.Ratio(((2.0, 2.0),)), report.Ratio(((0.5, 0.5),))]
+    assert report.total_of(ratios) == pytest.approx((1.0, 1.0, 1.0))
 
 
-def test_calls_are_read_from_a_trace_and_divided_by_batches() -> None:
-    text = """\
-% time     seconds  usecs/call     calls    errors syscall
------- ----------- ----------- --------- --------- ----------------
- 60.00    0.000300           1       200           read
- 40.00    0.000200           2       100        20 futex
------- ----------- ----------- --------- --------- ----------------
-100.00    0.000500           1       300        20 total
-"""
-    assert calls_per_batch(text, 100) == {"calls": 3.0, "most": {"read": 2.0, "futex": 1.0}}
-    assert calls_per_batch("", 100) is None
+def test_durations_use_the_unit_that_reads_best() -> None:
+    written = [report.duration(us) for us in (9.54, 123.4, 1234.0, 56789.0, 2.5e6)]
+    assert written == ["9.5 us", "123 us", "1.23 ms", "56.8 ms", "2.50 s"]
 
 
-def test_a_contestant_opens_takes_turns_and_ends() -> None:
-    child = Child("floor", "tiny")
-    try:
-        child.wait_ready()
-        opened = child.ask(do="open", seconds=0.001, fresh=1)
-        turn = child.ask(do="turn", touch=True)
-    finally:
-        child.close()
-    assert turn["batches"] == opened["batches"] == WORKS["tiny"].shortest
-    assert set(turn) >= {"us", "cpu_us", "minor_faults", "voluntary_switches", "first_us"}
+def test_text_tells_ratios_goals_and_failures() -> None:
+    made = whole_report()
+    made["tables"]["torch"]["tiny"][TORCH.name] = {"error": "torch: ended\nOSError: killed"}
+    text = report.render(made)
+    assert re.search(r"PyTorch +2.00x +2.00x to 2.00x +60.0 us +8.0 us", text)
+    assert "goal MISSED: PyTorch takes 2.00x, at least 30.0x" in text
+    assert "goal met: bare floor takes 2.00x, at least 0.71x" in text
+    assert "torch fails: torch: ended (OSError: killed)" in text
+    assert "Paddle, leaves 0 processes" in text
 
 
-def test_a_contestant_that_fails_says_its_last_words() -> None:
-    child = Child("floor", "no such work")
-    try:
-        with pytest.raises(ContestantFailed, match="KeyError: 'no such work'"):
-            child.wait_ready()
-    finally:
-        child.close()
+def test_versions_are_compared_by_figure_with_noise_and_a_total() -> None:
+    text = report.render_against(against_report())
+    assert re.search(r"engine tiny +30.0 us +33.0 us +1.100 +1.100 to 1.100 +slower", text)
+    assert re.search(r"torch spawn +10.0 us +10.0 us +1.000 +1.000 to 1.000\n", text)
+    assert re.search(r"geometric mean +1.049", text)
+    assert "new fails: new: ended (TypeError: no)" in text
+    assert text.endswith("total of 8: 1.012 (1.012 to 1.012)")
 
 
-def test_a_hasty_or_partial_run_leaves_the_chart_of_the_readme_alone() -> None:
-    assert command_line.parse([]).chart == command_line.CHART
-    assert command_line.parse(["--quick"]).chart is None
-    assert command_line.parse(["--works", "tiny"]).chart is None
-    assert command_line.parse(["--contestants", "torch"]).chart is None
-    assert command_line.parse(["--no-chart"]).chart is None
-    assert command_line.parse(["--quick", "--chart", "a.svg"]).chart == Path("a.svg")
+def form(text: str) -> list[str]:
+    """Return the lines of a block with its figures masked."""
+    text = re.sub(r"\d[\d.]* (us|ms|s)\b", "TIME", text)
+    text = re.sub(r"\b\d[\d.]*x", "RATIO", text)
+    text = re.sub(r"\d+ (rounds|processes left)", r"N \1", text)
+    return [line for line in text.splitlines() if line]
 
 
-def test_peers_take_part_only_when_asked_for() -> None:
-    assert command_line.parse([]).peers == []
-    assert command_line.parse(["--peers"]).peers == ["spdl", "grain"]
-    assert command_line.parse(["--peers", "grain"]).peers == ["grain"]
-    assert not {"spdl", "grain"} & set(command_line.parse([]).contestants)
-    assert {DECODE, *CONTESTANTS} - {"spdl", "grain"} == set(command_line.parse([]).contestants)
+def test_block_of_the_readme_has_the_form_that_is_written(tmp_path: Path) -> None:
+    page = command_line.README.read_text(encoding="utf-8")
+    block = page[page.index(readme.BEGIN) : page.index(readme.END) + len(readme.END)]
+    assert form(block) == form(readme.block(whole_report()))
+    copy = tmp_path / "README.md"
+    copy.write_text(page, encoding="utf-8")
+    readme.write(whole_report(), copy)
+    assert copy.read_text(encoding="utf-8") == page.replace(block, readme.block(whole_report()))
+    partial = whole_report()
+    del partial["tables"]["torch"]["spawn"]
+    with pytest.raises(ValueError, match="the README shows every row: torch lacks spawn"):
+        readme.write(partial, copy)
 
 
-def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_chooses_rows_and_lengths() -> None:
+    usual = command_line.parse([])
+    assert (usual.rounds, usual.seconds, usual.launches) == command_line.USUAL
+    assert usual.rows == command_line.rows_of()
+    quick = command_line.parse(["--quick", "--rounds", "2", "--rows", "tiny", "feed"])
+    assert (quick.rounds, quick.seconds) == (2, command_line.QUICK[1])
+    assert quick.rows == {"engine": ["tiny"], "paddle": ["feed"], "torch": ["tiny"]}
+    assert list(command_line.parse(["--table", "torch"]).rows) == ["torch"]
+    against = command_line.parse(["--against", "a.whl"])
+    assert (against.rounds, against.seconds, against.launches) == command_line.AGAINST
+    assert against.json != usual.json
+    assert "tiny-inline" in against.rows["engine"]
+    assert "resume" not in against.rows["torch"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--rows tiny huge", "invalid choice: 'huge' (choose from"),
+        ("--table jax", "invalid choice: 'jax' (choose from"),
+        ("--rounds 0", "--rounds must be positive"),
+        ("--seconds -1", "--seconds must be positive"),
+        ("--rows tiny-inline", "none of these rows is measured so"),
+        ("--rows resume --against a.whl", "none of these rows is measured so"),
+        ("--readme --quick", "--readme shows every row"),
+        ("--readme --against a.whl", "leave out --against"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        command_line.parse(["--works", "tiny,huge"])
-    assert "unknown: huge; known: tiny, image" in capsys.readouterr().err
+        command_line.parse(arguments.split())
+    assert words in capsys.readouterr().err
+
+
+def test_chart_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no contestant of the engine's table was measured"):
+        chart.draw({"tables": {"engine": {"tiny": {"torch": {"error": "a"}}}}}, tmp_path / "a.svg")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tools.bench", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
 
 
 def test_written_figures_are_shown_again_and_drawn_as_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figures = tmp_path / "a.json"
-    figures.write_text(json.dumps(report()), encoding="utf-8")
+    figures.write_text(json.dumps(whole_report()), encoding="utf-8")
     drawings = [tmp_path / "folder" / "a.svg", tmp_path / "b.svg"]
     # In a process of its own: matplotlib keeps its font files open.
     for drawing in drawings:
-        arguments = ["--from-json", str(figures), "--chart", str(drawing)]
-        done = subprocess.run(
-            [sys.executable, "-m", "tools.bench", *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=command_line.ROOT,
-        )
-        assert "tiny: 32 x (8 float32, 1 int64)" in done.stdout
+        done = run("--from-json", str(figures), "--chart", str(drawing))
+        assert "engine tiny: 32 x (8 float32, 1 int64)" in done.stdout, done.stderr
     first, second = (drawing.read_text(encoding="utf-8") for drawing in drawings)
     assert first == second
     for words in ("prefers-color-scheme: dark", "decode alone", "PyTorch"):
         assert words in first
+
+
+def test_wheel_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    done = run("--against", str(tmp_path / "none.whl"))
+    assert done.returncode == 2
+    assert "none.whl is not a wheel: " in done.stderr
+
+
+@pytest.mark.slow
+def test_rows_are_measured_and_written(tmp_path: Path) -> None:
+    figures = tmp_path / "folder" / "a.json"
+    short = ["--rounds", "2", "--seconds", "0.01", "--json", str(figures)]
+    done = run("--table", "engine", "--rows", "text", *short)
+    assert "engine text: 32 x 3 x 512 int64 in a dict" in done.stdout, done.stderr
+    results = json.loads(figures.read_text(encoding="utf-8"))["tables"]["engine"]["text"]
+    assert {len(result["launches"][0]) for result in results.values()} == {2}, results

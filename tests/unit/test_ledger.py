@@ -42,6 +42,7 @@ def test_a_memory_file_is_told_by_descriptor_and_by_mapping() -> None:
     memory = os.memfd_create("reader-test")
     os.ftruncate(memory, mmap.PAGESIZE)
     mapped = mmap.mmap(memory, mmap.PAGESIZE)
+    mapped[0] = 1
     both = settle(before, grace_s=0)
     os.close(memory)
     mapping = [line for line in settle(before, grace_s=0) if line.startswith("mapping")]

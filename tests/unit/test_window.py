@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from reader.engine.schedule import Task, Window
 from reader.errors import SamplerError
-from reader.feed.window import Window
 
 
 class Feeder:
@@ -50,7 +50,7 @@ class Source:
         if self.drawn == 6:
             return None
         self.drawn += 1
-        return 0, b"%d" % (self.drawn - 1), -1
+        return Task(0, b"%d" % (self.drawn - 1))
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -70,10 +70,10 @@ def test_01_each_task_is_sent_once_though_sending_was_interrupted(
             continue
         if window.is_over:
             break
-        window.accept(window.delivered)
+        window.accept(window.answered)
     assert interrupts == 1
     assert feeder.got == [(n, b"%d" % n) for n in range(6)]
-    assert (window.dispatched, window.delivered) == (6, 6)
+    assert (window.dispatched, window.answered) == (6, 6)
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -84,7 +84,7 @@ def test_01_each_held_task_is_sent_once_though_sending_was_interrupted(
     feeder: Any = Feeder(at, is_after)
     window = Window(feeder, Source(False), 3, 0)
     window.fill()
-    window.hold((seq, window.task(seq)) for seq in (2, 0, 1))  # a worker died that had them
+    window.hold(window.task(seq) for seq in (2, 0, 1))  # a worker died that had them
     for _ in range(2):
         with contextlib.suppress(KeyboardInterrupt):
             window.fill()
@@ -97,12 +97,12 @@ def test_interrupted_sampler_is_told_after_the_batches_before_it() -> None:
     window = Window(feeder, Source(False, interrupt_at=3), 4, 0)
     with pytest.raises(KeyboardInterrupt):
         window.fill()
-    window.accept(window.delivered)
-    window.accept(window.delivered)
+    window.accept(window.answered)
+    window.accept(window.answered)
     assert window.is_over
     with pytest.raises(SamplerError, match="batch 2 of epoch 0"):
-        window.raise_trouble()
-    window.raise_trouble()  # once
+        window.raise_error()
+    window.raise_error()  # once
 
 
 def test_interrupted_turns_go_on() -> None:

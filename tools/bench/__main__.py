@@ -1,4 +1,4 @@
-"""Command line of the benchmark: which works, which loaders, how long, and where results go.
+"""Command line of the benchmark: which rows, beside whom, how long, and where results go.
 
 Run as ``python -m tools.bench``. It imports every other module here and owns the files it writes.
 """
@@ -7,102 +7,122 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tools.bench.chart import draw
-from tools.bench.lineup import say
-from tools.bench.loaders import CONTESTANTS, DECODE
-from tools.bench.machine import begin_report, end_report, write_report
-from tools.bench.measure import measure_work
-from tools.bench.options import add_turns, names_of, parse_turns
-from tools.bench.summary import goals
-from tools.bench.table import render
-from tools.bench.works import WORKS
+from tools.bench import chart, readme, report
+from tools.bench.child import ROOT
+from tools.bench.rows import TABLES
+from tools.bench.runner import measure, unpack
 
-ROOT = Path(__file__).resolve().parents[2]
-JSON = ROOT / "build" / "bench" / "results.json"
-CHART = ROOT / "docs" / "bench.svg"
-USUAL = [name for name, contestant in CONTESTANTS.items() if not contestant.is_peer]
-PEERS = [name for name, contestant in CONTESTANTS.items() if contestant.is_peer]
+FOLDER = ROOT / "build" / "bench"
+README, CHART = ROOT / "README.md", ROOT / "docs" / "bench.svg"
+
+# Rounds, seconds of a turn, launches: many short ones tell small differences best.
+USUAL, QUICK = (7, 0.6, 1), (3, 0.15, 1)
+AGAINST, QUICK_AGAINST = (20, 0.04, 3), (8, 0.04, 1)
+
+
+def rows_of(
+    tables: Sequence[str] | None = None,
+    chosen: Sequence[str] | None = None,
+    is_against: bool = False,
+) -> dict[str, list[str]]:
+    """Name the rows by table: those chosen that can be compared with peers, or with a wheel."""
+    named = {
+        table: [
+            name
+            for name, row in rows.items()
+            if (chosen is None or name in chosen)
+            and (row.is_public if is_against else row.has_peer)
+        ]
+        for table, rows in TABLES.items()
+        if tables is None or table in tables
+    }
+    return {table: names for table, names in named.items() if names}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Read the command line; `rows` of what it returns holds the names of the rows by table."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.bench",
-        description="Measure reader beside PyTorch, Paddle and a bare floor, in one run.",
+        description="Measure reader beside its peers and bare floors, or beside an old wheel.",
     )
     add = parser.add_argument
-    add(
-        "--works",
-        type=names_of(list(WORKS)),
-        default=list(WORKS),
-        metavar="A,B",
-        help="of " + ", ".join(WORKS),
-    )
-    add(
-        "--contestants",
-        type=names_of([*CONTESTANTS, DECODE]),
-        default=[*USUAL, DECODE],
-        metavar="A,B",
-        help=f"of {', '.join([*CONTESTANTS, DECODE])}; all but the peers unless said",
-    )
-    add(
-        "--peers",
-        type=names_of(PEERS),
-        nargs="?",
-        const=PEERS,
-        default=[],
-        metavar="A,B",
-        help=f"take these along: {', '.join(PEERS)}; all of them when none is named",
-    )
-    add_turns(parser, JSON)
-    add("--chart", type=Path, metavar="FILE", help=f"where the chart goes ({CHART.name} in docs)")
-    add("--no-chart", action="store_true", help="draw none")
-    options = parse_turns(parser, arguments)
-    # A partial or hasty run must not replace the README's chart unless it is told where to draw.
-    is_whole = options.works == list(WORKS) and set(USUAL) <= set(options.contestants)
-    if options.chart is None and is_whole and not options.quick:
-        options.chart = CHART
-    if options.no_chart:
-        options.chart = None
+    every_row = list(dict.fromkeys(name for rows in TABLES.values() for name in rows))
+    add("--table", nargs="+", choices=list(TABLES), help="all unless said")
+    add("--rows", nargs="+", choices=every_row, metavar="ROW", help=f"of {', '.join(every_row)}")
+    add("--against", type=Path, metavar="WHEEL", help="compare with this wheel, not with the peers")
+    add("--code", type=Path, metavar="WHEEL", help="measure this wheel, not the checkout")
+    add("--quick", action="store_true", help="a first impression")
+    add("--rounds", type=int, help="turns of each contestant (7; against a wheel 20)")
+    add("--seconds", type=float, help="length of a turn to aim at (0.6; against a wheel 0.04)")
+    add("--launches", type=int, help="how often processes start anew (1; against a wheel 3)")
+    add("--json", type=Path, metavar="FILE", help="where the figures go (below build/bench)")
+    add("--from-json", type=Path, metavar="FILE", help="measure nothing: show this file")
+    add("--chart", type=Path, metavar="FILE", help="draw the chart of the engine's table there")
+    add("--readme", action="store_true", help="replace the README's tables and its chart")
+    options = parser.parse_args(arguments)
+    options.rows = rows_of(options.table, options.rows, bool(options.against))
+    defaults = (USUAL, QUICK, AGAINST, QUICK_AGAINST)[options.quick + 2 * bool(options.against)]
+    for name, value in zip(("rounds", "seconds", "launches"), defaults):
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+        if getattr(options, name) <= 0:
+            parser.error(f"--{name} must be positive")
+    if not options.rows:
+        parser.error("none of these rows is measured so: some have no peer, and some no old wheel")
+    if options.against and (options.readme or options.chart):
+        parser.error("--readme and --chart show the peers: leave out --against")
+    is_partial = options.quick or options.rows != rows_of()
+    if options.readme and not options.from_json and is_partial:
+        parser.error("--readme shows every row: leave out --table, --rows and --quick")
+    if options.json is None:
+        options.json = FOLDER / ("against.json" if options.against else "results.json")
     return options
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure what the options name."""
-    report = begin_report("tools.bench", options.rounds, options.seconds)
-    report["works"] = {}
-    names = [*options.contestants, *(n for n in options.peers if n not in options.contestants)]
-    for work in options.works:
-        say(f"{work}: {WORKS[work].title}")
-        of_work = [name for name in names if name != DECODE or work == "jpeg"]
-        report["works"][work] = measure_work(
-            work, of_work, options.rounds, options.seconds, 1 if options.quick else 3
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the options name, and write it."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        code = unpack(options.code, Path(folder, "code")) if options.code else ROOT
+        old = unpack(options.against, Path(folder, "old")) if options.against else None
+        measured = measure(
+            options.rows, code, old, options.rounds, options.seconds, options.launches
         )
-    end_report(report)
-    report["goals"] = [{**asdict(goal), "is_met": goal.is_met} for goal in goals(report["works"])]
-    return report
+    measured["command"] = shlex.join(["python", "-m", "tools.bench", *sys.argv[1:]])
+    if options.against:
+        measured["against"] = options.against.name
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    return measured
 
 
 def main() -> int:
     """Measure, or read what was measured; show it, write it, draw it."""
     options = parse(sys.argv[1:])
-    if options.from_json is not None:
-        report = json.loads(options.from_json.read_text(encoding="utf-8"))
-    else:
-        report = measure(options)
-        write_report(report, options.json)
-    print(render(report))
-    if options.from_json is None:
-        print(f"\nfigures: {options.json}")
-    if options.chart is not None:
-        draw(report, options.chart)
-        print(f"chart: {options.chart}")
+    try:
+        if options.from_json:
+            measured = json.loads(options.from_json.read_text(encoding="utf-8"))
+        else:
+            measured = run(options)
+        is_against = "against" in measured
+        print(report.render_against(measured) if is_against else report.render(measured))
+        if not options.from_json:
+            print(f"\nfigures: {options.json}")
+        if options.readme:
+            readme.write(measured, README)
+            options.chart = options.chart or CHART
+        if options.chart:
+            chart.draw(measured, options.chart)
+            print(f"chart: {options.chart}")
+    except (OSError, ValueError) as error:
+        print(f"python -m tools.bench: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.bench.loaders import DECODE
-from tools.bench.summary import OURS, Results, Spread, measured, times
-from tools.bench.table import duration, times_as_long, title_of
-from tools.bench.works import WORKS
+from tools.bench.report import Ratio, Results, duration, median, times_as_long
+from tools.bench.rows import DECODE, FLOOR, OURS, TABLES
 
 # Light colour of each part, and what it becomes for a dark viewer.
 CARD, INK, FAINT = "#fdfdfc", "#24292e", "#6b7379"
@@ -29,31 +27,24 @@ DARK = {
 }
 
 
-def _bars(results: Results) -> list[str]:
-    """Name the contestants that get a bar: ours once, its bars, then the peers by their time."""
-    bars = [name for name in ("floor", DECODE) if measured(results, name)]
-    peers = [
-        name
-        for name in results
-        if not name.startswith("reader-") and name not in bars and measured(results, name)
-    ]
-    peers.sort(key=lambda name: Spread.of(results[name]["us"]).middle)
-    return [*([OURS] if measured(results, OURS) else []), *bars, *peers]
-
-
-def _label(results: Results, name: str) -> str:
-    text = duration(Spread.of(results[name]["us"]).middle)
-    longer = None if name == OURS else times(results, name, OURS)
-    return text if longer is None else f"{text}   {times_as_long(longer.middle)}"
+def _bars(results: Results) -> dict[str, float]:
+    """Return the time of each that ran: ours, the floors, then the peers by their time."""
+    bars = {name: us for name in results if (us := median(results, name)) is not None}
+    ranks = {OURS: 0, FLOOR.name: 1, DECODE.name: 2}
+    return dict(sorted(bars.items(), key=lambda bar: (ranks.get(bar[0], 3), bar[1])))
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
-    """Draw `report` and write the SVG to `path`, making its folder if need be."""
-    works: Mapping[str, Results] = report["works"]
-    groups = [(name, _bars(results)) for name, results in works.items()]
-    middles = [Spread.of(works[work][n]["us"]).middle for work, bars in groups for n in bars]
+    """Draw the engine's table of `report` and write the SVG to `path`.
+
+    Raises:
+        ValueError: Nothing of it was measured.
+    """
+    works: Mapping[str, Results] = report["tables"].get("engine", {})
+    groups = {work: _bars(results) for work, results in works.items()}
+    middles = [us for bars in groups.values() for us in bars.values()]
     if not middles:
-        raise ValueError("nothing to draw: no contestant was measured")
+        raise ValueError("nothing to draw: no contestant of the engine's table was measured")
     import matplotlib
 
     matplotlib.use("svg")
@@ -62,36 +53,35 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    rows = sum(len(bars) + 1.4 for _, bars in groups)
-    figure, axes = pyplot.subplots(figsize=(8.6, 0.25 * rows + 1.1))
+    figure, axes = pyplot.subplots(figsize=(8.6, 0.25 * (len(middles) + 1.4 * len(groups)) + 1.1))
     figure.patch.set_facecolor(CARD)
     axes.set_facecolor("none")
     low, high = min(middles) / 2, max(middles) * 6
     at = 0.0
-    places, names = [], []
-    for work, bars in groups:
-        text = f"{work}:  {WORKS[work].title}"
+    ticks: dict[float, str] = {}
+    for work, bars in groups.items():
+        row = TABLES["engine"][work]
+        text = f"{work}:  {row.title}"
         axes.text(low, at, text, va="center", color=INK, fontsize=10, fontweight="bold")
         at += 1
-        for name in bars:
-            time = Spread.of(works[work][name]["us"])
-            is_bar = name in ("floor", DECODE)
-            color = OUR_BAR if name == OURS else FLOOR_BAR if is_bar else PEER_BAR
-            axes.barh(at, time.middle - low, left=low, height=0.74, color=color)
+        for name, us in bars.items():
+            is_ours = name == OURS
+            color = OUR_BAR if is_ours else PEER_BAR if row.contestant(name).face else FLOOR_BAR
+            axes.barh(at, us - low, left=low, height=0.74, color=color)
+            longer = None if is_ours else Ratio.of(works[work], name, OURS)
             axes.text(
-                time.middle * 1.08,
+                us * 1.08,
                 at,
-                _label(works[work], name),
+                duration(us) + (f"   {times_as_long(longer.middle)}" if longer else ""),
                 va="center",
-                color=INK if name == OURS else FAINT,
+                color=INK if is_ours else FAINT,
                 fontsize=9,
-                fontweight="bold" if name == OURS else "normal",
+                fontweight="bold" if is_ours else "normal",
             )
-            places.append(at)
-            names.append(name)
+            ticks[at] = row.contestant(name).title
             at += 1
         at += 0.4
-    axes.set_yticks(places, ["reader" if name == OURS else title_of(name) for name in names])
+    axes.set_yticks(list(ticks), list(ticks.values()))
     axes.tick_params(length=0, labelcolor=INK, labelsize=9)
     axes.tick_params(axis="x", labelcolor=FAINT)
     axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""A contestant's process seen from the bench: start it, command it, count its calls, end it.
+"""A contestant's process seen from the bench: start it, give it a turn, end it.
 
 The process leads a session of its own, so that ending it ends its workers too, whatever they do.
 Imports the standard library alone; a `Child` owns the process and the file its words go to.
@@ -7,21 +7,16 @@ Imports the standard library alone; a `Child` owns the process and the file its 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 180.0
-ATTACH_S = 10.0
+TIMEOUT_S = 120.0
 
 
 class ContestantFailed(Exception):
@@ -29,149 +24,96 @@ class ContestantFailed(Exception):
 
 
 class Child:
-    """One contestant on one work. Not thread-safe.
+    """One contestant of one row. Not thread-safe.
 
     Args:
-        name: Of the contestant.
-        work: What it is to do.
-        module: What its process runs, given both names.
+        table: Name of the row's table.
+        row: Name of the row.
+        name: Name of the contestant.
+        seconds: Length of a turn to aim at.
+        code: Folder whose `reader` is measured.
         timeout_s: Longest wait for an answer.
     """
 
     def __init__(
         self,
+        table: str,
+        row: str,
         name: str,
-        work: str,
-        module: str = "tools.bench.contestant",
+        seconds: float,
+        code: Path = ROOT,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.name = name
         self.timeout_s = timeout_s
-        self._is_stuck = False
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._pipe, theirs = Pipe()
+        fd = theirs.fileno()
+        # Its first place to import from is the folder it runs in, then this checkout.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, name, work],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [
+                sys.executable,
+                "-m",
+                f"{__package__}.contestant",
+                table,
+                row,
+                name,
+                f"{seconds}",
+                f"{fd}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._words,
             stderr=self._words,
+            pass_fds=[fd],
             start_new_session=True,
-            cwd=ROOT,
+            cwd=code,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        self._pending = b""
+        theirs.close()
 
     @property
     def pid(self) -> int:
         """The process; its group has the same number."""
         return self._process.pid
 
-    def _last_words(self) -> str:
-        self._words.seek(0)
-        lines = self._words.read().decode(errors="replace").strip().splitlines()
-        return "\n".join(lines[-12:])
-
-    def _receive(self) -> dict[str, Any]:
-        stdout = self._process.stdout
-        if stdout is None:
-            raise ContestantFailed(f"{self.name}: closed")
-        fd = stdout.fileno()
-        deadline = time.monotonic() + self.timeout_s
-        while b"\n" not in self._pending:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
-                self._is_stuck = True
-                raise ContestantFailed(
-                    f"{self.name}: no answer in {self.timeout_s:g} s\n{self._last_words()}"
-                )
-            piece = os.read(fd, 65536)
-            if not piece:
-                raise ContestantFailed(f"{self.name}: ended\n{self._last_words()}")
-            self._pending += piece
-        line, _, self._pending = self._pending.partition(b"\n")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-    def wait_ready(self) -> None:
-        """Block until it has imported what it needs."""
-        self._receive()
-
-    def ask(self, **command: Any) -> dict[str, Any]:
-        """Send a command and return the answer.
+    def receive(self) -> dict[str, float]:
+        """Return its next answer; the first tells that it has imported what it needs.
 
         Raises:
             ContestantFailed: It ended, or did not answer in time.
         """
-        stdin = self._process.stdin
-        if stdin is None:
-            raise ContestantFailed(f"{self.name}: closed")
-        try:
-            stdin.write((json.dumps(command) + "\n").encode())
-            stdin.flush()
-        except OSError as error:
-            raise ContestantFailed(f"{self.name}: ended\n{self._last_words()}") from error
-        return self._receive()
+        why = "ended"
+        with contextlib.suppress(EOFError, OSError):
+            if self._pipe.poll(self.timeout_s):
+                figures: dict[str, float] = self._pipe.recv()
+                return figures
+            why = f"no answer in {self.timeout_s:g} s"
+            os.killpg(self.pid, signal.SIGKILL)
+        self._words.seek(0)
+        lines = self._words.read().decode(errors="replace").strip().splitlines()
+        raise ContestantFailed("\n".join([f"{self.name}: {why}", *lines[-12:]]))
 
-    def count_calls(self) -> dict[str, Any] | None:
-        """Run one epoch under strace and return the trainer's system calls for each batch.
+    def ask(self, what: str) -> dict[str, float]:
+        """Tell it to "open" what it measures, to take a "turn", or the "first" batches of a loader.
 
-        Returns:
-            ``{"calls": number, "most": {name: number}}``, or None without a working strace.
+        Raises:
+            ContestantFailed: As in `receive`.
         """
-        strace = shutil.which("strace")
-        if strace is None:
-            return None
-        with tempfile.NamedTemporaryFile("r") as report:
-            command = [strace, "-f", "-c", "-o", report.name, "-p", str(self.pid)]
-            tracer = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-            try:
-                words = tracer.stderr
-                if words is None or not select.select([words], [], [], ATTACH_S)[0]:
-                    return None
-                if b"attached" not in words.readline():
-                    return None
-                turn = self.ask(do="turn", touch=True)
-            finally:
-                tracer.send_signal(signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    tracer.communicate(timeout=ATTACH_S)
-                if tracer.poll() is None:
-                    tracer.kill()
-                    tracer.communicate()
-            return calls_per_batch(report.read(), int(turn["batches"]))
+        with contextlib.suppress(OSError):
+            self._pipe.send(what)
+        return self.receive()
 
     def leave(self) -> None:
         """Tell it to end, without waiting; `close` comes after. May be called again."""
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._pipe.close()
 
     def close(self) -> None:
         """End the process and all it started, at once if it hangs. May be called again."""
         self.leave()
-        try:
-            self._process.wait(timeout=0 if self._is_stuck else 15)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            # Its workers too, if it left any.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=15)
+        # Its workers too, if it left any.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
         self._words.close()
-
-
-def calls_per_batch(report: str, batches: int) -> dict[str, Any] | None:
-    """Read what ``strace -c`` wrote and divide by `batches`; None when it holds no table."""
-    counts: dict[str, int] = {}
-    for line in report.splitlines():
-        words = line.split()
-        if len(words) >= 5 and words[3].isdigit() and words[-1] != "total":
-            counts[words[-1]] = counts.get(words[-1], 0) + int(words[3])
-    if not counts:
-        return None
-    most = sorted(counts, key=lambda name: -counts[name])[:5]
-    return {
-        "calls": sum(counts.values()) / batches,
-        "most": {name: round(counts[name] / batches, 3) for name in most},
-    }

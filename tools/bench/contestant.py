@@ -1,182 +1,214 @@
-"""The process of one contestant on one work: opens its loader, then waits for commands.
+"""The process of one contestant of one row: opens its loader, then takes turns when told to.
 
-Started by `child` as ``python -m tools.bench.contestant NAME WORK``, it reads JSON commands from
-its input, one on a line, answers each with one JSON line, and is blocked in between. It owns the
-loader it opened, and ends with its input.
+Started by `child` as ``python -m tools.bench.contestant TABLE ROW NAME SECONDS PIPE``, in the
+folder whose `reader` is measured. It is blocked between what it is told over the pipe, owns the
+loader it opened, and ends with the pipe.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
-from typing import Any, Protocol
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+from tools.bench.loaders import Program, open_loader, open_stateful
+from tools.bench.meter import run_epoch, time_first
+from tools.bench.rows import DECODE, OURS, TABLES, Contestant, Row
 
-from tools.bench.decode import DecodeAlone
-from tools.bench.floor import Layout, make_batch
-from tools.bench.loaders import CONTESTANTS, DECODE, PREFETCH, WORKERS, Contestant
-from tools.bench.meter import run_epoch, tree_pss_mb
-from tools.bench.touch import touching_cost
-from tools.bench.works import WORKS, MapDataset, Work
-
-IN_FLIGHT = WORKERS * PREFETCH
-MAKINGS = 3
+SHORT = 4  # batches of the epochs that are opened for their first batch
+LATER_S = 0.05  # how long to repeat such an epoch
 LONGEST = 50_000
+TAKEN = 3  # batches of an epoch before it is left
+ENDLESS = 100_000  # batches of an epoch that is never read to its end
+
+# What is measured when told so; each returns figures by name.
+Turns = dict[str, Callable[[], dict[str, float]]]
 
 
-def epoch_length(work: Work, us: float, seconds: float) -> int:
-    """Return how many batches of `us` microseconds fill `seconds`, within the work's limits."""
-    return min(max(int(seconds * 1e6 / us), work.shortest), LONGEST)
+def epoch_length(shortest: int, us: float, seconds: float) -> int:
+    """Return how many batches of `us` microseconds fill `seconds`, within limits."""
+    return min(max(int(seconds * 1e6 / us), shortest), LONGEST)
 
 
-def making_cost(dataset: MapDataset, batch_size: int) -> float:
-    """Return the microseconds this process alone takes to make one batch, in warm memory."""
-    layout = Layout(dataset[0], batch_size)
-    rows = layout.rows([np.zeros(shape, dtype) for shape, dtype, _ in layout.fields])
-    times: list[float] = []
-    for number in range(MAKINGS + 1):
+def microseconds(act: Callable[[], Any]) -> float:
+    """Return how long `act` takes."""
+    start = time.perf_counter_ns()
+    act()
+    return (time.perf_counter_ns() - start) / 1e3
+
+
+def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStack) -> Turns:
+    """Measure epochs of a loader that persists, and first batches of new loaders."""
+    work = row.work
+    opener = Program(row).open if row.kind == "feed" else open_loader
+    dataset = work.dataset(work.shortest * work.batch_size)
+    short = dataset.resized(SHORT * work.batch_size)
+
+    def epoch(opened: Any, batches: int) -> dict[str, float]:
+        return run_epoch(opened, batches, row.in_flight)
+
+    def opened_on(samples: Any) -> Any:
+        return opener(row, contestant, samples)
+
+    brief = opened_on(dataset)
+    # The first epoch finds everything cold.
+    us = min(epoch(brief, work.shortest)["us"] for _ in range(2))
+    brief.close()
+    batches = epoch_length(work.shortest, us, seconds)
+    lasting = opened_on(dataset.resized(batches * work.batch_size))
+    stack.callback(lasting.close)
+    epoch(lasting, batches)
+
+    def first() -> dict[str, float]:
+        """Return ``fresh_us``, opening included, and ``first_us`` of later epochs."""
         start = time.perf_counter_ns()
-        make_batch(dataset, layout, number * batch_size, rows)
-        times.append((time.perf_counter_ns() - start) / 1e3)
-    # The first found the memory cold.
-    return statistics.median(times[1:])
+        opened = opened_on(short)
+        opening_us = (time.perf_counter_ns() - start) / 1e3
+        # Some start their workers when made, others when first iterated.
+        fresh_us = opening_us + time_first(opened)
+        later: list[float] = []
+        start = time.perf_counter_ns()
+        while not later or time.perf_counter_ns() - start < LATER_S * 1e9:
+            later.append(time_first(opened))
+        opened.close()
+        return {"fresh_us": fresh_us, "first_us": statistics.median(later)}
+
+    return {"turn": lambda: epoch(lasting, batches), "first": first}
 
 
-class Run(Protocol):
-    """Something opened that is measured turn after turn."""
-
-    facts: Mapping[str, Any]
-
-    def turn(self, is_touching: bool) -> dict[str, float]:
-        """Measure once and return the figures."""
-
-    def close(self) -> None:
-        """End what was opened."""
+def fetch(dataset: Any, batch_size: int, numbers: range) -> None:
+    """Fetch the samples of the batches `numbers`, and hand nothing on."""
+    for number in numbers:
+        for index in range(number * batch_size, (number + 1) * batch_size):
+            dataset[index]
 
 
-class LoaderRun:
-    """A loader on a work: what opening it cost, then one epoch for each turn."""
+def decode_turns(row: Row, seconds: float, stack: ExitStack) -> Turns:
+    """Measure what remains of a loader when transport, order and collation cost nothing."""
+    work, count = row.work, row.options["num_workers"]
+    dataset = work.dataset(1)
+    pool = stack.enter_context(get_context("fork").Pool(count))
 
-    def __init__(self, contestant: Contestant, work: Work, seconds: float, fresh: int) -> None:
-        self.contestant = contestant
-        view = contestant.view
-        dataset = work.dataset(work.calibration * work.batch_size)
-        base_mb = tree_pss_mb()
-        first, speeds = [], []
-        for _ in range(fresh):
-            start = time.perf_counter_ns()
-            opened = contestant.open(dataset, work)
-            opening_us = (time.perf_counter_ns() - start) / 1e3
-            epoch = run_epoch(opened.batches, work.calibration, IN_FLIGHT, view, True)
-            opened.close()
-            # Some start their workers when made, others when first iterated.
-            first.append(opening_us + epoch.first_us)
-            speeds.append(epoch.us)
-        self.batches = epoch_length(work, min(speeds), seconds)
-        self.batch_size = work.batch_size
-        self.dataset = work.dataset(self.batches * work.batch_size)
-        self.opened = contestant.open(self.dataset, work)
-        run_epoch(self.opened.batches, self.batches, IN_FLIGHT, view, True)
-        iterator = iter(self.opened.batches)
-        batch = next(iterator)
-        touch_us, touch_cpu_us = touching_cost(batch, view, contestant.clone, seconds / 4)
-        for batch in iterator:  # noqa: B007 - a loader is left at the end of an epoch
-            pass
-        self.facts: Mapping[str, Any] = {
-            "first_fresh_us": statistics.median(first),
-            "base_mb": base_mb,
-            "touch_us": touch_us,
-            "touch_cpu_us": touch_cpu_us,
-            "batches": self.batches,
-        }
+    def us(batches: int) -> float:
+        shares = [range(worker, batches, count) for worker in range(count)]
+        tasks = [(dataset, work.batch_size, share) for share in shares]
+        return microseconds(lambda: pool.starmap(fetch, tasks, chunksize=1)) / batches
 
-    def turn(self, is_touching: bool) -> dict[str, float]:
-        """Run one epoch, and make a few batches here to compare its first batch with."""
-        view = self.contestant.view
-        epoch = run_epoch(self.opened.batches, self.batches, IN_FLIGHT, view, is_touching)
-        making_us = making_cost(self.dataset, self.batch_size) if is_touching else 0.0
-        return {**epoch.as_json(), "making_us": making_us}
-
-    def close(self) -> None:
-        """End the loader."""
-        self.opened.close()
+    batches = epoch_length(work.shortest, us(work.shortest), seconds) // count * count
+    return {"turn": lambda: {"us": us(batches)}}
 
 
-class DecodeRun:
-    """Decoding alone on a work: the same commands, with a wall time and nothing else."""
+def break_turns(row: Row, contestant: Contestant, stack: ExitStack) -> Turns:
+    """Measure from leaving an epoch early to the first batch of the next."""
+    opened = open_loader(row, contestant, row.work.dataset(ENDLESS * row.work.batch_size))
+    stack.callback(opened.close)
+    # The iterator and its latest batch stand here alone, so that letting go of both is a break.
+    held: list[Any] = []
 
-    def __init__(self, work: Work, seconds: float) -> None:
-        dataset = work.dataset(work.calibration * work.batch_size)
-        self.decode = DecodeAlone(dataset, work.batch_size, WORKERS)
-        us = min(self.decode.run(work.calibration) for _ in range(2))
-        # An even number, so that both processes have the same to do.
-        self.batches = epoch_length(work, us, seconds) // WORKERS * WORKERS
-        self.facts: Mapping[str, Any] = {"batches": self.batches}
+    def begin() -> None:
+        held.clear()
+        held.append(iter(opened))
+        held.append(next(held[0]))
 
-    def turn(self, is_touching: bool) -> dict[str, float]:
-        """Decode one epoch; there is nothing to touch."""
-        del is_touching
-        return {"us": self.decode.run(self.batches), "batches": self.batches}
+    def count() -> int:
+        return len(import_module("psutil").Process().children(recursive=True))
 
-    def close(self) -> None:
-        """End the two processes."""
-        self.decode.close()
+    begin()
+    stack.callback(held.clear)
+    running = [count()]
 
+    def turn() -> dict[str, float]:
+        # What the break of the turn before left running is counted first: it had a round to end.
+        running.append(count())
+        for _ in range(TAKEN):
+            held[1] = next(held[0])
+        return {"us": microseconds(begin), "left": running[-1] - running[-2]}
 
-def take_replies() -> int:
-    """Keep the replies' channel to ourselves, and let all else that prints go to stderr."""
-    replies = os.dup(1)
-    os.dup2(2, 1)
-    return replies
+    return {"turn": turn}
 
 
-def serve(open_run: Callable[[float, int], Run], replies: int) -> None:
-    """Answer commands until the input ends.
+def spawn_turns(row: Row, contestant: Contestant) -> Turns:
+    """Measure fresh programs, in the folder of this one, from ``iter()`` to the first batch."""
+    count = str(row.options["num_workers"])
+    command = [sys.executable, "-m", "tools.bench.spawned", contestant.face, count]
+    output = subprocess.check_output
+    return {"turn": lambda: {"us": float(output(command, stdin=subprocess.DEVNULL))}}
 
-    Args:
-        open_run: Opens what is measured, given the length of a turn in seconds and the number of
-            fresh loaders to time.
-        replies: Descriptor the answers go to.
-    """
 
-    def answer(**reply: Any) -> None:
-        os.write(replies, (json.dumps(reply) + "\n").encode())
+def resume_turns(row: Row, contestant: Contestant) -> Turns:
+    """Measure from loading a state at 90 % of an epoch to the next batch."""
+    loader = open_stateful(row, contestant)
+    at = len(loader) * 9 // 10
+    is_near = row.is_public or contestant.name != OURS
+    batches = iter(loader)
+    for _ in range(at if is_near else 1):
+        next(batches)
+    state = loader.state_dict()
+    if not is_near:
+        # What this version would have saved there: reading so far would take minutes.
+        state["_snapshot"]["_snapshot_step"] = at
+        engine = state["_snapshot"]["_main_snapshot"]["engine"]
+        engine.update(batches=at, samples=at * row.work.batch_size)
 
-    answer(pid=os.getpid())
-    run: Run | None = None
-    try:
-        for line in sys.stdin:
-            command = json.loads(line)
-            if command["do"] == "open":
-                run = open_run(command["seconds"], command["fresh"])
-                answer(**run.facts)
-            elif command["do"] == "turn" and run is not None:
-                answer(**run.turn(command["touch"]))
-            else:
-                raise ValueError(f"unknown command, or too early: {line!r}")
-    finally:
-        if run is not None:
-            run.close()
+    def turn() -> dict[str, float]:
+        resumed = open_stateful(row, contestant)
+
+        def resume() -> None:
+            resumed.load_state_dict(state)
+            next(iter(resumed))
+
+        return {"us": microseconds(resume)}
+
+    return {"turn": turn}
+
+
+def open_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStack) -> Turns:
+    """Open what the row measures of the contestant; closing `stack` ends it."""
+    if contestant == DECODE:
+        return decode_turns(row, seconds, stack)
+    if row.kind == "break":
+        return break_turns(row, contestant, stack)
+    if row.kind == "spawn":
+        return spawn_turns(row, contestant)
+    if row.kind == "resume":
+        return resume_turns(row, contestant)
+    return epoch_turns(row, contestant, seconds, stack)
 
 
 def main() -> None:
-    """Serve the contestant and the work that the command line names."""
-    name, work = sys.argv[1], WORKS[sys.argv[2]]
-    replies = take_replies()
-    if name == DECODE:
-        serve(lambda seconds, _: DecodeRun(work, seconds), replies)
-        return
-    contestant = CONTESTANTS[name]
-    # So that the memory before opening holds what an import brings.
-    for module in contestant.needs:
-        import_module(module)
-    serve(lambda seconds, fresh: LoaderRun(contestant, work, seconds, fresh), replies)
+    """Do what the pipe says until it ends."""
+    table, row_name, name, seconds, fd = sys.argv[1:]
+    row = TABLES[table][row_name]
+    contestant = row.contestant(name)
+    pipe: Connection[dict[str, float], str] = Connection(int(fd))
+    os.set_inheritable(int(fd), False)
+    if contestant.face:
+        measured = import_module(contestant.face.partition(".")[0])
+        home = Path(measured.__file__ or "").resolve().parents[1]
+        if name == OURS and home != Path.cwd().resolve():
+            raise RuntimeError(f"{Path.cwd()} was to be measured, but reader came from {home}")
+    pipe.send({})
+    turns: Turns = {}
+    with ExitStack() as stack:
+        while True:
+            try:
+                what = pipe.recv()
+            except (EOFError, ConnectionError):
+                return
+            if what == "open":
+                turns = open_turns(row, contestant, float(seconds), stack)
+                pipe.send({})
+            else:
+                pipe.send(turns[what]() if what in turns else {})
 
 
 if __name__ == "__main__":

@@ -4,23 +4,18 @@ One anonymous memory file with a few slots for each forked worker, two plain pip
 descriptors of sixteen bytes: a batch number and a slot. Workers stack in place, batches come back
 round robin, a slot travels back to its worker with a later task, and a batch is the consumer's
 only until it asks for the next but one. It checks nothing, notices no death and keeps no state:
-it is the bar the loader is held to, not a loader. Imports numpy and the works.
+it is the bar the loader is held to, not a loader. Imports numpy.
 """
 
 from __future__ import annotations
 
-import argparse
 import mmap
 import os
 import struct
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-
-from tools.bench.touch import as_is, touch
-from tools.bench.works import WORKS, MapDataset
 
 Array = np.ndarray[Any, Any]
 
@@ -29,16 +24,32 @@ ALIGNMENT = 64
 
 
 class Layout:
-    """Where the fields of a batch lie in a slot, and how samples are written there."""
+    """Where the fields of a batch lie in a slot, and how samples are written there.
+
+    Attributes:
+        split: Turns samples into the columns of their fields.
+        join: Gives the fields of a batch the container that the samples came in.
+    """
 
     def __init__(self, sample: Any, batch_size: int) -> None:
-        self.keys = list(sample) if isinstance(sample, dict) else None
-        self.is_tuple = isinstance(sample, tuple)
-        parts = list(sample.values()) if self.keys else sample if self.is_tuple else [sample]
-        arrays = [np.asarray(part) for part in parts]
+        self.split: Callable[[list[Any]], Iterable[Sequence[Any]]]
+        self.join: Callable[[list[Array]], Any]
+        if isinstance(sample, dict):
+            keys, parts = list(sample), list(sample.values())
+            self.split = lambda samples: [[sample[key] for sample in samples] for key in keys]
+            self.join = lambda views: dict(zip(keys, views))
+        elif isinstance(sample, tuple):
+            parts, self.split, self.join = list(sample), lambda samples: zip(*samples), tuple
+        else:
+            parts, self.split, self.join = (
+                [sample],
+                lambda samples: (samples,),
+                lambda views: views[0],
+            )
+        self.batch_size = batch_size
         self.fields: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
         end = 0
-        for array in arrays:
+        for array in map(np.asarray, parts):
             self.fields.append(((batch_size, *array.shape), array.dtype, end))
             end += -(-array.nbytes * batch_size // ALIGNMENT) * ALIGNMENT
         self.nbytes = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -47,37 +58,15 @@ class Layout:
         """Show the fields of the slot that starts at `offset`."""
         return [np.ndarray(shape, dtype, memory, offset + at) for shape, dtype, at in self.fields]
 
-    def batch(self, views: list[Array]) -> Any:
-        """Give `views` the container the samples came in."""
-        if self.keys is not None:
-            return dict(zip(self.keys, views))
-        return tuple(views) if self.is_tuple else views[0]
-
-    def write(self, samples: Sequence[Any], rows: list[Array]) -> None:
-        """Stack `samples` into `rows`, the views of a slot with their first two axes merged."""
-        columns: Any
-        if self.keys is not None:
-            columns = [[sample[key] for sample in samples] for key in self.keys]
-        elif self.is_tuple:
-            columns = zip(*samples)
-        else:
-            columns = (samples,)
-        for column, (shape, _, _), out in zip(columns, self.fields, rows):
-            if len(shape) > 1:
+    def stack(self, dataset: Any, start: int, views: list[Array]) -> None:
+        """Fetch one batch, in order from sample `start`, and stack it into `views`."""
+        samples = [dataset[index] for index in range(start, start + self.batch_size)]
+        for column, out in zip(self.split(samples), views):
+            if out.ndim > 1:
                 # The same copies as numpy.stack, without a reshaped view for each sample.
-                np.concatenate(column, out=out)
+                np.concatenate(column, out=out.reshape(-1, *out.shape[2:]))
             else:
                 out[:] = column
-
-    def rows(self, views: list[Array]) -> list[Array]:
-        """Merge the first two axes of each of `views`, as `write` wants them."""
-        return [view.reshape(-1, *view.shape[2:]) if view.ndim > 1 else view for view in views]
-
-
-def make_batch(dataset: MapDataset, layout: Layout, start: int, rows: list[Array]) -> None:
-    """Fetch one batch, in order from sample `start`, and stack it into `rows`."""
-    size = layout.fields[0][0][0]
-    layout.write([dataset[index] for index in range(start, start + size)], rows)
 
 
 class Floor:
@@ -86,9 +75,7 @@ class Floor:
     Not thread-safe; one iterator at a time, exhausted before the next. Blocks on a pipe only.
     """
 
-    def __init__(
-        self, dataset: MapDataset, batch_size: int, workers: int = 2, prefetch: int = 2
-    ) -> None:
+    def __init__(self, dataset: Any, batch_size: int, workers: int, prefetch: int) -> None:
         self.batches = len(dataset) // batch_size
         self.layout = Layout(dataset[0], batch_size)
         # One slot more than tasks in flight: the one the consumer holds.
@@ -120,41 +107,32 @@ class Floor:
             self.results.append(result_in)
             self.pids.append(pid)
 
-    def _offset(self, worker: int, slot: int) -> int:
-        return (worker * self.slots + slot) * self.layout.nbytes
+    def _views(self, worker: int, slot: int) -> list[Array]:
+        return self.layout.views(self.memory, (worker * self.slots + slot) * self.layout.nbytes)
 
-    def _work(self, worker: int, dataset: MapDataset, tasks: int, results: int) -> None:
-        layout = self.layout
-        size = layout.fields[0][0][0]
-        slots = [
-            layout.rows(layout.views(self.memory, self._offset(worker, slot)))
-            for slot in range(self.slots)
-        ]
+    def _work(self, worker: int, dataset: Any, tasks: int, results: int) -> None:
+        slots = [self._views(worker, slot) for slot in range(self.slots)]
         while task := os.read(tasks, DESCRIPTOR.size):
             number, slot = DESCRIPTOR.unpack(task)
-            make_batch(dataset, layout, number * size, slots[slot])
+            self.layout.stack(dataset, number * self.layout.batch_size, slots[slot])
             os.write(results, task)
 
-    def __len__(self) -> int:
-        return self.batches
+    def _send(self, number: int) -> None:
+        worker = number % len(self.pids)
+        os.write(self.tasks[worker], DESCRIPTOR.pack(number, self.spare[worker].pop()))
 
     def __iter__(self) -> Iterator[Any]:
-        layout, memory, batches = self.layout, self.memory, self.batches
-        workers = len(self.pids)
-        sent = 0
-        while sent < min(self.prefetch * workers, batches):
-            worker = sent % workers
-            os.write(self.tasks[worker], DESCRIPTOR.pack(sent, self.spare[worker].pop()))
-            sent += 1
+        workers, batches = len(self.pids), self.batches
+        ahead = min(self.prefetch * workers, batches)
+        for number in range(ahead):
+            self._send(number)
         for number in range(batches):
             worker = number % workers
             _, slot = DESCRIPTOR.unpack(os.read(self.results[worker], DESCRIPTOR.size))
-            spare = self.spare[worker]
-            if sent < batches:
-                os.write(self.tasks[worker], DESCRIPTOR.pack(sent, spare.pop()))
-                sent += 1
-            yield layout.batch(layout.views(memory, self._offset(worker, slot)))
-            spare.append(slot)
+            if number + ahead < batches:
+                self._send(number + ahead)
+            yield self.layout.join(self._views(worker, slot))
+            self.spare[worker].append(slot)
 
     def close(self) -> None:
         """End the workers and wait for them. May be called again."""
@@ -164,27 +142,3 @@ class Floor:
             os.waitpid(self.pids.pop(), 0)
         while self.results:
             os.close(self.results.pop())
-
-
-def main() -> None:
-    """Measure the floor alone: ``python -m tools.bench.floor tiny --batches 10000``."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("work", choices=sorted(WORKS))
-    parser.add_argument("--batches", type=int, default=1000)
-    options = parser.parse_args()
-    work = WORKS[options.work]
-    floor = Floor(work.dataset(options.batches * work.batch_size), work.batch_size)
-    try:
-        for name in ("cold", "warm", "warm"):
-            start, cpu = time.perf_counter(), time.process_time()
-            for batch in floor:
-                touch(batch, as_is)
-            wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-            each = 1e6 / options.batches
-            print(f"{name}: {wall * each:.1f} us a batch, {cpu * each:.1f} us of the trainer's CPU")
-    finally:
-        floor.close()
-
-
-if __name__ == "__main__":
-    main()

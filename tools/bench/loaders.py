@@ -1,243 +1,131 @@
-"""The loaders side by side: how each is opened on a work, read and closed.
+"""How a contestant's loader is opened on a row: the same dataset and the same arguments for all.
 
-Each adapter uses the loader's documented public face, with two worker processes that persist
-where the loader can, two batches in flight for each, and batches in order. Frameworks are
-imported when a contestant is opened, in a process of its own; this module owns no state.
+Each face is used as its documents say. Runs in a contestant's process: frameworks are imported
+when a loader is opened. This module owns no state; what it opens is its caller's.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
+from tools.bench.floor import Floor, Layout
+from tools.bench.rows import ENGINE, OURS, PADDLE_FACE, PREFETCH, TORCH_FACE, Contestant, Row
+from tools.bench.works import Bank
 
-from tools.bench.floor import Floor, Layout, make_batch
-from tools.bench.touch import View, as_is, through_dlpack, through_numpy
-from tools.bench.works import MapDataset, Work
-
-WORKERS = 2
-PREFETCH = 2
+MADE = 256  # tensors
+INPUT = "x"  # what the static program calls what it is fed
 
 
-@dataclass
-class Opened:
-    """A loader that is ready to be iterated, epoch after epoch.
+class Only:
+    """Iterates a loader that has no ``close``, and holds the only reference to it."""
 
-    Attributes:
-        batches: Iterating it is one epoch.
-        close: Ends its workers.
-    """
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
 
-    batches: Iterable[Any]
-    close: Callable[[], None]
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
 
-
-@dataclass(frozen=True)
-class Contestant:
-    """One loader of the comparison.
-
-    Attributes:
-        name: What the command line and the results call it.
-        title: What the table and the chart call it.
-        needs: Modules without which it cannot run.
-        open: Opens it on a dataset.
-        view: Shows the bytes of a field without a copy.
-        clone: Copies a field into private memory.
-        is_peer: Whether it takes part only when asked for.
-        works: Names of the works it takes part in; None: all.
-    """
-
-    name: str
-    title: str
-    needs: tuple[str, ...]
-    open: Callable[[MapDataset, Work], Opened]
-    view: View
-    clone: Callable[[Any], Any]
-    is_peer: bool = False
-    works: tuple[str, ...] | None = None
-
-    def missing(self) -> list[str]:
-        """Name the modules it needs that are not installed."""
-        return [module for module in self.needs if find_spec(module.partition(".")[0]) is None]
-
-
-def dropping(loaders: list[Any]) -> Callable[[], None]:
-    """Close a loader that has no ``close``: forget the only reference to it."""
-
-    def close() -> None:
-        loaders.clear()
+    def close(self) -> None:
+        """Let go of the loader, which ends its workers."""
+        self.loader = None
         gc.collect()
 
-    return close
+
+class Tensors(Bank):
+    """A dataset's samples as torch tensors, made once and handed out in turn."""
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__(len(dataset))
+        convert = import_module("torch.utils.data").default_convert
+        self.tensors = [convert(dataset[index]) for index in range(min(len(dataset), MADE))]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.tensors[index % len(self.tensors)]
 
 
-class Through:
-    """Iterates what a list holds, so that the list alone keeps the loader."""
+def stream_of(face: str, dataset: Any, batch_size: int) -> Any:
+    """Return the samples of `dataset` as a stream; of N workers each has every Nth batch."""
+    faces = {PADDLE_FACE: "paddle.io", TORCH_FACE: "torch.utils.data"}
+    home = import_module(faces.get(face, face))
 
-    def __init__(self, loaders: list[Any]) -> None:
-        self.loaders = loaders
+    class Stream(home.IterableDataset):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            worker = home.get_worker_info()
+            first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+            for start in range(first * batch_size, len(dataset), step * batch_size):
+                for index in range(start, start + batch_size):
+                    yield dataset[index]
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loaders[0])
-
-
-def _reader(framework: str) -> Callable[[MapDataset, Work], Opened]:
-    def open_reader(dataset: MapDataset, work: Work) -> Opened:
-        loader = import_module("reader").DataLoader(
-            dataset,
-            batch_size=work.batch_size,
-            num_workers=WORKERS,
-            prefetch_factor=PREFETCH,
-            persistent_workers=True,
-            start_method="fork",
-            framework=framework,
-        )
-        return Opened(loader, loader.close)
-
-    return open_reader
+    return Stream()
 
 
-def _torch(dataset: MapDataset, work: Work) -> Opened:
-    loaders = [
-        import_module("torch.utils.data").DataLoader(
-            dataset,
-            batch_size=work.batch_size,
-            num_workers=WORKERS,
-            prefetch_factor=PREFETCH,
-            persistent_workers=True,
-            multiprocessing_context="fork",
-        )
-    ]
-    return Opened(Through(loaders), dropping(loaders))
+def _options_of(face: str, row: Row) -> dict[str, Any]:
+    """Return the arguments that `face` needs besides the row's own."""
+    if face in (PADDLE_FACE, "paddle.io"):
+        return {"places": import_module("paddle").CPUPlace()}
+    if row.options["num_workers"] == 0:
+        return {}
+    return {"start_method" if face == ENGINE else "multiprocessing_context": "fork"}
 
 
-def _paddle(dataset: MapDataset, work: Work) -> Opened:
-    paddle = import_module("paddle")
-    loaders = [
-        paddle.io.DataLoader(
-            dataset,
-            batch_size=work.batch_size,
-            num_workers=WORKERS,
-            prefetch_factor=PREFETCH,
-            persistent_workers=True,
-            use_shared_memory=True,
-            return_list=True,
-            places=paddle.CPUPlace(),
-        )
-    ]
-    return Opened(Through(loaders), dropping(loaders))
+def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) -> Any:
+    """Return the contestant's loader on the row's kind of samples of `dataset`; close it after."""
+    face, size = contestant.face, row.work.batch_size
+    if face == "":
+        return Floor(dataset, size, row.options["num_workers"], PREFETCH)
+    samples: Any = dataset
+    if row.samples == "stream":
+        samples = stream_of(face, dataset, size)
+    elif row.samples == "tensors":
+        samples = Tensors(dataset)
+    arguments = {"batch_size": size, **row.options, **_options_of(face, row), **options}
+    loader = import_module(face).DataLoader(samples, **arguments)
+    return loader if hasattr(loader, "close") else Only(loader)
 
 
-def _floor(dataset: MapDataset, work: Work) -> Opened:
-    floor = Floor(dataset, work.batch_size, WORKERS, PREFETCH)
-    return Opened(floor, floor.close)
+def open_stateful(row: Row, contestant: Contestant) -> Any:
+    """Open the contestant's StatefulDataLoader on the numbers below its `samples`, shuffled."""
+    same: dict[str, Any] = {"batch_size": row.work.batch_size, "shuffle": True}
+    if contestant.name == OURS:
+        same["seed"] = 1
+    else:
+        same["generator"] = import_module("torch").Generator().manual_seed(1)
+    return import_module(contestant.face).StatefulDataLoader(range(contestant.samples), **same)
 
 
-class _Shard:
-    """Every second batch of an epoch, made in the process that iterates it."""
+class Program:
+    """A static program that looks at eight numbers of what it is fed, and its executor."""
 
-    def __init__(self, dataset: MapDataset, batch_size: int, worker: int) -> None:
-        self.dataset, self.batch_size, self.worker = dataset, batch_size, worker
-        self.layout = Layout(dataset[0], batch_size)
+    def __init__(self, row: Row) -> None:
+        import paddle
 
-    def __iter__(self) -> Iterator[Any]:
-        layout = self.layout
-        for number in range(self.worker, len(self.dataset) // self.batch_size, WORKERS):
-            views = [np.empty(shape, dtype) for shape, dtype, _ in layout.fields]
-            make_batch(self.dataset, layout, number * self.batch_size, layout.rows(views))
-            yield layout.batch(views)
+        paddle.enable_static()
+        shape = Layout(row.work.dataset(1)[0], row.work.batch_size).fields[0][0]
+        self.program = paddle.static.Program()  # type: ignore[no-untyped-call,unused-ignore]
+        with paddle.static.program_guard(self.program):
+            self.input = paddle.static.data(INPUT, [None, *shape[1:]], "float32")
+            self.output = self.input[(0,) * (len(shape) - 1)][:8].mean()
+        self.executor = paddle.static.Executor(paddle.CPUPlace())
 
-
-class _InTurn:
-    """Reads several iterables in turn until the first of them ends."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts
-
-    def __iter__(self) -> Iterator[Any]:
-        iterators = [iter(part) for part in self.parts]
-        while True:
-            for iterator in iterators:
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    return
-                yield batch
-                del batch
+    def open(self, row: Row, contestant: Contestant, dataset: Any) -> Any:
+        """Return steps fed by the contestant's loader on `dataset`; close them after."""
+        feeding = {"feed_list": [self.input], "return_list": False}
+        return Steps(self, open_loader(row, contestant, dataset, **feeding))
 
 
-def _spdl(dataset: MapDataset, work: Work) -> Opened:
-    pipeline = import_module("spdl.pipeline")
-    # Its fastest transport: one process for each shard, and recycled shared segments.
-    nbytes = Layout(dataset[0], work.batch_size).nbytes
-    parts: list[Any] = [
-        pipeline.iterate_in_subprocess(
-            partial(_Shard, dataset, work.batch_size, worker),
-            buffer_size=PREFETCH,
-            mp_context="fork",
-            arena=pipeline.SharedMemorySegmentPool(nbytes, PREFETCH + 3),
-        )
-        for worker in range(WORKERS)
-    ]
-    return Opened(_InTurn(parts), dropping(parts))
+class Steps:
+    """Runs a program on what a loader of feeds hands out, and yields nothing to see."""
 
+    def __init__(self, program: Program, feeds: Any) -> None:
+        self.program = program
+        self.feeds = feeds
+        self.close = feeds.close
 
-def _grain(dataset: MapDataset, work: Work) -> Opened:
-    grain = import_module("grain")
-    flags = import_module("absl.flags")
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS(["bench"])
-    # Samples are in memory, so reading threads inside the workers would only cost.
-    loaders = [
-        grain.MapDataset.source(dataset)
-        .batch(work.batch_size)
-        .to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
-        .mp_prefetch(
-            grain.MultiprocessingOptions(num_workers=WORKERS, per_worker_buffer_size=PREFETCH)
-        )
-    ]
-    return Opened(Through(loaders), dropping(loaders))
-
-
-def _clone_torch(field: Any) -> Any:
-    return field.clone()
-
-
-CONTESTANTS = {
-    contestant.name: contestant
-    for contestant in (
-        Contestant(
-            "reader-numpy", "reader (numpy)", ("reader",), _reader("numpy"), as_is, np.array
-        ),
-        Contestant(
-            "reader-torch",
-            "reader (torch)",
-            ("reader", "torch"),
-            _reader("torch"),
-            through_numpy,
-            _clone_torch,
-        ),
-        Contestant(
-            "reader-paddle",
-            "reader (paddle)",
-            ("reader", "paddle"),
-            _reader("paddle"),
-            through_dlpack,
-            _clone_torch,
-        ),
-        Contestant("torch", "PyTorch", ("torch",), _torch, through_numpy, _clone_torch),
-        Contestant("paddle", "Paddle", ("paddle",), _paddle, through_dlpack, _clone_torch),
-        Contestant("floor", "bare floor", (), _floor, as_is, np.array),
-        Contestant("spdl", "SPDL", ("spdl.pipeline",), _spdl, as_is, np.array, is_peer=True),
-        Contestant("grain", "Grain", ("grain",), _grain, as_is, np.array, is_peer=True),
-    )
-}
-
-# Measured by a program of its own: it hands no batch to anyone.
-DECODE = "decode"
+    def __iter__(self) -> Iterator[tuple[()]]:
+        program = self.program
+        for feed in self.feeds:
+            program.executor.run(program.program, feed=feed, fetch_list=[program.output])
+            yield ()

@@ -1,131 +1,112 @@
-"""Reads the clocks and counters of one process around an epoch, and what its tree weighs.
+"""What a trainer does with an epoch, and what that costs: the consumer's side of each measurement.
 
-Everything comes from the kernel: clocks, getrusage and /proc. Runs in a contestant's process;
-imports nothing but the standard library and `touch`.
+The same lines serve every contestant: read one byte of each page of each field, seen as an array
+over the same bytes. Runs in a contestant's process; imports numpy alone and owns nothing.
 """
 
 from __future__ import annotations
 
 import gc
-import os
-import resource
+import statistics
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
-from tools.bench.touch import View, touch
+import numpy as np
+
+PAGE = 4096
+SPANS = 16  # of a measured window
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Counters of this process at one moment, all its threads together."""
-
-    wall_ns: int
-    cpu_ns: int
-    minor_faults: int
-    voluntary_switches: int
-
-    @classmethod
-    def now(cls) -> Reading:
-        """Read them."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(time.perf_counter_ns(), time.process_time_ns(), usage.ru_minflt, usage.ru_nvcsw)
+def fields_of(batch: Any) -> list[Any]:
+    """Return the arrays or tensors of a batch, in order, whatever holds them."""
+    if isinstance(batch, dict):
+        children = list(batch.values())
+    elif isinstance(batch, (list, tuple)):
+        children = list(batch)
+    else:
+        return [batch]
+    if not any(isinstance(child, (dict, list, tuple)) for child in children):
+        return children
+    return [field for child in children for field in fields_of(child)]
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch cost, for each batch of the window in its middle.
+def view_of(batch: Any) -> Callable[[Any], Any]:
+    """Return what shows the bytes of a field of `batch` without a copy."""
+    fields = fields_of(batch)
+    module = type(fields[0]).__module__.partition(".")[0] if fields else "numpy"
+    if module == "torch":
+        return lambda field: field.numpy()
+    # Paddle's own numpy() copies.
+    return np.from_dlpack if module == "paddle" else lambda field: field
 
-    Attributes:
-        us: Wall time, in microseconds.
-        cpu_us: CPU of the trainer's process, in microseconds.
-        minor_faults: Minor page faults of the trainer's process.
-        voluntary_switches: Voluntary context switches of the trainer's process.
-        first_us: From ``iter()`` to the first batch of the epoch.
-        pss_mb: Memory of trainer and workers at the window's end, shared pages counted once.
-        batches: How many batches the epoch had.
+
+def touch(batch: Any, view: Callable[[Any], Any]) -> None:
+    """Read one byte of every page of every field of `batch`."""
+    for field in fields_of(batch):
+        memoryview(view(field)).cast("B")[::PAGE].tobytes()
+
+
+def windows(batches: int, in_flight: int) -> tuple[int, int, int]:
+    """Return the batches after which the clock starts, is read, and stops.
+
+    The first batches, which idle workers made at their leisure, are left out, and the last
+    `in_flight`, which are handed out while nothing new is being made. Batches come out in bursts
+    of one from each worker, so each window is a number of whole bursts.
+
+    Raises:
+        ValueError: An epoch of so few batches has no two windows.
     """
-
-    us: float
-    cpu_us: float
-    minor_faults: float
-    voluntary_switches: float
-    first_us: float
-    pss_mb: float
-    batches: int
-
-    def as_json(self) -> dict[str, float]:
-        """Return its figures by name."""
-        return asdict(self)
+    burst = max(in_flight, 1)
+    low = max(burst, batches // 20)
+    bursts = (batches - 1 - in_flight - low) // burst
+    if bursts < 2:
+        raise ValueError(f"an epoch of {batches} batches is too short, {in_flight} are in flight")
+    touched = bursts * 2 // 3
+    return low, low + touched * burst, low + bursts * burst
 
 
-def run_epoch(
-    loader: Iterable[Any], batches: int, in_flight: int, view: View, is_touching: bool
-) -> Epoch:
-    """Consume one epoch of `batches` batches and measure the window in its middle.
+def run_epoch(loader: Iterable[Any], batches: int, in_flight: int) -> dict[str, float]:
+    """Consume an epoch of `batches` batches and measure two windows of it.
 
-    The window leaves out the first batches, which idle workers made at their leisure, and the
-    last `in_flight`, which are handed out while nothing new is being made.
+    Returns:
+        For each batch, in microseconds: ``us`` of wall time where every page is touched, the
+        median of several spans; ``cpu_us`` of this process,
+        all its threads together, where none is.
     """
-    low = max(in_flight, batches // 20)
-    high = batches - 1 - in_flight
-    # Batches come out in bursts of one from each worker: count whole bursts.
-    high -= (high - low) % in_flight
-    if high <= low:
-        raise ValueError(f"an epoch of {batches} batches has no window: {low} to {high}")
+    low, middle, high = windows(batches, in_flight)
+    burst = max(in_flight, 1)
     gc.collect()
-    opening = closing = None
-    pss_mb = 0.0
+    view: Callable[[Any], Any] | None = None
+    # The middle of a few spans: another program that takes the processor spoils one, not all.
+    span = max((middle - low) // SPANS // burst, 1) * burst
+    stamps: list[int] = []
+    cpu_ns = 0
     count = 0
-    begin = time.perf_counter_ns()
-    first_ns = 0
-    batch: Any = None
     for count, batch in enumerate(loader, start=1):
-        if count == 1:
-            first_ns = time.perf_counter_ns() - begin
-        if is_touching:
+        if view is None:
+            view = view_of(batch)
+        if count <= middle:
             touch(batch, view)
-        if count == low:
-            opening = Reading.now()
+        if low <= count <= middle and (count - low) % span == 0:
+            stamps.append(time.perf_counter_ns())
+        if count == middle:
+            cpu_ns = time.process_time_ns()
         elif count == high:
-            closing = Reading.now()
-            pss_mb = tree_pss_mb()
-    if opening is None or closing is None or count != batches:
+            cpu_ns = time.process_time_ns() - cpu_ns
+    if count != batches:
         raise RuntimeError(f"an epoch of {batches} batches handed out {count}")
-    window = high - low
-    return Epoch(
-        us=(closing.wall_ns - opening.wall_ns) / window / 1e3,
-        cpu_us=(closing.cpu_ns - opening.cpu_ns) / window / 1e3,
-        minor_faults=(closing.minor_faults - opening.minor_faults) / window,
-        voluntary_switches=(closing.voluntary_switches - opening.voluntary_switches) / window,
-        first_us=first_ns / 1e3,
-        pss_mb=pss_mb,
-        batches=batches,
-    )
+    us = statistics.median(b - a for a, b in pairwise(stamps)) / span / 1e3
+    return {"us": us, "cpu_us": cpu_ns / (high - middle) / 1e3}
 
 
-def descendants(pid: int) -> list[int]:
-    """Return the processes below `pid`, deepest last."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        for child in children:
-            found += [child, *descendants(child)]
-    return found
-
-
-def tree_pss_mb() -> float:
-    """Return the proportional memory of this process and those below it, in megabytes."""
-    total = 0
-    for pid in (os.getpid(), *descendants(os.getpid())):
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total * 1024 / 1e6
+def time_first(batches: Iterable[Any]) -> float:
+    """Return the microseconds from ``iter()`` to the first batch, and read the epoch to its end."""
+    start = time.perf_counter_ns()
+    iterator = iter(batches)
+    next(iterator)
+    us = (time.perf_counter_ns() - start) / 1e3
+    for _ in iterator:
+        pass
+    return us

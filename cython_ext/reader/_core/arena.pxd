@@ -28,7 +28,9 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint32_t state
         uint32_t generation
         uint64_t start, capacity, backed, next
-        uint32_t heap, nfields
+        uint16_t heap
+        uint8_t locks, is_hot
+        uint32_t nfields
         uint64_t objects, objects_nbytes
 
     ctypedef struct rd_heap:
@@ -55,8 +57,12 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint32_t run
         uint16_t kind, worker
         uint64_t slot, schema
-        uint32_t generation, spare
-        int64_t a, b, c
+        uint32_t generation, is_at_limit
+        # three words; which name is the one to use depends on the kind, see layout.h
+        int64_t token, need_bytes
+        void* held_object
+        int64_t attached_nbytes, have_bytes
+        int64_t has_fields_within, limit_bytes
 
     ctypedef struct rd_task:
         uint64_t seq, epoch
@@ -87,9 +93,14 @@ cdef extern from "reader/_core/ring.h" nogil:
     rd_slot* rd_slot_at(const rd_arena*, uint64_t) noexcept
     uint64_t rd_slot_offset(const rd_arena*, const rd_slot*) noexcept
     bint rd_is_foreign(const rd_arena*) noexcept
+    void rd_slot_heat(rd_heap*, rd_slot*) noexcept
+    void rd_slot_cool(rd_heap*, rd_slot*) noexcept
     void rd_slot_punch(rd_arena*, rd_slot*) noexcept
+    int rd_slot_lock(rd_arena*, rd_slot*) noexcept
+    void rd_slot_unlock(rd_arena*, rd_slot*) noexcept
     void rd_slot_release(rd_arena*, uint64_t) noexcept
     int rd_arena_trim(rd_arena*, int) noexcept
+    bint rd_arena_has_trim(const rd_arena*) noexcept
     void rd_arena_close(rd_arena*) noexcept
     void rd_arena_ref(rd_arena*) noexcept
     void rd_arena_unref(rd_arena*) noexcept
@@ -109,10 +120,18 @@ cdef extern from "reader/_core/ring.h" nogil:
     void rd_stop_workers(rd_arena*) noexcept
 
     # wait.h: T stands for a 32 or 64 bit word; the suffix is the memory order
+    uint8_t load_u8 "rd_load_acquire"(uint8_t*) noexcept
     uint32_t load_u32 "rd_load_acquire"(uint32_t*) noexcept
     uint64_t load_u64 "rd_load_acquire"(uint64_t*) noexcept
     void store_u32 "rd_store_seq_cst"(uint32_t*, uint32_t) noexcept
     void store_u64 "rd_store_release"(uint64_t*, uint64_t) noexcept
+    uint32_t load_relaxed_u32 "rd_load_relaxed"(uint32_t*) noexcept
+    int64_t load_relaxed_i64 "rd_load_relaxed"(int64_t*) noexcept
+    uint64_t load_relaxed_u64 "rd_load_relaxed"(uint64_t*) noexcept
+    void store_relaxed_int "rd_store_relaxed"(int*, int) noexcept
+    void store_relaxed_u32 "rd_store_relaxed"(uint32_t*, uint32_t) noexcept
+    void store_relaxed_u64 "rd_store_relaxed"(uint64_t*, uint64_t) noexcept
+    void store_relaxed_i64 "rd_store_relaxed"(int64_t*, int64_t) noexcept
     uint32_t add_u32 "rd_fetch_add"(uint32_t*, uint32_t) noexcept
     uint32_t exchange_u32 "rd_exchange"(uint32_t*, uint32_t) noexcept
     uint64_t exchange_u64 "rd_exchange"(uint64_t*, uint64_t) noexcept
@@ -163,6 +182,16 @@ cdef class Lease:
 
     @staticmethod
     cdef Lease take(rd_arena* arena, uint64_t slot)
+
+
+cdef class PageLock:
+    cdef rd_arena* c              # one counted reference; NULL once unlocked
+    cdef rd_slot* slot
+    cdef readonly size_t address  # of the slot's bytes in this process
+    cdef readonly size_t nbytes   # the slot's capacity
+
+    @staticmethod
+    cdef PageLock take(Lease lease)
 
 
 cdef class Hold:

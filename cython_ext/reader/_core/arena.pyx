@@ -103,7 +103,7 @@ cdef class Arena:
         Raises ReaderError when the system gives no memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
-        cdef uint32_t nheaps = nworkers + 1
+        cdef uint32_t nheaps = min(nworkers, <uint32_t>0xffff) + 1
         cdef uint64_t physical = os.sysconf("SC_PHYS_PAGES") * page
         cdef uint64_t limit = physical if limit_nbytes is None else limit_nbytes
         cdef uint64_t reserve = 4 * max(physical, limit)
@@ -112,6 +112,8 @@ cdef class Arena:
         cdef rd_heap* heap
         cdef Arena self
         cdef bint is_tight = False
+        if nheaps > 0xffff:
+            raise ConfigError(f"an arena has room for 65534 workers, not for {nworkers}")
         space = resource.getrlimit(resource.RLIMIT_AS)[0]
         if space != resource.RLIM_INFINITY:  # several loaders and the rest must fit, too
             reserve = min(reserve, <uint64_t>space // 8)
@@ -232,7 +234,7 @@ cdef class Arena:
     def close(self):
         """Give back the memory of every slot that nobody holds. The workers must be gone."""
         self.check_open()
-        self.c.bell = -1
+        store_relaxed_int(&self.c.bell, -1)
         rd_arena_close(self.c)
         while rd_arena_trim(self.c, 1 << 20):
             pass
@@ -259,11 +261,12 @@ cdef class Arena:
         rd_stop_workers(self.c)
 
     def stats(self):
-        """Return counts of memory and slots: ``owned_bytes``, ``limit_bytes``, ``slots`` by state."""
+        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, slots by their state, and
+        ``locked_slots`` and ``locked_bytes`` of those whose pages are locked, in whatever state."""
         cdef rd_header* head
         cdef rd_heap* heap
         cdef rd_slot* table
-        cdef uint64_t n, k
+        cdef uint64_t n, k, locked_slots = 0, locked_bytes = 0
         cdef uint32_t i
         cdef uint64_t[6] counts
         self.check_open()
@@ -275,6 +278,9 @@ cdef class Arena:
             n = load_u64(&heap.nslots)
             for k in range(n):
                 counts[load_u32(&table[k].state)] += 1
+                if load_u8(&table[k].locks):
+                    locked_slots += 1
+                    locked_bytes += table[k].capacity
         return {
             "owned_bytes": load_u64(&head.backed_bytes),
             "limit_bytes": head.limit_nbytes,
@@ -282,6 +288,8 @@ cdef class Arena:
             "writing_slots": counts[RD_WRITING],
             "ready_slots": counts[RD_READY],
             "held_slots": counts[RD_HELD],
+            "locked_slots": locked_slots,
+            "locked_bytes": locked_bytes,
         }
 
 
@@ -307,7 +315,7 @@ cdef class Heap:
         for k in range(self.c.nslots):
             slot = <rd_slot*>(arena.c.base + self.c.slot_table) + k
             if slot.state == RD_WRITING:
-                add_u64(&self.c.hot_bytes, slot.backed)
+                rd_slot_heat(self.c, slot)
                 self.give_back(slot)
             elif slot.state == RD_FREE and not self.knows(slot):
                 self.give_back(slot)
@@ -325,7 +333,7 @@ cdef class Heap:
         return False
 
     cdef void give_back(self, rd_slot* slot) noexcept nogil:
-        """Put a slot of ours into the private lists; hot_bytes already counts it."""
+        """Put a slot of ours into the private lists; rd_slot_heat has seen it."""
         cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
         store_u32(&slot.state, RD_FREE)
         if slot.backed:
@@ -357,18 +365,23 @@ cdef class Heap:
         return slot
 
     cdef int trim_own(self) noexcept nogil:
-        """Give the memory of all free slots back. Returns how many there were."""
-        cdef size_t k
+        """Give the memory of all free slots back but for locked ones. Returns how many there were."""
+        cdef size_t k, i, kept
         cdef int count = 0
         cdef rd_slot* slot
         for k in range(self.hot.size()):
-            while not self.hot[k].empty():
-                slot = rd_slot_at(self.arena.c, self.hot[k].back())
-                self.hot[k].pop_back()
-                sub_u64(&self.c.hot_bytes, slot.backed)
+            kept = 0
+            for i in range(self.hot[k].size()):
+                slot = rd_slot_at(self.arena.c, self.hot[k][i])
+                if load_u8(&slot.locks):
+                    self.hot[k][kept] = self.hot[k][i]
+                    kept += 1
+                    continue
+                rd_slot_cool(self.c, slot)
                 rd_slot_punch(self.arena.c, slot)
                 self.cold[k].push_back(rd_slot_offset(self.arena.c, slot))
                 count += 1
+            self.hot[k].resize(kept)
         return count
 
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL:
@@ -400,7 +413,7 @@ cdef class Heap:
         slot.start = self.c.chunk_at
         slot.capacity = capacity
         slot.backed = 0
-        slot.heap = self.index
+        slot.heap = <uint16_t>self.index
         slot.state = RD_WRITING
         self.c.chunk_at += capacity
         store_u64(&self.c.nslots, self.c.nslots + 1)
@@ -467,13 +480,12 @@ cdef class Heap:
                 self.trim_own()
             slot = self.carve(capacity)
         else:
-            sub_u64(&self.c.hot_bytes, slot.backed)
-            slot.state = RD_WRITING
+            rd_slot_cool(self.c, slot)
+            store_relaxed_u32(&slot.state, RD_WRITING)
         try:
             self.back(slot, nbytes)
         except BaseException:
-            add_u64(&self.c.hot_bytes, slot.backed)
-            self.give_back(slot)
+            self.abandon(slot)
             raise
         slot.generation += 1
         slot.nfields = 0
@@ -483,7 +495,7 @@ cdef class Heap:
 
     cdef void abandon(self, rd_slot* slot) noexcept nogil:
         """Undo alloc: nothing of the slot was published."""
-        add_u64(&self.c.hot_bytes, slot.backed)
+        rd_slot_heat(self.c, slot)
         self.give_back(slot)
 
 
@@ -505,6 +517,54 @@ cdef class Lease:
         if self.c is not NULL:
             rd_lease_unref(self.c)
             self.c = NULL
+
+
+@cython.final
+cdef class PageLock:
+    """Keeps the pages of one slot where they are, for as long as somebody has them locked.
+
+    Made by `LoDTensorArray.lock_pages`. While it lives the slot's memory is never given back to the
+    system, however often the slot is used anew, and the arena stays mapped. It locks no page itself:
+    lock ``nbytes`` bytes at ``address`` after it was made (mlock, cudaHostRegister), and unlock them
+    before `unlock`, which dropping the last reference calls, too. A slot may have several. In a
+    forked child it does nothing.
+    """
+
+    def __init__(self):
+        raise TypeError("use LoDTensorArray.lock_pages()")
+
+    @staticmethod
+    cdef PageLock take(Lease lease):
+        cdef PageLock self = PageLock.__new__(PageLock)
+        cdef rd_slot* slot = rd_slot_at(lease.c.arena, lease.c.slot)
+        if rd_slot_lock(lease.c.arena, slot):
+            return None
+        rd_arena_ref(lease.c.arena)
+        self.c = lease.c.arena
+        self.slot = slot
+        self.address = <size_t>(self.c.base + slot.start)
+        self.nbytes = slot.capacity
+        return self
+
+    @property
+    def is_locked(self):
+        """Whether `unlock` has not been called."""
+        return self.c is not NULL
+
+    def unlock(self):
+        """Let the slot's memory be given back again. Idempotent; with the pages unlocked."""
+        cdef rd_arena* c = self.c
+        self.c = NULL
+        if c is not NULL:
+            if not rd_is_foreign(c):
+                rd_slot_unlock(c, self.slot)
+            rd_arena_unref(c)
+
+    def __dealloc__(self):
+        if self.c is not NULL:
+            if not rd_is_foreign(self.c):
+                rd_slot_unlock(self.c, self.slot)
+            rd_arena_unref(self.c)
 
 
 @cython.final

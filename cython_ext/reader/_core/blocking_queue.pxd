@@ -33,13 +33,16 @@ cdef struct queue_state:
     uint32_t pushed        # futex word: counts what may wake a pop
     uint32_t popped        # futex word: counts what may wake a push
     uint32_t pop_waiters, push_waiters
-    uint32_t notice        # atomic flag: the next get returns NOTICE
+    uint32_t notice        # flag: the next get returns NOTICE
 
 cdef int queue_open(queue_state* q, size_t capacity) except -1
 cdef void queue_free(queue_state* q) noexcept nogil
 cdef int queue_put(queue_state* q, const rd_record* item, int64_t deadline_ns) noexcept nogil
 cdef int queue_get(queue_state* q, rd_record* item, int64_t deadline_ns) noexcept nogil
 cdef bint queue_take_back(queue_state* q, rd_record* item) noexcept nogil
+cdef size_t queue_count(queue_state* q) noexcept nogil
+cdef int queue_now(queue_state* q) noexcept nogil
+cdef bint queue_has_news(queue_state* q) noexcept nogil
 cdef void queue_finish(queue_state* q, int state) noexcept nogil
 cdef void queue_notify(queue_state* q) noexcept nogil
 cdef int64_t wait_deadline(object timeout) except -2

@@ -138,10 +138,38 @@ cdef bint queue_take_back(queue_state* q, rd_record* item) noexcept nogil:
     return found
 
 
+cdef size_t queue_count(queue_state* q) noexcept nogil:
+    """How many are queued."""
+    cdef size_t count
+    pthread_mutex_lock(&q.lock)
+    count = q.count
+    pthread_mutex_unlock(&q.lock)
+    return count
+
+
+cdef int queue_now(queue_state* q) noexcept nogil:
+    """The QueueState."""
+    cdef int state
+    pthread_mutex_lock(&q.lock)
+    state = q.state
+    pthread_mutex_unlock(&q.lock)
+    return state
+
+
+cdef bint queue_has_news(queue_state* q) noexcept nogil:
+    """Whether a get would return at once."""
+    cdef bint found
+    pthread_mutex_lock(&q.lock)
+    found = q.count > 0 or q.notice or q.state != QUEUE_OPEN
+    pthread_mutex_unlock(&q.lock)
+    return found
+
+
 cdef void queue_finish(queue_state* q, int state) noexcept nogil:
     """Go to another state and wake everybody to see it. KILLED is final but for QUEUE_OPEN."""
     pthread_mutex_lock(&q.lock)
-    q.state = state
+    if q.state != QUEUE_KILLED or state == QUEUE_OPEN:
+        q.state = state
     q.pushed += 1
     q.popped += 1
     pthread_mutex_unlock(&q.lock)
@@ -216,7 +244,7 @@ cdef class BlockingQueue:
         cdef rd_record item
         while queue_take_back(&self.q, &item):
             if item.kind == RD_OBJECT:
-                Py_DECREF(<object><PyObject*>item.a)
+                Py_DECREF(<object>item.held_object)
         queue_free(&self.q)
 
     cdef int check_process(self) except -1:
@@ -244,7 +272,7 @@ cdef class BlockingQueue:
             batch = LoDTensorArray(batch)
         memset(&item, 0, sizeof(item))
         item.kind = RD_OBJECT
-        item.a = <int64_t><PyObject*>batch
+        item.held_object = <void*>batch
         Py_INCREF(batch)  # the queue's reference; pop hands it on
         try:
             rc = queue_put(&self.q, &item, 0)
@@ -287,7 +315,7 @@ cdef class BlockingQueue:
                 rc = queue_get(&self.q, &item, look)
         if rc != DONE:
             self.raise_finished(rc, "pop")
-        batch = <object><PyObject*>item.a
+        batch = <object>item.held_object
         Py_DECREF(batch)  # the queue's reference, see push
         return batch
 
@@ -303,10 +331,10 @@ cdef class BlockingQueue:
 
     def size(self):
         """How many batches are queued."""
-        return self.q.count
+        return queue_count(&self.q)
 
     def __len__(self):
-        return self.q.count
+        return queue_count(&self.q)
 
     def capacity(self):
         """How many batches fit."""
@@ -315,18 +343,17 @@ cdef class BlockingQueue:
     @property
     def is_closed(self):
         """Whether close() or kill() was called."""
-        return self.q.state != QUEUE_OPEN
+        return queue_now(&self.q) != QUEUE_OPEN
 
     @property
     def is_killed(self):
         """Whether kill() was called."""
-        return self.q.state == QUEUE_KILLED
+        return queue_now(&self.q) == QUEUE_KILLED
 
     def close(self):
         """Accept no more; what is queued is still delivered, then pop raises QueueClosed."""
         self.check_process()
-        if self.q.state == QUEUE_OPEN:
-            queue_finish(&self.q, QUEUE_CLOSED)
+        queue_finish(&self.q, QUEUE_CLOSED)
 
     def kill(self, reason=None):
         """Fail both sides: push at once, pop after what was queued before.
@@ -335,7 +362,7 @@ cdef class BlockingQueue:
         first reason stays.
         """
         self.check_process()
-        if self.q.state != QUEUE_KILLED:
+        if queue_now(&self.q) != QUEUE_KILLED:
             self.reason = reason
             queue_finish(&self.q, QUEUE_KILLED)
 
@@ -345,10 +372,10 @@ cdef class BlockingQueue:
         self.check_process()
         while queue_take_back(&self.q, &item):
             if item.kind == RD_OBJECT:
-                Py_DECREF(<object><PyObject*>item.a)
+                Py_DECREF(<object>item.held_object)
         self.reason = None
         queue_finish(&self.q, QUEUE_OPEN)
 
     def __repr__(self):
-        state = ("open", "closed", "killed")[self.q.state]
-        return f"BlockingQueue({self.q.count} of {self.q.capacity}, {state})"
+        state = ("open", "closed", "killed")[queue_now(&self.q)]
+        return f"BlockingQueue({queue_count(&self.q)} of {self.q.capacity}, {state})"

@@ -15,7 +15,8 @@ from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
                                  rd_result_push, rd_result_tell, rd_slot_at, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
-                                 rd_task_wait)
+                                 rd_task_wait, store_relaxed_i64, store_relaxed_u32,
+                                 store_relaxed_u64)
 
 import os
 
@@ -94,8 +95,8 @@ cdef class WorkerChannel:
         self.c = rd_heap_at(arena.c, worker_id)
         self.heap = Heap(arena, worker_id, keep_slots, available_bytes)
         self.writer = BatchWriter(self.heap, side)
-        self.c.at_pid = os.getpid()
-        self.c.at_since_ns = 0
+        store_relaxed_u32(&self.c.at_pid, os.getpid())
+        store_relaxed_i64(&self.c.at_since_ns, 0)
 
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
@@ -183,10 +184,10 @@ cdef class WorkerChannel:
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 return kind, keys
-            self.c.at_seq = task.seq
-            self.c.at_run = task.run
-            self.c.at_index = -1
-            self.c.at_since_ns = rd_now_ns()
+            store_relaxed_u64(&self.c.at_seq, task.seq)
+            store_relaxed_u32(&self.c.at_run, task.run)
+            store_relaxed_i64(&self.c.at_index, -1)
+            store_relaxed_i64(&self.c.at_since_ns, rd_now_ns())
             rd_task_pop(self.c, task)
             return kind, keys
 
@@ -263,11 +264,11 @@ cdef class WorkerChannel:
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
         """Answer the task in hand: there is no memory for its batch."""
         cdef rd_record record = self.record(RD_FULL)
-        record.a = need_bytes
-        record.b = have_bytes
-        record.c = limit_bytes
-        record.spare = 1 if knob == "max_bytes" else 0
-        self.c.at_since_ns = 0
+        record.need_bytes = need_bytes
+        record.have_bytes = have_bytes
+        record.limit_bytes = limit_bytes
+        record.is_at_limit = 1 if knob == "max_bytes" else 0
+        store_relaxed_i64(&self.c.at_since_ns, 0)
         self.send(&record)
 
     def refuse(self, failure):
@@ -290,8 +291,8 @@ cdef class WorkerChannel:
         made.kind = <unsigned short>kind
         made.worker = <unsigned short>self.worker_id
         made.slot = made.schema = 0
-        made.generation = made.spare = 0
-        made.a = made.b = made.c = 0
+        made.generation = made.is_at_limit = 0
+        made.token = made.attached_nbytes = made.has_fields_within = 0
         return made
 
     cdef int send_payload(self, int kind, payload) except -1:
@@ -301,7 +302,7 @@ cdef class WorkerChannel:
         except ArenaFull as full:
             return self.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes,
                                     full.knob) or 0
-        self.c.at_since_ns = 0
+        store_relaxed_i64(&self.c.at_since_ns, 0)
         return self.send(&record)
 
     cdef int carry(self, rd_record* record, payload) except -1:
@@ -309,7 +310,7 @@ cdef class WorkerChannel:
         cdef rd_slot* slot
         cdef const char* data
         if self.side is not None:
-            record.a = self.side.put(None if record.kind == RD_FAILED else self.run, payload)
+            record.token = self.side.put(None if record.kind == RD_FAILED else self.run, payload)
             return 0
         slot = self.heap.alloc(max(1, len(payload)))
         data = payload
@@ -321,9 +322,9 @@ cdef class WorkerChannel:
 
     cdef int done(self, rd_record* record) except -1:
         cdef int64_t now = rd_now_ns()
-        self.c.busy_ns += now - self.c.at_since_ns
-        self.c.batches_made += 1
-        self.c.at_since_ns = 0
+        store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(now - self.c.at_since_ns))
+        store_relaxed_u64(&self.c.batches_made, self.c.batches_made + 1)
+        store_relaxed_i64(&self.c.at_since_ns, 0)
         return self.send(record)
 
     cdef int send(self, rd_record* record) except -1:

@@ -20,9 +20,9 @@ from reader.errors import ConfigError, ConfigTypeError
 from reader._core.arena cimport Lease, rd_lease, rd_lease_ref, rd_lease_unref
 from reader._core.dtype cimport FieldType, dl_field_type
 
-cdef extern from "reader/_core/later.h":
+cdef extern from "reader/_core/deferred_decref.h":
     void rd_drop_object(PyObject*) noexcept nogil
-    int rd_late_run(void*) noexcept
+    int rd_run_deferred(void*) noexcept
 
 # What a DLPack consumer keeps: the shape, and a hold on the bytes that needs no GIL when they lie
 # in a slot.
@@ -76,7 +76,7 @@ cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, 
     cdef dl_hold* hold = <dl_hold*>malloc(sizeof(dl_hold))
     if hold is NULL:
         raise MemoryError()
-    rd_late_run(NULL)
+    rd_run_deferred(NULL)
     if is_versioned:
         versioned = <rd_dl_versioned*>malloc(sizeof(rd_dl_versioned))
     else:

@@ -4,6 +4,8 @@ Imports the arena, the blocking queue, the way of results and LoDTensorArray. A 
 puts what the workers made into the queue, in order and without the GIL; the consumer dispatches
 tasks and pops. See results.pxd for what each of the two touches, and under which lock.
 """
+import collections
+import enum
 import os
 import pickle
 
@@ -12,13 +14,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (store_u64, Hold, Lease, process_ledger, rd_arena_trim, RD_ANY_SEQ,
+from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
+                                 store_relaxed_int, store_u64, Hold, Lease, process_ledger, rd_arena_trim, RD_ANY_SEQ,
                                  RD_BATCH, RD_END, rd_bell_open, rd_bell_ring, RD_FULL, rd_head,
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_at,
                                  rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
                                  rd_task_push, store_u32)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
-                                          pthread_mutex_destroy, queue_finish, pthread_mutex_init,
+                                          pthread_mutex_destroy, queue_count, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
                                           queue_get, queue_open, queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
@@ -26,12 +29,78 @@ from reader._core.results cimport (flight, worker_state, drop, place, notify, dr
                                    reader_thread)
 
 from reader._core.arena import Heap
-from reader._core.failure import Failure
 from reader.errors import InternalError, ReaderError
 
 cdef extern from "reader/_core/wait.h" nogil:
     ctypedef void* (*rd_thread_body)(void*) noexcept nogil
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
+
+
+class FailureKind(str, enum.Enum):
+    """Why a batch did not come."""
+
+    END = "end"      # a worker's copy of an iterable dataset is used up; payload: its last state
+    ERROR = "error"  # code of the dataset raised; payload: what the worker sent of it
+    FULL = "full"    # there is no memory for it; the byte counts and the knob say which
+    LOST = "lost"    # its worker died, and it was given up
+    OPEN = "open"    # it came and cannot be opened; payload: the exception
+    START = "start"  # a worker could not start; payload: what it sent of the exception; seq is -1
+
+    __str__ = str.__str__
+
+
+class Failure:
+    """What `Feeder.take` returns in the place of a batch that did not come; the taker's own.
+
+    ``kind``: a FailureKind, which also says what ``payload`` is; ``seq``, ``epoch``: the batch;
+    ``worker``: the number of the one that had it; the rest is for FULL.
+    """
+
+    __slots__ = ("epoch", "have_bytes", "kind", "knob", "limit_bytes", "need_bytes", "payload",
+                 "seq", "worker")
+
+    def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
+                 limit_bytes=0, knob="max_bytes"):
+        self.kind = kind
+        self.seq = seq
+        self.epoch = epoch
+        self.worker = worker
+        self.payload = payload
+        self.need_bytes = need_bytes
+        self.have_bytes = have_bytes
+        self.limit_bytes = limit_bytes
+        self.knob = knob
+
+
+class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
+    """What a worker that is gone had: see `Feeder.detach`.
+
+    ``seqs``: batches of the current run that it had not answered, oldest first; ``busy``: the one
+    it was at, or None; ``said_hello``: whether it had started; ``said_end``: whether its copy of an
+    iterable dataset was used up in this run.
+    """
+
+    __slots__ = ()
+
+
+class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
+    """What a worker is at: see `Feeder.worker_progress`.
+
+    ``pid``: of its process, or this one's for a thread; ``seq``: the batch, None while idle;
+    ``row``: of the sample in it, -1 where it is at none; ``seconds``: since it took the batch.
+    """
+
+    __slots__ = ()
+
+
+class WorkerCounts(collections.namedtuple("WorkerCounts", "batches busy_s")):
+    """What a worker did so far: see `Feeder.worker_counts`.
+
+    ``batches``: made, in all runs, by this worker and those that died in its place; ``busy_s``:
+    seconds that they took, waits for the dataset's storage included.
+    """
+
+    __slots__ = ()
 
 
 @cython.final
@@ -129,7 +198,7 @@ cdef class Feeder:
             pthread_mutex_lock(&self.s.lock)  # that consumer may be emptying the rings
             self.flush()
             pthread_mutex_unlock(&self.s.lock)
-            self.s.arena.bell = -1
+            store_relaxed_int(&self.s.arena.bell, -1)
             self.s.bell = -1  # the arena closes it
 
     cdef void flush(self) noexcept:
@@ -157,11 +226,9 @@ cdef class Feeder:
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
     def detach(self, uint32_t worker):
-        """Forget a worker whose process is reaped: returns (seqs, busy_seq, said_hello, said_end).
+        """Forget a worker whose process is reaped: returns its LostTasks.
 
-        ``seqs``: the current run's batches it had not answered, oldest first; ``busy_seq``: the
-        one it was at, or None; ``said_end``: whether it answered END in this run. Its channels are
-        empty after that, ready for a replacement.
+        Its channels are empty after that, ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         cdef worker_state* w = &self.s.workers[worker]
@@ -188,7 +255,7 @@ cdef class Feeder:
         heap.task_waiting = 0
         said_end = w.end_run == self.s.run
         pthread_mutex_unlock(&self.s.lock)
-        return seqs, busy, hello, said_end
+        return LostTasks(seqs, busy, hello, said_end)
 
     def ended_workers(self):
         """Numbers of worker processes that ended and are not detached yet."""
@@ -206,23 +273,35 @@ cdef class Feeder:
         cdef uint32_t i
         cdef rd_record record
         for i in range(self.s.nworkers):
-            if self.s.failures[i].kind:
-                pthread_mutex_lock(&self.s.lock)
-                record = self.s.failures[i]
-                self.s.failures[i].kind = 0
-                pthread_mutex_unlock(&self.s.lock)
-                return Failure("start", -1, self.s.epoch, i, self.payload(&record))
+            pthread_mutex_lock(&self.s.lock)
+            record = self.s.failures[i]
+            self.s.failures[i].kind = 0
+            pthread_mutex_unlock(&self.s.lock)
+            if record.kind:
+                return Failure(FailureKind.START, -1, self.s.epoch, i, self.payload(&record))
         return None
 
     def worker_progress(self, uint32_t worker):
-        """What a worker is at: (pid, batch or None, row, seconds)."""
+        """What a worker is at: a WorkerProgress. Of now, without a lock: for messages."""
+        cdef rd_heap* heap
+        cdef int64_t since_ns
+        self.check_process()
+        heap = rd_heap_at(self.s.arena, worker)
+        since_ns = load_relaxed_i64(&heap.at_since_ns)
+        pid = load_relaxed_u32(&heap.at_pid)
+        if since_ns == 0:
+            return WorkerProgress(pid, None, -1, 0.0)
+        return WorkerProgress(pid, load_relaxed_u64(&heap.at_seq), load_relaxed_i64(&heap.at_index),
+                              (rd_now_ns() - since_ns) * 1e-9)
+
+    def worker_counts(self, uint32_t worker):
+        """What a worker did so far: WorkerCounts. Divide `busy_s` by the time that passed: near 1,
+        more workers would help; near 0, it waits for the consumer."""
         cdef rd_heap* heap
         self.check_process()
         heap = rd_heap_at(self.s.arena, worker)
-        if heap.at_since_ns == 0:
-            return heap.at_pid, None, -1, 0.0
-        return (heap.at_pid, heap.at_seq, heap.at_index,
-                (rd_now_ns() - heap.at_since_ns) * 1e-9)
+        return WorkerCounts(load_relaxed_u64(&heap.batches_made),
+                            load_relaxed_u64(&heap.busy_ns) * 1e-9)
 
     # -- tasks and batches -----------------------------------------------------------------------
 
@@ -312,7 +391,7 @@ cdef class Feeder:
             if worker >= 0 and i != <uint32_t>worker:
                 continue
             heap = rd_heap_at(self.s.arena, i)
-            if heap.at_since_ns and heap.at_run != self.s.run:
+            if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) != self.s.run:
                 count += self.s.flights_limit  # it is busy with something nobody wants any more
             if count < fewest:
                 fewest = count
@@ -333,7 +412,7 @@ cdef class Feeder:
         return True
 
     def give_up(self, uint64_t seq, uint32_t worker, bint is_end=False):
-        """Put a Failure of kind "lost", or "end", in the place of a batch that will not come."""
+        """Put a Failure of kind LOST, or END, in the place of a batch that will not come."""
         cdef rd_record record
         memset(&record, 0, sizeof(record))
         record.seq = seq
@@ -384,7 +463,7 @@ cdef class Feeder:
         try:
             self.current = self.open_record(record)
         except Exception as error:  # the user's objects may refuse to be unpickled
-            self.current = Failure("open", record.seq, self.s.epoch, record.worker, error)
+            self.current = Failure(FailureKind.OPEN, record.seq, self.s.epoch, record.worker, error)
             if record.slot:
                 rd_slot_release(self.s.arena, record.slot)
         record.kind = 0
@@ -416,31 +495,33 @@ cdef class Feeder:
     @property
     def queued(self):
         """How many batches wait in the queue."""
-        return self.s.queue.count
+        return queue_count(&self.s.queue)
 
     cdef object open_record(self, rd_record* record):
         """The Python face of a record that left the queue."""
         if record.kind == RD_BATCH:
             return self.open_batch(record)
         if record.kind == RD_FULL:
-            return Failure("full", record.seq, self.s.epoch, record.worker, None, record.a, record.b,
-                           record.c, "max_bytes" if record.spare else "prefetch_factor")
+            return Failure(FailureKind.FULL, record.seq, self.s.epoch, record.worker, None,
+                           record.need_bytes, record.have_bytes, record.limit_bytes,
+                           "max_bytes" if record.is_at_limit else "prefetch_factor")
         if record.kind == RD_END:
-            return Failure("end", record.seq, self.s.epoch, record.worker, self.last_state(record))
+            return Failure(FailureKind.END, record.seq, self.s.epoch, record.worker,
+                           self.last_state(record))
         if record.kind == RD_LOST:
-            return Failure("lost", record.seq, self.s.epoch, record.worker)
-        return Failure("error", record.seq, self.s.epoch, record.worker, self.payload(record))
+            return Failure(FailureKind.LOST, record.seq, self.s.epoch, record.worker)
+        return Failure(FailureKind.ERROR, record.seq, self.s.epoch, record.worker, self.payload(record))
 
     cdef object last_state(self, rd_record* record):
         """What an END record carries, None without."""
         if self.side is not None:
-            return self.side.take(record.a) if record.a else None
+            return self.side.take(record.token) if record.token else None
         return pickle.loads(self.payload(record)) if record.slot else None
 
     cdef object payload(self, rd_record* record):
         """What an ERROR or FAILED record carries; its slot goes back."""
         if self.side is not None:
-            return self.side.take(record.a)
+            return self.side.take(record.token)
         data = self.slot_objects(record.slot)
         rd_slot_release(self.s.arena, record.slot)
         return data
@@ -461,27 +542,42 @@ cdef class Feeder:
             if slot.generation != record.generation:
                 raise InternalError(f"slot of batch {record.seq} was reused before it was read")
         if self.side is not None:
-            schema, objects, attached = self.side.take(record.a)
+            schema, objects, attached = self.side.take(record.token)
         elif record.schema:
             schema = self.schemas.get(record.schema)
             if schema is None:
                 schema = pickle.loads(self.slot_objects(record.schema))
                 self.schemas[record.schema] = schema
-            if <int64_t>slot.objects_nbytes > record.b:
+            if <int64_t>slot.objects_nbytes > record.attached_nbytes:
                 packed = self.slot_objects(record.slot)
         else:
             first, packed = pickle.loads(self.slot_objects(record.slot))
             schema = pickle.loads(first)
-        if packed is not None and not record.c:  # else they are unpacked with the batch's fields
+        if packed is not None and not record.has_fields_within:  # else they are unpacked with the batch's fields
             objects, packed = pickle.loads(packed), None
-        if record.b:  # what the worker attached lies behind the objects
-            attached = pickle.loads(self.slot_objects(record.slot)[slot.objects_nbytes - record.b:])
+        if record.attached_nbytes:  # it lies behind the objects
+            attached = pickle.loads(
+                self.slot_objects(record.slot)[slot.objects_nbytes - record.attached_nbytes:])
         if slot is not NULL:  # last: what raised before may be tried again
             lease = Lease.take(self.s.arena, record.slot)
         return LoDTensorArray.from_slot(lease, schema, objects, packed, attached, record,
                                         self.s.epoch)
 
     def stats(self):
-        """Counts of the reader thread: received, reordered, trimmed; and batches queued."""
-        return {"received": self.s.received, "reordered": self.s.reordered,
-                "trimmed": self.s.trimmed, "queued": self.s.queue.count}
+        """Counts since the Feeder was made, but for the last two, which are of now.
+
+        ``dispatched``: tasks sent to workers, those sent again too; ``received``: results that came,
+        stale ones and workers' hellos too; ``reordered``: those that came before their turn (much
+        of it: some batches take far longer than others); ``trimmed``: slots whose memory the reader
+        thread gave back; ``in_flight``: tasks that workers have and have not answered; ``queued``:
+        batches that wait for the consumer (near 0: it starves; near the window: workers wait).
+        """
+        cdef uint32_t i
+        cdef uint64_t received, reordered, trimmed, in_flight = 0
+        pthread_mutex_lock(&self.s.lock)
+        received, reordered, trimmed = self.s.received, self.s.reordered, self.s.trimmed
+        for i in range(self.s.nworkers):
+            in_flight += self.s.workers[i].count
+        pthread_mutex_unlock(&self.s.lock)
+        return {"dispatched": self.sends, "received": received, "reordered": reordered,
+                "trimmed": trimmed, "in_flight": in_flight, "queued": self.queued}

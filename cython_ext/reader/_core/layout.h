@@ -39,7 +39,10 @@ typedef struct rd_slot { /* 64 bytes, in its heap's slot table */
     uint64_t capacity;   /* bytes, a multiple of the page; constant */
     uint64_t backed;     /* bytes from start that may own memory; by whoever has the slot */
     uint64_t next;       /* link of the released and trim stacks: offset of a slot record */
-    uint32_t heap;       /* index of its heap; constant */
+    uint16_t heap;       /* index of its heap; constant */
+    uint8_t locks;       /* atomic: page locks on the slot's bytes; by the trainer alone, the first
+                          * while HELD.  Above 0 its memory is never given back: see rd_slot_lock */
+    uint8_t is_hot;      /* 1: hot_bytes of its heap counts `backed`; by whoever has the slot */
     uint32_t nfields;    /* entries of the field table at start; by the owner while WRITING */
     uint64_t objects;    /* offset from start of pickled leaves, 0 = none; by the owner */
     uint64_t objects_nbytes;
@@ -59,7 +62,7 @@ typedef struct rd_heap { /* one page */
     uint8_t pad3[56];
     /* slots on their way back: a stack that the trainer pushes and the owner takes whole */
     uint64_t released; /* atomic: offset of a slot record */
-    uint64_t hot_bytes; /* atomic: backed bytes of FREE and RELEASED slots */
+    uint64_t hot_bytes; /* atomic: backed bytes of FREE and RELEASED slots that are not locked */
     uint64_t hot_limit; /* bytes of free slots worth keeping; written by the owner */
     uint8_t pad4[40];
     /* the owner's bump allocator; survives the owner, so that a replacement goes on from here */
@@ -104,11 +107,12 @@ typedef struct rd_header { /* the first page */
     uint8_t pad4[48];
 } rd_header;
 
-/* A result: what the worker sends, the queue holds and the trainer opens.  64 bytes. */
+/* A result: what the worker sends, the queue holds and the trainer opens.  What the words behind
+ * `generation` mean depends on the kind; those of no meaning are 0. */
 enum rd_kind {
     RD_BATCH = 1,
     RD_ERROR = 2,   /* objects of the slot: the encoded exception */
-    RD_FULL = 3,    /* the arena is full: a = needed, b = owned, c = the limit or what is left */
+    RD_FULL = 3,    /* there is no memory for the batch */
     RD_END = 4,     /* the worker's copy of an iterable dataset is used up; up to here: in order */
     RD_SKIPPED = 5, /* a stale task */
     RD_HELLO = 6,   /* the worker runs */
@@ -124,9 +128,22 @@ typedef struct rd_record {
     uint16_t worker;
     uint64_t slot;   /* offset of the slot record, 0 = none */
     uint64_t schema; /* offset of the KEPT slot with the schema, 0 = inline or none */
-    uint32_t generation;
-    uint32_t spare;
-    int64_t a, b, c;
+    uint32_t generation; /* of the slot */
+    uint32_t is_at_limit; /* FULL: 1 = the arena's own limit, 0 = the machine has no more */
+    union {
+        int64_t token;      /* BATCH, ERROR, FAILED, END of a worker thread: its entry in the
+                             * SideTable; 0 = none, or the worker is a process */
+        int64_t need_bytes; /* FULL: what the batch needs */
+        void *held_object;  /* OBJECT: the LoDTensorArray, a reference that the queue owns */
+    };
+    union {
+        int64_t attached_nbytes; /* BATCH: of what is attached, behind the objects; 0 = nothing */
+        int64_t have_bytes;      /* FULL: what is left */
+    };
+    union {
+        int64_t has_fields_within; /* BATCH: 1 = its objects were packed around some of its fields */
+        int64_t limit_bytes;       /* FULL: the limit, or what is left of the machine's memory */
+    };
 } rd_record;
 
 #ifdef __cplusplus
@@ -147,14 +164,14 @@ typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
     int fd;
-    int bell;              /* the reader thread's bell; -1 = nobody trims */
+    int bell;              /* atomic: the reader thread's bell; -1 = nobody trims */
     int own_bell;          /* the same, to be closed with the arena: a release in another thread
                             * may be about to ring it when the reader thread ends; -1 = not ours */
     int64_t refs;          /* atomic */
     uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
     uint32_t fork_generation;
     uint64_t trim;         /* atomic: stack of slots whose memory goes back */
-    uint64_t trimming;     /* the part of it that was taken off; by whoever trims */
+    uint64_t trimming;     /* atomic: the part of it that was taken off; by whoever trims */
     rd_ledger *ledger;
 } rd_arena;
 
@@ -173,6 +190,11 @@ static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
     return (uint64_t)((uint8_t *)s - a->base);
 }
 
+/* Whether slots wait for rd_arena_trim.  Without a lock: a hint, but a push rings the bell. */
+static inline int rd_arena_has_trim(const rd_arena *a) {
+    return rd_load_relaxed(&a->trim) || rd_load_relaxed(&a->trimming);
+}
+
 /* Whether this process only inherited the arena: it may read, and must release nothing. */
 static inline int rd_is_foreign(const rd_arena *a) {
     return a->ledger->fork_generation != a->fork_generation;
@@ -185,8 +207,26 @@ static inline void rd_stack_push(const rd_arena *a, uint64_t *head, rd_slot *s) 
     } while (!rd_cas_u64(head, &old, offset));
 }
 
-/* Give a slot's memory back to the system; the slot stays usable and is fresh on next use. */
+/* Count a free slot's memory as what may be given back (whoever has the slot).  Locked memory is
+ * not counted: it would crowd out the slots that can be trimmed. */
+static inline void rd_slot_heat(rd_heap *heap, rd_slot *s) {
+    if (rd_load_acquire(&s->locks)) return;
+    rd_fetch_add(&heap->hot_bytes, s->backed);
+    s->is_hot = 1;
+}
+
+/* The reverse, before the slot is used or its memory given back. */
+static inline void rd_slot_cool(rd_heap *heap, rd_slot *s) {
+    if (!s->is_hot) return;
+    rd_fetch_sub(&heap->hot_bytes, s->backed);
+    s->is_hot = 0;
+}
+
+/* Give a slot's memory back to the system; the slot stays usable and is fresh on next use.  The
+ * memory of a locked slot stays: who holds the lock would keep the old pages while the mapping got
+ * new ones, and read bytes that nobody wrote there any more. */
 static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
+    if (rd_load_acquire(&s->locks)) return;
     uint64_t nbytes = rd_exchange(&s->backed, (uint64_t)0);
     if (nbytes == 0) return;
     fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
@@ -201,20 +241,23 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     rd_heap *heap = rd_heap_at(a, s->heap);
     uint64_t nbytes = s->backed;
     if (rd_load_acquire(&a->closed)) {
-        rd_slot_punch(a, s);
         rd_store_release(&s->state, RD_RELEASED);
+        rd_fence(); /* pairs with the one in rd_slot_unlock */
+        rd_slot_punch(a, s);
         return;
     }
     /* signed: the owner may have died between taking a slot and counting it */
-    if (a->bell >= 0 && (int64_t)(rd_load_relaxed(&heap->hot_bytes) + nbytes) >
-                            (int64_t)rd_load_relaxed(&heap->hot_limit)) {
+    int bell = rd_load_relaxed(&a->bell);
+    if (bell >= 0 && !rd_load_relaxed(&s->locks) &&
+        (int64_t)(rd_load_relaxed(&heap->hot_bytes) + nbytes) >
+            (int64_t)rd_load_relaxed(&heap->hot_limit)) {
         /* more than the working set: the reader thread gives the memory back */
         rd_store_release(&s->state, RD_RELEASED);
         rd_stack_push(a, &a->trim, s);
-        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(a->bell);
+        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(bell);
         return;
     }
-    rd_fetch_add(&heap->hot_bytes, nbytes);
+    rd_slot_heat(heap, s);
     rd_store_release(&s->state, RD_RELEASED);
     rd_stack_push(a, &heap->released, s);
     rd_fence(); /* rd_arena_close may have passed this slot while it was held */
@@ -225,14 +268,16 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
  * results wait meanwhile.  Reader thread, or whoever closes the pool.  Returns how many. */
 static inline int rd_arena_trim(rd_arena *a, int most) {
     int count = 0;
-    if (a->trimming == 0) a->trimming = rd_exchange(&a->trim, (uint64_t)0);
-    while (a->trimming && count < most) {
-        rd_slot *s = rd_slot_at(a, a->trimming);
-        a->trimming = s->next;
+    uint64_t at = rd_load_relaxed(&a->trimming);
+    if (at == 0) at = rd_exchange(&a->trim, (uint64_t)0);
+    while (at && count < most) {
+        rd_slot *s = rd_slot_at(a, at);
+        at = s->next;
         rd_slot_punch(a, s);
         rd_stack_push(a, &rd_heap_at(a, s->heap)->released, s);
         count++;
     }
+    rd_store_relaxed(&a->trimming, at);
     return count;
 }
 
@@ -241,6 +286,7 @@ static inline void rd_arena_close(rd_arena *a) {
     rd_header *h = rd_head(a);
     if (rd_is_foreign(a)) return;
     rd_store_seq_cst(&a->closed, 1u);
+    rd_fence(); /* pairs with the ones in rd_slot_release and rd_slot_unlock */
     for (uint32_t i = 0; i < h->nheaps; i++) {
         rd_heap *heap = rd_heap_at(a, i);
         rd_slot *table = (rd_slot *)(a->base + heap->slot_table);
@@ -248,6 +294,33 @@ static inline void rd_arena_close(rd_arena *a) {
         for (uint64_t k = 0; k < n; k++)
             if (rd_load_acquire(&table[k].state) != RD_HELD) rd_slot_punch(a, &table[k]);
     }
+}
+
+/* Note one more page lock on a slot that this process holds (trainer, with a lease).  From here on
+ * the slot owns all of its capacity, and keeps these very pages over every later use, until as many
+ * calls of rd_slot_unlock.  The caller locks them itself, after this.  0, or -1: the limit leaves no
+ * room for the rest of the capacity, or there are 255 locks. */
+static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
+    rd_header *h = rd_head(a);
+    uint8_t locks = rd_load_acquire(&s->locks);
+    do {
+        if (locks == UINT8_MAX) return -1;
+    } while (!rd_cas_u8(&s->locks, &locks, (uint8_t)(locks + 1)));
+    uint64_t backed = rd_exchange(&s->backed, s->capacity), need = s->capacity - backed;
+    if (need && rd_fetch_add(&h->backed_bytes, need) + need > h->limit_nbytes) {
+        rd_fetch_sub(&h->backed_bytes, need);
+        rd_store_release(&s->backed, backed);
+        rd_fetch_sub(&s->locks, (uint8_t)1);
+        return -1;
+    }
+    return 0;
+}
+
+/* Take one page lock back, whoever has the slot by now.  The caller has unlocked the pages. */
+static inline void rd_slot_unlock(rd_arena *a, rd_slot *s) {
+    if (rd_fetch_sub(&s->locks, (uint8_t)1) != 1) return;
+    rd_fence(); /* pairs with the ones in rd_slot_release and rd_arena_close */
+    if (rd_load_relaxed(&a->closed) && rd_load_acquire(&s->state) != RD_HELD) rd_slot_punch(a, s);
 }
 
 static inline void rd_arena_ref(rd_arena *a) { rd_fetch_add(&a->refs, (int64_t)1); }

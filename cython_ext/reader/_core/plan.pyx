@@ -27,6 +27,8 @@ from reader.errors import CollateError
 
 cnp.import_array()
 
+cdef int MOST_DIMENSIONS = 64 if int(np.__version__.split(".")[0]) > 1 else 32  # of an array
+
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object, object) except? NULL
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
@@ -189,9 +191,10 @@ cdef class Plan:
             array = as_ndarray(sample, name)
             leaf.type = field_type(name[0] if name[0] is not None else array.dtype)
             leaf.ndim = array.ndim
-            if leaf.ndim > 63:
-                raise CollateError("a sample has 64 dimensions, and a batch of it would have 65, "
-                                   "which NumPy does not know; reshape it, or pass a collate_fn")
+            if leaf.ndim >= MOST_DIMENSIONS:
+                raise CollateError(
+                    f"a sample has {leaf.ndim} dimensions, and a batch of it would have "
+                    f"{leaf.ndim + 1}, which NumPy does not know; reshape it, or pass a collate_fn")
             for i in range(leaf.ndim):
                 leaf.extents[i] = array.shape[i]
         elif what == LEAF_SCALAR:

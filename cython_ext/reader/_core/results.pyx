@@ -7,12 +7,13 @@ which lock. No function here may call Python.
 from libc.stdlib cimport calloc, free
 
 from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
-                                 rd_wake_consumer, exchange_u32, load_u32, rd_arena_trim, RD_END,
+                                 rd_wake_consumer, exchange_u32, load_u32, rd_arena_has_trim, rd_arena_trim, RD_END,
                                  rd_bell_clear, RD_FAILED, rd_head, rd_heap, rd_heap_at, RD_HELLO,
                                  RD_READY, rd_result_pop, rd_result_waiting, RD_SKIPPED, rd_slot_at,
                                  rd_slot_release, store_u32)
-from reader._core.blocking_queue cimport (INTERRUPTED, QUEUE_OPEN, TIMED_OUT, pthread_mutex_lock,
-                                          pthread_mutex_unlock, queue_get, queue_notify, queue_put)
+from reader._core.blocking_queue cimport (INTERRUPTED, TIMED_OUT, pthread_mutex_lock,
+                                          pthread_mutex_unlock, queue_get, queue_has_news,
+                                          queue_notify, queue_put)
 
 cdef extern from "<poll.h>" nogil:
     cdef struct pollfd:
@@ -78,7 +79,7 @@ cdef void notify(feed_state* s) noexcept nogil:
 
 
 cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogil:
-    """Deal with one result of one worker."""
+    """DealtShare with one result of one worker."""
     cdef worker_state* worker = &s.workers[index]
     s.received += 1
     if record.kind == RD_HELLO:
@@ -129,7 +130,7 @@ cdef bint drain(feed_state* s) noexcept nogil:
 cdef bint something_waits(feed_state* s) noexcept nogil:
     """Whether the consumer has reason to look again."""
     cdef uint32_t i
-    if s.queue.count or s.queue.notice or s.queue.state != QUEUE_OPEN:
+    if queue_has_news(&s.queue):
         return True
     for i in range(s.nworkers):
         if rd_result_waiting(rd_heap_at(s.arena, i)):
@@ -193,7 +194,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
         if drain(s):
             rd_fence()
             continue
-        if s.arena.trim or s.arena.trimming:
+        if rd_arena_has_trim(s.arena):
             pthread_mutex_lock(&s.trim_lock)
             s.trimmed += rd_arena_trim(s.arena, 2)
             pthread_mutex_unlock(&s.trim_lock)
@@ -213,7 +214,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
             if rd_result_waiting(rd_heap_at(s.arena, i)):
                 break
         else:
-            if not load_u32(&s.stop) and not s.arena.trim:
+            if not load_u32(&s.stop) and not rd_arena_has_trim(s.arena):
                 poll(polls, 1 + s.nworkers, -1)
         store_u32(asleep, 0)
         if polls[0].revents & POLLIN:

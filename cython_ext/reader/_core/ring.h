@@ -30,7 +30,7 @@ static inline int rd_result_pop(rd_arena *a, rd_heap *heap, rd_record *r) {
 }
 
 static inline int rd_result_waiting(const rd_heap *heap) {
-    return rd_load_acquire(&heap->result_tail) != heap->result_head;
+    return rd_load_acquire(&heap->result_tail) != rd_load_relaxed(&heap->result_head);
 }
 
 /* Wake the consumer if it sleeps.  Whoever did something it may wait for calls this after. */
@@ -97,7 +97,7 @@ static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
         return -1;
     }
     memcpy(ring + at, task, sizeof *task);
-    if (!task->spill) memcpy(ring + at + sizeof *task, payload, task->nbytes);
+    if (!task->spill && task->nbytes) memcpy(ring + at + sizeof *task, payload, task->nbytes);
     rd_store_release(&heap->task_tail, tail + need);
     rd_fence(); /* pairs with the one in rd_task_wait */
     if (rd_load_relaxed(&heap->task_waiting) && rd_exchange(&heap->task_waiting, 0u))

@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
-                                 rd_header, rd_slot_offset, store_u32)
+                                 rd_header, rd_slot_offset, store_relaxed_i64, store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
 from reader._core.structure cimport Flat, Structure
@@ -163,7 +163,7 @@ cdef class BatchWriter:
                 if slot is not NULL and self.is_stale(record):
                     return self.skip(slot, record)
                 self.position = row
-                self.heap.c.at_index = row
+                store_relaxed_i64(&self.heap.c.at_index, row)
                 sample = source[keys[row]]
                 if row == 0:
                     if not self.suits(plan, sample):
@@ -237,7 +237,7 @@ cdef class BatchWriter:
                 if self.is_stale(record):
                     return self.skip(slot, record)
                 self.position = row
-                self.heap.c.at_index = row
+                store_relaxed_i64(&self.heap.c.at_index, row)
                 sample = next(source, END)
                 if sample is END:
                     if drop_last:
@@ -275,7 +275,7 @@ cdef class BatchWriter:
             if self.is_stale(record):
                 return self.skip(NULL, record)
             self.position = len(samples)
-            self.heap.c.at_index = len(samples)
+            store_relaxed_i64(&self.heap.c.at_index, len(samples))
             sample = next(source, END)
             if sample is END:
                 self.ran_out = True
@@ -362,7 +362,7 @@ cdef class BatchWriter:
     cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1:
         """Put what is no array into the side table."""
         beside = None if self.attach is None else self.attach()
-        record.a = self.side.put(record.run, (schema, objects, beside))
+        record.token = self.side.put(record.run, (schema, objects, beside))
         return 0
 
     cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record):
@@ -371,7 +371,7 @@ cdef class BatchWriter:
         ``packed``: the objects as the rules packed them, or None.
         """
         cdef bytes attached, made = b""
-        record.c = packed is not None
+        record.has_fields_within = packed is not None
         if packed is None and (objects or not record.schema):
             packed = pickle_objects(objects, schema.structure)
         if not record.schema:
@@ -381,7 +381,7 @@ cdef class BatchWriter:
         beside = None if self.attach is None else self.attach()
         if beside is not None:
             attached = pickle_attached(beside)
-            record.b = len(attached)
+            record.attached_nbytes = len(attached)
             made += attached
         return made
 

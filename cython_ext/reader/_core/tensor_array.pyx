@@ -11,13 +11,14 @@ cimport numpy as cnp
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
-from reader._core.arena cimport Lease, rd_record, rd_slot
+from reader._core.arena cimport Lease, PageLock, load_u8, rd_is_foreign, rd_record, rd_slot
 from reader._core.dtype cimport FieldType
 from reader._core.structure cimport Flat
 from reader._core.tensor cimport LoDTensor, Schema
 
 from reader._core.structure import flatten as _flatten_batch
 from reader._core.structure import plain_value
+from reader.errors import ReaderError
 
 cnp.import_array()
 
@@ -202,6 +203,38 @@ cdef class LoDTensorArray:
             copied.offsets = tensor.offsets
             made.tensors.append(copied)
         return made
+
+    def lock_pages(self):
+        """Reserve the pages of this batch's slot for a page lock, which the caller takes: a PageLock.
+
+        Before its first copy to a device. The slot then owns its whole size, and keeps these pages
+        when it is used for other batches, until `PageLock.unlock`. None where the arena's limit
+        leaves no room for the rest of its size: copy from pages that are not locked. ReaderError
+        for a batch that lies in no arena, and in a forked child.
+        """
+        if self.lease is None:
+            raise ReaderError("this batch lies in no arena, so it has no pages to lock")
+        if rd_is_foreign(self.lease.c.arena):
+            raise ReaderError("this batch belongs to the process that forked this one, which alone "
+                              "may lock its pages")
+        return PageLock.take(self.lease)
+
+    @property
+    def is_page_locked(self):
+        """Whether a PageLock keeps the pages of this batch's slot, maybe since an earlier batch."""
+        cdef rd_slot* slot
+        if self.lease is None:
+            return False
+        slot = <rd_slot*>(self.lease.c.arena.base + self.lease.c.slot)
+        return load_u8(&slot.locks) > 0
+
+    @property
+    def slot_address(self):
+        """Where the bytes of this batch's slot begin, in this process; None without a slot.
+
+        The same slot has the same address in every batch, while the arena lives.
+        """
+        return None if self.lease is None else <size_t>self.bytes_at
 
     @property
     def types(self):

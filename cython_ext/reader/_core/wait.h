@@ -37,6 +37,11 @@ static inline int rd_cas_u64(uint64_t *word, uint64_t *expected, uint64_t desire
                                        __ATOMIC_ACQUIRE);
 }
 
+static inline int rd_cas_u8(uint8_t *word, uint8_t *expected, uint8_t desired) {
+    return __atomic_compare_exchange_n(word, expected, desired, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
 /* CLOCK_MONOTONIC in nanoseconds: the same clock in every process of the machine. */
 static inline int64_t rd_now_ns(void) {
     struct timespec t;

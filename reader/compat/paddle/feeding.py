@@ -24,8 +24,8 @@ from reader.compat.paddle.feeding_epoch import FeedingEpoch
 from reader.compat.paddle.fields import StaticFields
 from reader.compat.paddle.generator import make_engine
 from reader.compat.paddle.source import Source, SourceLoader, current_place
+from reader.engine.engine import Engine
 from reader.errors import ConfigError
-from reader.loader import DataLoader as EngineLoader
 
 __all__ = ["FeedingLoader"]
 
@@ -182,13 +182,13 @@ class FeedingLoader(SourceLoader):
         _end_all(self._epochs, self._queue)
 
 
-def _copied(engine: EngineLoader) -> Iterator[list[Any]]:
+def _copied(engine: Engine) -> Iterator[list[Any]]:
     """Yield an epoch's batches in paddle's own memory.
 
     The double buffer keeps what it read ahead beyond the end of an epoch: with the engine's memory
     it would keep that of an ended worker.
     """
-    with contextlib.closing(iter(engine)) as batches:  # type: ignore[type-var]
+    with contextlib.closing(iter(engine)) as batches:
         for fields in batches:
             yield [_own(field) for field in fields]
 

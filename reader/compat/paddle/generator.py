@@ -1,6 +1,6 @@
 """Loaders whose data comes from a generator: `DataLoader.from_generator` of Paddle, on the engine.
 
-Imports the engine's loader, paddle and the other modules of this face. A loader belongs to the
+Imports the engine, paddle and the other modules of this face. A loader belongs to the
 process that made it and has one live iteration, as Paddle's.
 """
 
@@ -21,9 +21,13 @@ from reader.compat.paddle.source import (
     as_capacity,
     current_place,
 )
+from reader.config import LoaderConfig
+from reader.data import seeds
+from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.loader import DataLoader as EngineLoader
+from reader.frameworks import check_places
 from reader.places import parse_places
+from reader.policy import Policy
 
 __all__ = ["GeneratorLoader", "check_feed_list", "from_generator", "make_engine"]
 
@@ -107,8 +111,8 @@ def make_engine(
     use_double_buffer: bool = False,
     use_multiprocess: bool = False,
     drop_last: bool = True,
-) -> EngineLoader:
-    """Return the engine's loader over a source: it yields lists of paddle tensors.
+) -> Engine:
+    """Return the engine over a source: it yields lists of paddle tensors.
 
     Args:
         source: where the batches come from.
@@ -119,8 +123,9 @@ def make_engine(
         drop_last: with several places, leave out a last group that is short.
     """
     parsed = parse_places(places)
-    return EngineLoader(
+    config = LoaderConfig.build(
         GeneratorDataset(source, current_place()),
+        is_iterable=True,
         places=list(parsed),
         batch_size=None,
         num_workers=1 if use_multiprocess else 0,
@@ -130,6 +135,8 @@ def make_engine(
         start_method="fork" if use_multiprocess else None,
         drop_last_group=drop_last,
     )
+    check_places(config.framework, config.places)
+    return Engine(config, Policy(), None, None, seeds.fresh_seed())
 
 
 class GeneratorLoader(SourceLoader):
@@ -169,7 +176,7 @@ class GeneratorLoader(SourceLoader):
         self._return_list = bool(return_list)
         self._use_multiprocess = bool(use_multiprocess)
         self._drop_last = bool(drop_last)
-        self._engine: EngineLoader | None = None
+        self._engine: Engine | None = None
         self._places = 0
         self._batches: Any = None  # of the live iteration; at its end it goes on saying so
 

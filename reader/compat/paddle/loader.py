@@ -1,6 +1,6 @@
 """`paddle.io.DataLoader`, argument for argument, on the engine.
 
-Imports the engine's loader, paddle and the other modules of this face. The face checks arguments in
+Imports the engine, paddle and the other modules of this face. The face checks arguments in
 Paddle's order, with its exception types and texts, and maps them; it holds no machinery.
 """
 
@@ -22,22 +22,32 @@ from reader.compat.paddle.ragged import RaggedCollate
 from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
+from reader.config import LoaderConfig
+from reader.data import SequenceSampler, seeds
 from reader.data.iterable import is_iterable_dataset
-from reader.data.one_epoch import OneEpoch
+from reader.data.one_shot import OneShot
+from reader.engine.engine import Engine
+from reader.engine.face import EngineFace
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
-from reader.loader import DataLoader as EngineLoader
 from reader.places import Place, parse_places
-from reader.promises import Promises
+from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
 __all__ = ["DataLoader"]
 
+
+_POLICY = Policy(
+    dispatch=DispatchPolicy(is_round_robin=True),
+    worker=WorkerPolicy(rules=PaddleRules(), make_prepare=PaddleWorker.draw),
+    batch=BatchPolicy(has_plain_containers=True),
+    errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
+)
 
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
 _PaddleLoader: Any = paddle.io.DataLoader
 
 
-class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
+class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
     """Feed a paddle program from a dataset: `paddle.io.DataLoader` 3.3 with another engine.
 
     Arguments, defaults, orders, lengths and what is yielded are Paddle's; see docs/paddle.md, line
@@ -56,14 +66,6 @@ class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
 
     While iterating: the exceptions of the dataset as they were raised; see `reader.DataLoader`.
     """
-
-    _promises = Promises(
-        is_round_robin=True,
-        is_plain=True,
-        rules=PaddleRules(),
-        make_prepare=PaddleWorker.draw,
-        error_text="DataLoader worker({worker}) caught {type} with message:",
-    )
 
     def __init__(
         self,
@@ -119,38 +121,46 @@ class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
                     dataset=dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
                 )
         if given and isinstance(batch_sampler, Iterator):
-            arguments["batch_sampler"] = batch_sampler = OneEpoch("batch_sampler", batch_sampler)
+            arguments["batch_sampler"] = batch_sampler = OneShot("batch_sampler", batch_sampler)
         is_static = not paddle.in_dynamic_mode()
         make_batch = collate_fn
         if collate_fn is None and batch_size is None:
             make_batch = default_convert_fn
         elif collate_fn is None and is_static:
             make_batch = RaggedCollate.of(feed_list)
-        super().__init__(
+        config = LoaderConfig.build(
             dataset,
-            feed_list if is_static else None,
-            parsed,
-            return_list if is_static else True,
-            batch_sampler,
-            None if batch_size is None else batch_size if is_iterable else 1,
-            False,
-            drop_last if is_iterable and batch_size is not None else False,
-            make_batch,
-            num_workers,
-            use_buffer_reader,
-            reader_buffer_size,
-            prefetch_factor,
-            use_shared_memory,
-            timeout,
-            worker_init_fn,
-            persistent_workers,
+            is_iterable=is_iterable,
+            feed_list=feed_list if is_static else None,
+            places=parsed,
+            return_list=return_list if is_static else True,
+            batch_sampler=batch_sampler,
+            batch_size=None if batch_size is None else batch_size if is_iterable else 1,
+            drop_last=drop_last if is_iterable and batch_size is not None else False,
+            collate_fn=make_batch,
+            num_workers=num_workers,
+            use_buffer_reader=use_buffer_reader,
+            reader_buffer_size=reader_buffer_size,
+            prefetch_factor=prefetch_factor,
+            use_shared_memory=use_shared_memory,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            persistent_workers=persistent_workers,
             framework="paddle",
             # Paddle takes no notice of shuffle without batching
             sampler=RandomSampler(dataset) if shuffle and batch_size is None else None,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
         )
+        check_places("paddle", config.places)
+        sampler = config.sampler
+        if sampler is None and config.batch_sampler is None and not is_iterable:
+            sampler = SequenceSampler(dataset)
+        self._engine = Engine(config, _POLICY, sampler, config.batch_sampler, seeds.fresh_seed())
         # what programs look at
+        self.config = config
+        self.dataset = dataset
+        self.num_workers = config.num_workers
         self.batch_size = None if given else batch_size
         self.drop_last = drop_last
         self.auto_collate_batch = batch_size is not None
@@ -182,12 +192,18 @@ class DataLoader(EngineLoader, _PaddleLoader):  # type: ignore[misc]
             changed.update(batch_size=1, shuffle=False, drop_last=False)
         made = object.__new__(type(self))
         DataLoader.__init__(made, **changed)
-        state = {**made.__getstate__(), "_epoch": self.epoch}
+        engine = made._engine
         if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
-            state["batch_sampler"] = self.batch_sampler
-        self._drop_ahead()
-        self._keeper.shelf.drop()
-        self.__setstate__(state)
+            engine.batch_sampler = self.batch_sampler
+        engine.epoch = self.epoch
+        self._engine.drop()
+        self.__dict__.update(made.__dict__)
+
+    def __repr__(self) -> str:
+        return (
+            f"DataLoader({type(self.dataset).__name__}, batch_size={self.batch_size},"
+            f" num_workers={self.num_workers}, framework={self.config.framework!r})"
+        )
 
     @property
     def places(self) -> list[Any]:

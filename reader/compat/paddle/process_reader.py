@@ -1,7 +1,7 @@
 """The decorator of `paddle.reader` that reads in processes: `multiprocess_reader`.
 
-Imports `reader.loader`, whose workers do the reading, and `reader.workers.context`. A generator
-owns its loader: the processes end when it ends, is closed or is collected.
+Imports the engine, whose workers do the reading, and `reader.workers.context`. A generator owns its
+engine: the processes end when it ends, is closed or is collected.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any
 from reader.checks import as_int
 from reader.compat.paddle.background_reader import as_reader
 from reader.compat.paddle.errors import ArgumentError
-from reader.data import IterableDataset
+from reader.config import LoaderConfig
+from reader.data import IterableDataset, seeds
+from reader.engine.engine import Engine
 from reader.errors import DatasetError, InternalError, got
-from reader.loader import DataLoader
+from reader.policy import Policy
 from reader.workers.context import get_worker_info
 
 __all__ = ["NoneSampleError", "multiprocess_reader"]
@@ -58,15 +60,16 @@ def multiprocess_reader(
     ahead = _AHEAD if use_pipe or not queue_size else -(-queue_size // len(readers))
 
     def merged() -> Iterator[Any]:
-        loader = DataLoader(
+        config = LoaderConfig.build(
             _OnePerWorker(list(readers)),
+            is_iterable=True,
             batch_size=None,
             num_workers=len(readers),
             prefetch_factor=ahead,
             start_method="fork",
         )
-        with loader:
-            yield from loader
+        with Engine(config, Policy(), None, None, seeds.fresh_seed()) as engine:
+            yield from engine
 
     return merged
 

@@ -1,7 +1,7 @@
-"""The engine's loader with PyTorch's promises, made of the attributes that a face has just now.
+"""An engine with PyTorch's promises, made of the attributes that a loader has just now.
 
-Imports the engine's loader and torch. One engine belongs to one iterator, and with persistent
-workers to the iterators of one loader, one after the other.
+Imports the engine and torch. Programs change attributes between epochs: an engine serves one
+iterator, and with persistent workers the iterators of one loader, one after the other.
 """
 
 from __future__ import annotations
@@ -11,61 +11,27 @@ import multiprocessing
 import threading
 from typing import Any
 
-import torch.utils.data
-
 from reader.compat.torch.collate import TorchRules
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
-from reader.config import MAX_TIMEOUT_S
+from reader.config import MAX_TIMEOUT_S, LoaderConfig
+from reader.data import seeds
 from reader.data.order_source import has_state
+from reader.engine.engine import Engine
 from reader.frameworks.torch import to_torch_as_sent
-from reader.loader import DataLoader as EngineLoader
-from reader.promises import Promises
-from reader.workers.pool import Pool
+from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
-__all__ = ["Engine", "make_engine", "start_of"]
+__all__ = ["make_engine", "start_of"]
 
-_PROMISES = Promises(
-    is_round_robin=True,
-    restarts_circle=True,
-    takes_any_key=True,
-    tells_deaths=True,
-    is_iterable=lambda dataset: isinstance(dataset, torch.utils.data.IterableDataset),
-    rules=TorchRules(),
-    adapter=to_torch_as_sent,
-    reword=reworded,
-    is_inline=True,
-    makes_stale=True,
+_POLICY = Policy(
+    dispatch=DispatchPolicy(
+        is_round_robin=True, restarts_round_robin=True, takes_any_key=True, is_inline=True
+    ),
+    worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
+    batch=BatchPolicy(make_adapter=lambda _: to_torch_as_sent),
+    errors=ErrorPolicy(reword=reworded, tells_deaths=True),
 )
-
-
-class Engine(EngineLoader):
-    """The engine of one iterator. `make_engine` makes it."""
-
-    def __init__(self, promises: Promises, *args: Any, **options: Any) -> None:
-        self._promises = promises  # type: ignore[misc]  # of this loader alone
-        super().__init__(*args, **options)
-
-    def take_order(self, order: Any) -> None:
-        """Take the next epoch's order from these samplers."""
-        if self.config.is_iterable:
-            return
-        if self.config.batch_size is None:
-            self.sampler = order
-        else:
-            self.batch_sampler = order
-
-    def begin_next(self, epoch: int) -> None:
-        """Have the next iterator begin this epoch; another one that was begun ahead is let go."""
-        if self.epoch != epoch:
-            self._drop_ahead()
-            self._epoch = epoch
-
-    @property
-    def pool(self) -> Pool | None:
-        """The workers of the newest iterator, or those that wait for the next; None without."""
-        return self._keeper.pool
 
 
 def make_engine(
@@ -84,22 +50,22 @@ def make_engine(
         worker: prepares and seeds each worker; None: there are none.
         seed: of every batch; None: that of the face.
     """
-    is_iterable = loader._is_stream
+    is_iterable = loader.is_stream
     is_batched = loader._auto_collation
     collate_fn = loader.collate_fn
-    order = None if is_iterable else loader._order
+    order = None if is_iterable else loader.order
     if collate_fn is collate.default_collate and is_batched and loader.num_workers:
         collate_fn = None  # the engine stacks in place, by TorchRules
     size = loader.batch_size if is_iterable else 1
-    promises = dataclasses.replace(
-        _PROMISES,
+    worker_policy = dataclasses.replace(
+        _POLICY.worker,
         make_prepare=None if worker is None else lambda: worker,
-        keeps_worker_rng=loader._keeps_rng and is_iterable and loader.num_workers > 0,
+        keeps_rng=loader.keeps_rng and is_iterable and loader.num_workers > 0,
         heeds_seeding=loader.seed is None and seed is not None and worker is not None,
     )
-    return Engine(
-        promises,
+    config = LoaderConfig.build(
         dataset,
+        is_iterable=is_iterable,
         batch_sampler=order if is_batched else None,
         batch_size=size if is_batched else None,
         drop_last=loader.drop_last if is_iterable else False,
@@ -119,6 +85,9 @@ def make_engine(
         in_order=loader.in_order,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
+    policy = dataclasses.replace(_POLICY, worker=worker_policy)
+    base_seed = seeds.fresh_seed() if config.seed is None else config.seed
+    return Engine(config, policy, config.sampler, config.batch_sampler, base_seed)
 
 
 def start_of(loader: Any) -> dict[str, Any]:
@@ -145,5 +114,5 @@ def start_of(loader: Any) -> dict[str, Any]:
 def _snapshot_every(loader: Any, dataset: Any, is_iterable: bool) -> int:
     every = int(loader.snapshot_every_n_steps or 0)
     # what the samples of a map-style dataset did to its state cannot be drawn again
-    is_needed = loader._keeps_rng and not is_iterable and has_state(dataset)
+    is_needed = loader.keeps_rng and not is_iterable and has_state(dataset)
     return max(1, every) if is_needed else every

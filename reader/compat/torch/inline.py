@@ -32,7 +32,7 @@ class InlineIterator(InlineBase):  # type: ignore[misc]
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
         self._profile_name = profile_name(0)
-        order = loader._order
+        order = loader.order
         if order is not loader._index_sampler:
             self._sampler_iter = iter(order)
         self._is_stream = isinstance(self._dataset, IterableDataset)

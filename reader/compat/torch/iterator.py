@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 
-from reader.compat.torch.engine import Engine, make_engine
+from reader.compat.torch.engine import make_engine
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
     BaseIterator,
@@ -23,11 +23,12 @@ from reader.compat.torch.inner import (
     shard_pipes,
 )
 from reader.compat.torch.worker import TorchWorker
+from reader.engine.engine import Engine
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
 
-_OWN = ("_batches", "_take", "_pool")  # attributes of one iterator alone
+_OWN = ("_batches", "_take", "_handles")  # attributes of one iterator alone
 
 
 class EngineIterator(BaseIterator):  # type: ignore[misc]
@@ -59,18 +60,18 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine = self._make_engine(loader)
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
-        self._is_stream = loader._is_stream
-        self._engine.begin_next(loader.epoch)
+        self._is_stream = loader.is_stream
+        self._engine.epoch = loader.epoch
         if last is not None:
-            self._engine.take_order(loader._order)
+            self._take_order(loader)
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
         self._batches: Any = iter(self._engine)
         self._take = self._batches.__next__
-        self._pool = self._engine.pool
+        self._handles = functools.partial(_handles, self._batches.backend)
 
     def _make_engine(self, loader: Any) -> Engine:
-        seed = self._base_seed if loader._seeds_batches else None
+        seed = self._base_seed if loader.seeds_batches else None
         if not loader.num_workers:
             return make_engine(loader, self._dataset, seed=seed)
         worker_init_fn = loader.worker_init_fn
@@ -81,13 +82,34 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         worker = TorchWorker(self._base_seed, self._shared_seed)
         return make_engine(loader, self._dataset, worker_init_fn, worker, seed)
 
+    def _take_order(self, loader: Any) -> None:
+        """Take the next epoch's order from the samplers that the loader has now."""
+        engine = self._engine
+        if engine.config.is_iterable:
+            return
+        if engine.config.batch_size is None:
+            engine.sampler = loader.order
+        else:
+            engine.batch_sampler = loader.order
+
+    @property
+    def engine(self) -> Engine:
+        """What makes the batches."""
+        return self._engine
+
+    @property
+    def base_seed(self) -> int:
+        """The seed that the workers' seeds come from."""
+        return int(self._base_seed)
+
     @property
     def _workers(self) -> list[Any]:
         """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
 
         Also after the epoch: whoever asks only then wants to know whose batches they were.
         """
-        return [] if self._pool is None else self._pool.handles
+        found: list[Any] = self._handles()
+        return found
 
     def _shared(self) -> dict[str, Any]:
         """The attributes that iterators of the same workers have alike."""
@@ -97,7 +119,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         """An iterator with these workers and no batches: what a loader keeps when this one goes."""
         made = object.__new__(type(self))
         made.__dict__.update(self._shared())
-        made._pool = self._pool
+        made._handles = self._handles
         made._batches = iter(())
         made._take = made._batches.__next__
         return made
@@ -144,3 +166,8 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     def __del__(self) -> None:
         """Nothing to do: whoever drops the engine's iterator gives the workers back."""
+
+
+def _handles(backend: Any) -> list[Any]:
+    found: list[Any] = backend.handles
+    return found

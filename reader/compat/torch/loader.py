@@ -21,7 +21,7 @@ from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
-from reader.data.one_epoch import OneEpoch
+from reader.data.one_shot import OneShot
 from reader.data.sampler import RandomSampler
 from reader.errors import got
 
@@ -57,7 +57,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     """
 
     # what StatefulDataLoader has otherwise
-    _keeps_rng = False  # workers send their random state along
+    keeps_rng = False  # workers send their random state along
     snapshot_every_n_steps: int | None = 0
     # of persistent workers: their newest iterator, as long as somebody has it, and what is kept
     _newest: weakref.ref[EngineIterator] | None = None
@@ -93,9 +93,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if not isinstance(workers, int):
             remedy = "0 starts no worker process."
             num_workers = as_int("num_workers", workers, low=-sys.maxsize, remedy=remedy)
-        self._is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        self.is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
-        if keyed and not self._is_stream:
+        if keyed and not self.is_stream:
             sampler, shuffle = RandomSampler(dataset, seed=seed), None
         super().__init__(
             dataset,
@@ -121,7 +121,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.worker_retries = worker_retries
         self.prefetch_next_epoch = prefetch_next_epoch
         self.max_bytes = max_bytes
-        self._one_shots: list[OneEpoch] = []  # samplers that are good for one epoch
+        self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
         LoaderConfig.build(  # what is our own is refused in our own words
@@ -136,7 +136,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
 
     @property
-    def _seeds_batches(self) -> bool:
+    def seeds_batches(self) -> bool:
         """Whether each batch is seeded, by the base seed, though no `seed` was given."""
         return False
 
@@ -156,7 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     @property
-    def _order(self) -> Any:
+    def order(self) -> Any:
         """What the next epoch's order comes from: looked up anew, for programs replace samplers."""
         return faster(self._index_sampler, self._one_shots)
 

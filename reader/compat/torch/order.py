@@ -16,7 +16,7 @@ from torch.utils.data.sampler import RandomSampler as TorchRandomSampler
 from torch.utils.data.sampler import SequentialSampler as TorchSequentialSampler
 
 from reader.data.batch_sampler import BatchSampler
-from reader.data.one_epoch import OneEpoch
+from reader.data.one_shot import OneShot
 from reader.data.random_state import generator_state, set_generator
 from reader.data.sampler import SequenceSampler, in_chunks
 from reader.errors import StateError, got
@@ -24,7 +24,7 @@ from reader.errors import StateError, got
 __all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
 
-def faster(sampler: Any, one_shots: list[OneEpoch]) -> Any:
+def faster(sampler: Any, one_shots: list[OneShot]) -> Any:
     """Return what yields the same as a sampler or batch sampler of PyTorch, sooner where it can.
 
     Only PyTorch's own classes are replaced, and only where every draw from a generator stays the
@@ -48,7 +48,7 @@ def faster(sampler: Any, one_shots: list[OneEpoch]) -> Any:
         for known in one_shots:
             if known.is_of(sampler):
                 return known
-        one_shots[:] = [OneEpoch("sampler", sampler)]
+        one_shots[:] = [OneShot("sampler", sampler)]
         return one_shots[0]
     return sampler
 

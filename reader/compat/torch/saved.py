@@ -177,7 +177,7 @@ class SavedEpoch:
         if is_open:
             return _Quiet(loader) if self.base_seed is not None else loader
         if order is not None:
-            put_generators(loader._order, order.get("generators", []))
+            put_generators(loader.order, order.get("generators", []))
         stays = loader.persistent_workers and loader.num_workers
         if self.base_seed is not None and (stays or not self.is_finished):
             return _Quiet(loader)

@@ -40,7 +40,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         options: `seed`, `worker_type` and the others that DataLoader has beyond PyTorch's.
     """
 
-    _keeps_rng = True
+    keeps_rng = True
 
     def __init__(
         self,
@@ -93,8 +93,9 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._current: Any = None  # (engine, base seed) of the newest iterator
 
     @property
-    def _seeds_batches(self) -> bool:
-        return self.seed is None and not self._is_stream
+    def seeds_batches(self) -> bool:
+        """Whether each batch is seeded, by the base seed: of a map-style dataset."""
+        return self.seed is None and not self.is_stream
 
     def _get_iterator(self) -> Any:
         self._check()
@@ -112,7 +113,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         except BaseException:
             self._saved = saved
             raise
-        self._current = (made._engine, made._base_seed)
+        self._current = (made.engine, made.base_seed)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,12 +128,11 @@ class StatefulDataLoader(DataLoader[T_co]):
             return copy.deepcopy(self._saved.state)
         if self._current is None:
             engine, base_seed = make_engine(self, self.dataset), None
-            engine._epoch = self._epoch
+            engine.epoch = self._epoch
             finished = False
         else:
             engine, base_seed = self._current
-            progress = engine._checkpoints.progress
-            finished = progress is None or progress.is_finished
+            finished = engine.is_between_epochs
         return in_form(engine.state_dict(), base_seed, self.num_workers, finished)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ class StatefulDataLoader(DataLoader[T_co]):
                 While iterating: the sampler does not give the same order again.
         """
         saved = SavedEpoch(state_dict)
-        seed = saved.base_seed if self._seeds_batches else None
+        seed = saved.base_seed if self.seeds_batches else None
         engine = make_engine(self, self.dataset, seed=seed)
         saved.fit_to(engine)
         saved.check(engine)

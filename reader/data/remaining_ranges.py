@@ -1,0 +1,151 @@
+"""The ranges of a sequence that remain when it was divided and partly taken.
+
+Imports `reader.data.shard` and `reader.errors`. RemainingRanges are plain numbers, the same size
+however far the sequence was taken; positions behind the sequence's end may be among them and mean
+nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from reader.data.shard import shard_positions
+from reader.errors import StateError, got
+
+__all__ = ["RemainingRanges", "Shares"]
+
+Shares = tuple[tuple[int, int], tuple[int, int]]  # (ranks, this rank), (workers, this worker)
+_FAR = 1 << 62
+
+
+class RemainingRanges:
+    """Positions of a sequence that nobody has taken.
+
+    Args:
+        left: ranges of positions, each below `open_at`.
+        open_at: all positions from here on are left, too; None: none is.
+    """
+
+    def __init__(self, left: list[range], open_at: int | None) -> None:
+        self.left = left
+        self.open_at = open_at
+
+    @classmethod
+    def whole(cls) -> RemainingRanges:
+        """Nothing was taken."""
+        return cls([], 0)
+
+    def share(self, cuts: Shares, contiguous: bool, length: int | None) -> list[range]:
+        """Return the positions of one share, in ascending order.
+
+        Args:
+            cuts: which share.
+            contiguous: cut into runs; else dealt out in turn.
+            length: of the sequence; must be given with `contiguous`.
+        """
+        (ranks, rank), (workers, worker) = cuts
+        stop = _FAR if length is None else length
+        ranges = [*self.left] if self.open_at is None else [*self.left, range(self.open_at, stop)]
+        ranges = [_below(each, stop) for each in ranges]
+        if contiguous:
+            ranges = sorted((each for each in ranges if each), key=lambda each: each.start)
+            places = range(sum(len(each) for each in ranges))
+            places = shard_positions(places, ranks, rank, True)
+            places = shard_positions(places, workers, worker, True)
+            return _ascending(_run(ranges, places))
+        shares, index = ranks * workers, rank + ranks * worker
+        found, before = [], 0
+        for each in ranges:
+            found.append(each[(index - before) % shares :: shares])
+            before += len(each)
+        return _ascending(found)
+
+    def without(
+        self, ranks: int, taken: list[int], contiguous: bool, length: int | None
+    ) -> RemainingRanges:
+        """Return what is left when each rank's workers have taken so many of their shares.
+
+        Args:
+            ranks: how many there were, in lockstep.
+            taken: how many positions each worker has taken.
+            contiguous: how they were dealt out.
+            length: of the sequence.
+        """
+        left: list[range] = []
+        tails: list[range] = []
+        for worker, count in enumerate(taken):
+            for rank in range(ranks):
+                cuts = ((ranks, rank), (len(taken), worker))
+                for each in _after(self.share(cuts, contiguous, length), count):
+                    (tails if _is_open(each) else left).append(each)
+        if not tails:
+            return RemainingRanges(left, None)
+        open_at = max(each.start for each in tails)
+        left += [_below(each, open_at) for each in tails]
+        return RemainingRanges([each for each in left if each], open_at)
+
+    def to_json(self) -> dict[str, Any]:
+        """The rest as JSON has it."""
+        left = [[each.start, each.stop, each.step] for each in self.left]
+        return {"left": left, "open_at": self.open_at}
+
+    @classmethod
+    def from_json(cls, saved: Any) -> RemainingRanges:
+        """Read what `to_json` wrote. StateError when it is something else."""
+        left = saved.get("left") if isinstance(saved, dict) else None
+        numbers: list[Any] = [None]
+        if left is not None and _is_ranges(left):
+            numbers = list(itertools.chain.from_iterable(left))
+        numbers.append(saved.get("open_at", -1) if isinstance(saved, dict) else None)
+        is_right = all(type(each) is int and each >= 0 for each in numbers[:-1])
+        last = numbers[-1]
+        if not is_right or not (last is None or (type(last) is int and last >= 0)):
+            raise StateError(
+                f"what is left of a dealt sequence cannot be read from the state, got {got(saved)}."
+                " The state is damaged: load another one"
+            )
+        return cls([range(*each) for each in left or []], last)
+
+
+def _is_ranges(left: Any) -> bool:
+    return isinstance(left, list) and all(
+        isinstance(each, list) and len(each) == 3 and each[2] != 0 for each in left
+    )
+
+
+def _is_open(positions: range) -> bool:
+    return positions.stop >= _FAR - positions.step
+
+
+def _below(positions: range, stop: int) -> range:
+    return range(positions.start, min(positions.stop, stop), positions.step)
+
+
+def _run(ranges: list[range], places: range) -> Iterator[range]:
+    """The positions at some places of ranges that lie one behind the other."""
+    before = 0
+    for each in ranges:
+        start, stop = max(0, places.start - before), min(len(each), places.stop - before)
+        if start < stop:
+            yield each[start:stop]
+        before += len(each)
+
+
+def _ascending(ranges: Any) -> list[range]:
+    """Sort ranges; those that mesh are taken apart, but for the one without an end."""
+    found = sorted((each for each in ranges if each), key=lambda each: each.start)
+    if all(one[-1] < other.start for one, other in itertools.pairwise(found)):
+        return found
+    open_ = [each for each in found if _is_open(each)]
+    singles = sorted(itertools.chain.from_iterable(each for each in found if not _is_open(each)))
+    return [*(range(each, each + 1) for each in singles), *open_]
+
+
+def _after(ranges: list[range], count: int) -> Iterator[range]:
+    """Leave out the first positions of ascending ranges."""
+    for each in ranges:
+        if count < len(each):
+            yield each[count:]
+        count = max(0, count - len(each))

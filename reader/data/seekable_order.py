@@ -1,0 +1,104 @@
+"""An order that can be opened at any position at once.
+
+Imports `reader.data.{order_origin,order_source,seekable}`. An order belongs to one epoch and runs
+in the thread that draws tasks; the samplers are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from reader.data.order_origin import OrderOrigin, Position
+from reader.data.order_source import LOAD, Batching, has_state, state_of
+from reader.data.seekable import Seekable, iterate_from
+from reader.errors import StateError, got
+
+__all__ = ["SeekableOrder", "is_seekable"]
+
+
+def is_seekable(batches: Any, batching: Batching | None) -> bool:
+    """Whether the order of a batch sampler can be opened at any position."""
+    items = batches if batching is None else batching.sampler
+    if type(items) in (list, tuple, range, np.ndarray):
+        return True
+    for base in type(items).__mro__:
+        if "iter_from" in vars(base):
+            # the one of the base class draws the items again and passes them by
+            return vars(base)["iter_from"] is not vars(Seekable)["iter_from"]
+        if "__iter__" in vars(base):
+            return False  # an inherited iter_from would give the order of the inherited __iter__
+    return False
+
+
+class SeekableOrder:
+    """The order of a sampler with `iter_from`. A sampler that draws its seed has it as its state.
+
+    Args:
+        batches: the batch sampler.
+        batching: what it batches, where it does nothing else.
+        at: where the order is opened.
+    """
+
+    start: Any = None  # the mark in front of the first batch
+    mark: Any = None  # the number of a batch says all
+
+    def __init__(self, batches: Any, batching: Batching | None, at: Position) -> None:
+        self._batches = batches
+        self._batching = batching
+        self._drawer = _drawer(batches, batching)
+        self.origin = OrderOrigin("entry", at, None if batching is None else batching.batch_size)
+
+    def begin(self) -> Iterator[Any]:
+        """Begin anew."""
+        return iter(self._batches)
+
+    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
+        """Begin at a position."""
+        if "drawn" in state:
+            self._drawer.load_state_dict(state["drawn"])
+        if self._batching is None:
+            return _from(self._batches, at.batches)
+        position = at.samples
+        if position is None:
+            position = at.batches * self._batching.batch_size
+        return self._batching.batches(_from(self._batching.sampler, position))
+
+    def note_first(self, kind: int, payload: Any) -> None:  # noqa: ARG002
+        """Keep what the order was drawn with: many draw it when their first item is taken."""
+        if self._drawer is not None:
+            self.origin.fixed["drawn"] = state_of(self._drawer)
+
+    @staticmethod
+    def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
+        """Refuse a state that does not fit."""
+        drawer = _drawer(batches, batching)
+        if "drawn" in state and (drawer is None or not isinstance(state["drawn"], dict)):
+            raise StateError(
+                f"drawn in the state must be a dict, got {got(state['drawn'])}. {LOAD}"
+            )
+        check_state = getattr(drawer, "check_state", None)
+        if "drawn" in state and check_state is not None:
+            check_state(state["drawn"])
+
+    @staticmethod
+    def check_begun(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
+        """Refuse a state that lacks the seed of an order that was begun with one."""
+        drawer = _drawer(batches, batching)
+        if drawer is not None and "drawn" not in state:
+            raise StateError(
+                f"the state lacks what the order was drawn with, and {type(drawer).__name__} here"
+                f" would draw another one. {LOAD}"
+            )
+
+
+def _drawer(batches: Any, batching: Batching | None) -> Any:
+    """The sampler whose state is what its last order was drawn with."""
+    source = batches if batching is None else batching.sampler
+    return source if has_state(source) else None
+
+
+def _from(items: Any, position: int) -> Iterator[Any]:
+    return iter(items[position:]) if type(items) is np.ndarray else iterate_from(items, position)

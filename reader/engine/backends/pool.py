@@ -1,0 +1,200 @@
+"""What pools of processes and of threads have in common: arena, feeder, and their end.
+
+Imports the core and workers. A pool belongs to the trainer process that made it; one iterator at a
+time uses it. `close` may come from any thread, also from garbage collection; the state below is
+changed by `_set_state` alone.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.arena import Arena, fork_generation
+from reader._core.feeder import Feeder
+from reader._core.stack import SideTable
+from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
+from reader.workers import pool_registry
+from reader.workers.global_rng_lock import GlobalRngLock
+from reader.workers.loop import WorkerConfig, WorkerError
+from reader.workers.memory import available_bytes
+
+__all__ = ["Pool", "PoolState"]
+
+
+class PoolState(enum.Enum):
+    """OPEN -> CLOSING -> CLOSED."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Pool(abc.ABC):
+    """Workers, their arena and the feeder that moves their batches; see `Backend`.
+
+    Args:
+        config: what each worker is given. It is kept weakly, for a finalizer may hold the pool, and
+            a dataset its loader: the caller keeps it.
+        window: batches in flight, over all workers.
+        max_bytes: most memory that batches may own; None: what the machine has.
+        side: where threads hand over objects; None: workers are processes.
+
+    Raises:
+        ReaderError: the system refuses memory, descriptors, processes or threads.
+    """
+
+    rng_lock: GlobalRngLock | None = None
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        window: int,
+        max_bytes: int | None = None,
+        side: SideTable | None = None,
+    ) -> None:
+        self._state = PoolState.CLOSED
+        self._config = weakref.ref(config)
+        self.num_workers = config.num_workers  # 0: one thread
+        self.workers = max(1, config.num_workers)
+        self.window = window
+        share = -(-window // self.workers)
+        self._keep_slots = share + 3
+        self._generation = fork_generation()
+        self._closer: threading.Thread | None = None
+        limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
+        self.arena = Arena.create(self.workers, limit, max_bytes)
+        self.feeder = Feeder(self.arena, self.workers, self.window, limit, available_bytes, side)
+        self._state_lock = threading.Lock()
+        self._closed = threading.Event()
+        self._state = PoolState.OPEN
+
+    def _open(self, start: Callable[[], None]) -> None:
+        """Start the workers by `start`, then the reader thread."""
+        pool_registry.add(self)
+        try:
+            # after it was added: whoever ends the program sees it, or this
+            pool_registry.leave_with_program()
+            start()
+            self.feeder.start()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- in use ----------------------------------------------------------------------------------
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and in the process that made it."""
+        return self._state is PoolState.OPEN and self._generation == fork_generation()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody closed it."""
+        return self._state is PoolState.OPEN
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it ends in the background."""
+        return self._state is PoolState.CLOSING
+
+    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:  # noqa: B027
+        """Do nothing: workers begin an epoch with its first task."""
+
+    @abc.abstractmethod
+    def replace_ended(self) -> list[Death]:
+        """See Backend."""
+
+    @abc.abstractmethod
+    def name_of(self, worker: int) -> str:
+        """See Backend."""
+
+    @abc.abstractmethod
+    def open_error(self, payload: Any) -> WorkerError:
+        """See Backend."""
+
+    @property
+    @abc.abstractmethod
+    def handles(self) -> list[Any]:
+        """See Backend."""
+
+    def cancel_epoch(self) -> None:
+        """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
+        self.feeder.begin_run(0)
+        self.feeder.notify()
+
+    def statuses(self) -> list[WorkerStatus]:
+        """Return what each worker does just now."""
+        found = []
+        for worker, handle in enumerate(self.handles):
+            if not self.is_usable or not handle.is_alive():
+                found.append(WorkerStatus(worker, handle.pid, WorkerActivity.ENDED))
+                continue
+            _, batch, sample, since_s = self.feeder.worker_progress(worker)
+            activity = WorkerActivity.IDLE if batch is None else WorkerActivity.BUSY
+            found.append(WorkerStatus(worker, handle.pid, activity, batch, sample, since_s))
+        return found
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _set_state(self, new: PoolState) -> bool:
+        """Go to `new`; False when another thread went there before."""
+        with self._state_lock:
+            if self._state is new or self._state is PoolState.CLOSED:
+                return False
+            self._state = new
+            return True
+
+    def close(self) -> None:
+        """End the workers and wait until nothing of them is left: 0.7 s at most. Idempotent.
+
+        Batches that the user still holds stay valid. Ctrl-C ends the waiting, not the closing.
+        """
+        self.close_soon()
+        if self._generation == fork_generation() and self._closer is not threading.current_thread():
+            self._closed.wait()
+
+    def close_soon(self) -> None:
+        """As `close`, but a thread of its own does the waiting."""
+        if self._generation != fork_generation() or not self._set_state(PoolState.CLOSING):
+            return  # a forked child owns nothing of this
+        self.arena.stop()
+        self._closer = threading.Thread(target=self._finish, name="reader-close", daemon=True)
+        try:
+            self._closer.start()
+        except RuntimeError:  # the interpreter shuts down and starts no more threads
+            self._closer = threading.current_thread()
+            try:
+                self._finish()
+            except BaseException:
+                self._kill_workers()
+                self._finish()
+                raise
+
+    def _finish(self) -> None:
+        try:
+            self._end_workers()
+            self.feeder.close()
+            is_free = self._let_go()
+            self.arena.close()
+            if is_free:
+                self.arena.release()
+        finally:
+            self._set_state(PoolState.CLOSED)
+            pool_registry.remove(self)
+            self._closed.set()
+
+    @abc.abstractmethod
+    def _end_workers(self) -> None:
+        """Have the workers end, as far as it takes force."""
+
+    def _kill_workers(self) -> None:  # noqa: B027
+        """End them at once, where that can be done."""
+
+    @abc.abstractmethod
+    def _let_go(self) -> bool:
+        """Give back what the workers had; whether none of them can use the arena any more."""

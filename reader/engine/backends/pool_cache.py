@@ -1,0 +1,193 @@
+"""The pools of an engine: lent to an iterator, idle between epochs, or closing.
+
+Imports the pools and workers. Engine and iterators may be dropped in any order and in any thread,
+and whoever is last ends the workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+
+from reader.config import LoaderConfig
+from reader.engine.backends.backend import Backend
+from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.pool import Pool
+from reader.engine.backends.process_pool import ProcessPool
+from reader.engine.backends.thread_pool import ThreadPool
+from reader.errors import ConfigError, ReaderError
+from reader.policy import Policy
+from reader.workers.loop import WorkerConfig
+from reader.workers.pool_registry import await_closing
+from reader.workers.stream import Stream
+
+__all__ = ["PoolCache"]
+
+
+def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
+    """Return what each worker of a loader is given."""
+    return WorkerConfig(
+        dataset=config.dataset,
+        collate_fn=config.collate_fn,
+        worker_init_fn=config.worker_init_fn,
+        num_workers=config.num_workers,
+        seed=config.seed,
+        base_seed=base_seed,
+        stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,
+        policy=dataclasses.replace(policy.worker, make_prepare=None),
+        worker_type=config.worker_type,
+        seed_globals=config.seed_globals,
+        snapshot_every=config.snapshot_every_n_steps or 0,
+        makes_stale=policy.worker.makes_stale and config.persistent_workers and config.seed is None,
+    )
+
+
+# By the argument `worker_type`; `reader.option_checks` has what else follows from it.
+_POOLS: dict[str, type[ProcessPool] | type[ThreadPool]] = {
+    "process": ProcessPool,
+    "thread": ThreadPool,
+}
+
+
+class PoolCache:
+    """Makes backends, and keeps for each pool what its workers are given.
+
+    Args:
+        config: the loader's options.
+        policy: the face's promises.
+        base_seed: what keys `sample_rng`.
+    """
+
+    def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
+        self._config = config
+        self._make_prepare = policy.worker.make_prepare if config.num_workers else None
+        self._is_inline = policy.dispatch.is_inline and config.num_workers == 0
+        self._workers = worker_config(config, policy, base_seed)
+        self.shelf = PoolShelf(config.persistent_workers)
+        self._given: weakref.WeakKeyDictionary[Pool, WorkerConfig] = weakref.WeakKeyDictionary()
+
+    def borrow(self) -> Backend:
+        """Return a backend for the caller alone: the idle pool, or a new one.
+
+        Raises:
+            ConfigError: the dataset cannot be pickled (spawn, forkserver).
+            ReaderError: the system refuses memory, descriptors, processes or threads.
+        """
+        if self._is_inline:
+            return InlineBackend(self._workers)
+        pool = self.shelf.take_idle()
+        if pool is None:
+            pool, workers = self._start()
+            self._given[pool] = workers
+        self.shelf.lend(pool)
+        return pool
+
+    def returner(self, backend: Backend) -> Callable[[], None]:
+        """Return what gives a backend back. It leads to no object of the user's."""
+        if isinstance(backend, Pool):
+            return functools.partial(self.shelf.give_back, backend)
+        return _nothing  # it serves one iterator, and goes with it
+
+    def _start(self) -> tuple[Pool, WorkerConfig]:
+        workers = self._workers
+        if self._make_prepare is not None:
+            workers = dataclasses.replace(workers, prepare=self._make_prepare())
+        try:
+            return self._make_pool(workers), workers
+        except ConfigError:
+            raise
+        except ReaderError:
+            # the system refuses something that pools which are just ending may still have
+            if not await_closing():
+                raise
+        return self._make_pool(workers), workers
+
+    def _make_pool(self, workers: WorkerConfig) -> Pool:
+        config = self._config
+        # without workers it is one thread, whatever their kind
+        kind = config.worker_type if config.num_workers else "thread"
+        return _POOLS[kind](workers, config.window, config.max_bytes, config.start_method)
+
+
+def _nothing() -> None:
+    """Nothing is given back."""
+
+
+class PoolShelf:
+    """The pools of one engine: lent, idle, or closing.
+
+    It leads to nothing of the user's, so that finalizers may hold it: a dataset or `collate_fn`
+    that leads to its loader would else keep it for ever.
+
+    Args:
+        is_persistent: keep a pool between epochs; else each epoch has its own.
+    """
+
+    def __init__(self, is_persistent: bool) -> None:
+        self._is_persistent = is_persistent
+        # reentrant: garbage collection may give a pool back while this thread borrows one
+        self._lock = threading.RLock()
+        self._idle: Pool | None = None
+        self._lent: dict[Pool, None] = {}  # the newest last
+        # these end in the background, by threads that keep them; close() waits for them
+        self._closing: weakref.WeakSet[Pool] = weakref.WeakSet()
+        self._is_closed = False
+
+    def take_idle(self) -> Pool | None:
+        """Return the pool that nobody uses, where there is one."""
+        with self._lock:
+            pool, self._idle = self._idle, None
+            if pool is not None and not pool.is_usable:
+                pool.close_soon()
+                pool = None
+        return pool
+
+    def lend(self, pool: Pool) -> None:
+        """Note that a pool is in use."""
+        with self._lock:
+            self._is_closed = False
+            self._lent[pool] = None
+
+    def give_back(self, pool: Pool) -> None:
+        """Take a pool back from its iterator; never waits."""
+        with self._lock:
+            self._lent.pop(pool, None)
+            keep = self._is_persistent and not self._is_closed and self._idle is None
+            if keep and pool.is_usable:
+                pool.cancel_epoch()
+                self._idle = pool
+                return
+            self._closing.add(pool)
+        pool.close_soon()
+
+    def close(self) -> None:
+        """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            pools = [*self._lent, *self._closing]
+            if self._idle is not None:
+                pools.append(self._idle)
+            self._idle = None
+            self._lent.clear()
+            self._closing.update(pools)
+        for pool in pools:
+            pool.close_soon()
+        for pool in pools:
+            pool.close()
+
+    def drop(self) -> None:
+        """The loader is gone: end the idle pool; a lent one ends with its iterator."""
+        with self._lock:
+            self._is_closed = True
+            pool, self._idle = self._idle, None
+        if pool is not None:
+            pool.close_soon()
+
+    @property
+    def pool(self) -> Pool | None:
+        """The pool lent last, or the idle one; None when there is none."""
+        with self._lock:
+            return next(reversed(self._lent), self._idle)

@@ -1,0 +1,204 @@
+"""Worker processes: started, noticed when they die, replaced, and ended.
+
+Imports the core and workers. See `pool` for its life; the lock below keeps a process from being
+started that the closing thread never sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import threading
+import time
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from reader.data.failure import decode
+from reader.engine.backends.backend import Death
+from reader.engine.backends.pool import Pool
+from reader.errors import InternalError, ReaderError
+from reader.workers.handle import WorkerHandle
+from reader.workers.interrupt import interrupt_after
+from reader.workers.loop import WorkerConfig, WorkerError
+from reader.workers.process import ProcessStarter, forget_process
+from reader.workers.template import pidfd_of
+
+__all__ = ["ProcessPool"]
+
+_GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
+_TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
+
+
+class ProcessPool(Pool):
+    """Worker processes.
+
+    Args:
+        config, window, max_bytes: see Pool.
+        start_method: of multiprocessing; None: what Python's own default is.
+
+    Raises:
+        ConfigError: the dataset cannot be pickled (spawn, forkserver).
+        ReaderError: the system refuses memory, descriptors or processes.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        window: int,
+        max_bytes: int | None = None,
+        start_method: str | None = None,
+    ) -> None:
+        super().__init__(config, window, max_bytes)
+        self._processes: dict[int, BaseProcess] = {}
+        self._pidfds: dict[int, int] = {}
+        self._handles: dict[int, WorkerHandle] = {}
+        self._starter: ProcessStarter | None = None
+        self._process_lock = threading.Lock()  # a worker is replaced, or all are ended
+        self._open(lambda: self._start_processes(config, start_method))
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def _start_processes(self, config: WorkerConfig, start_method: str | None) -> None:
+        self._starter = ProcessStarter(config, start_method)
+        if self.workers > 1 or self._starter.holds_many:
+            self._starter.open_template()
+        for worker_id in range(self.workers):
+            with self._process_lock:  # or a process would start that the closing thread never sees
+                if not self.is_open:
+                    raise ReaderError("the loader was closed while its workers were being started")
+                self._start_process(worker_id)
+
+    def _start_process(self, worker_id: int) -> None:
+        with interrupt_after():
+            self._start_and_note(worker_id)
+
+    def _start_and_note(self, worker_id: int) -> None:
+        config = self._config()
+        if self._starter is None or config is None:
+            raise InternalError("a worker process was to be started in a pool that has none")
+        process = self._starter.start(
+            worker_id, config, self.arena, self.feeder.bell, self._keep_slots
+        )
+        self._processes[worker_id] = process
+        self._handles[worker_id] = WorkerHandle(process)
+        try:
+            self._pidfds[worker_id] = pidfd_of(process)
+        except ProcessLookupError:  # it is gone and reaped already: any ended process will do
+            self._pidfds[worker_id] = _ended_pidfd()
+        self.feeder.attach(worker_id, self._pidfds[worker_id])
+
+    # -- watching --------------------------------------------------------------------------------
+
+    def replace_ended(self) -> list[Death]:
+        """Reap worker processes that ended, start others in their place, and tell of them."""
+        deaths: list[Death] = []
+        with self._process_lock:
+            if self.is_open:  # else the closing thread reaps them
+                self._replace(deaths)
+        return deaths
+
+    def _replace(self, deaths: list[Death]) -> None:
+        for worker_id in self.feeder.ended_workers():
+            process = self._processes.pop(worker_id)
+            pid = process.pid or 0
+            exitcode = _reap(process)
+            self._handles[worker_id].note_end(exitcode)
+            lost, busy, started, is_used_up = self.feeder.detach(worker_id)
+            os.close(self._pidfds.pop(worker_id))
+            death = Death(worker_id, pid, exitcode, lost, busy, started, is_used_up)
+            deaths.append(death)
+            self._start_process(worker_id)
+
+    @property
+    def handles(self) -> list[WorkerHandle]:
+        """A handle of each worker, in the order of their numbers; of the last where it died."""
+        return [handle for _, handle in sorted(self._handles.items())]
+
+    def name_of(self, worker: int) -> str:
+        """Name a worker in a message."""
+        return f"worker {worker} (pid {self.feeder.worker_progress(worker)[0]})"
+
+    def open_error(self, payload: Any) -> WorkerError:
+        """Open what a worker sent in the place of a batch."""
+        found: WorkerError = pickle.loads(payload)
+        return found._replace(error=decode(found.error))
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _end_workers(self) -> None:
+        """Ask, then SIGTERM, then SIGKILL; reap."""
+        with self._process_lock:
+            self._end_and_reap()
+
+    def _end_and_reap(self) -> None:
+        if not self._wait_ended(time.monotonic() + _GRACE_S):
+            self._signal(signal.SIGTERM)
+            if not self._wait_ended(time.monotonic() + _TERM_S):
+                self._kill_workers()
+                self._wait_ended(None)
+        while self._processes:
+            worker_id, process = self._processes.popitem()
+            self._handles[worker_id].note_end(_reap(process))
+
+    def _let_go(self) -> bool:
+        """Give back the descriptors and the template; what the user holds stays."""
+        for fd in self._pidfds.values():
+            os.close(fd)
+        self._pidfds.clear()
+        if self._starter is not None:
+            self._starter.close()
+        return True
+
+    def _kill_workers(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _wait_ended(self, deadline: float | None) -> bool:
+        """Wait until every worker process ended, or the deadline."""
+        poll = select.poll()
+        for fd in self._pidfds.values():
+            poll.register(fd, select.POLLIN)
+        left = len(self._pidfds)
+        while left:
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            ended = poll.poll(rest)
+            if not ended:
+                return False
+            for fd, _ in ended:
+                poll.unregister(fd)
+                left -= 1
+        return True
+
+    def _signal(self, signum: int) -> None:
+        for fd in self._pidfds.values():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signum)
+
+
+def _reap(process: BaseProcess) -> int | None:
+    """Take the exit code of a process that has ended, and free what Python keeps of it."""
+    process.join()
+    pause = threading.Event()
+    for _ in range(100):
+        # another thread that starts a process reaps all; it has the code in a moment
+        if process.exitcode is not None:
+            break
+        pause.wait(0.001)
+    exitcode = process.exitcode
+    popen: Any = process._popen  # type: ignore[attr-defined]
+    if exitcode is None and popen is not None:
+        # the user's own os.wait took the code: tell multiprocessing that it has ended
+        popen.returncode = 255
+    process.join()
+    forget_process(process)
+    return exitcode
+
+
+def _ended_pidfd() -> int:
+    """A pidfd of a process that has ended."""
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    fd = os.pidfd_open(pid)
+    os.waitpid(pid, 0)
+    return fd

@@ -1,0 +1,131 @@
+"""Worker threads of the trainer: started, and waited for at their end.
+
+Imports the core and workers. See `pool` for its life. Nothing can end a thread that runs the user's
+code, and so it is waited for, and not for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from reader._core.channel import WorkerChannel
+from reader._core.stack import SideTable
+from reader.engine.backends.backend import Death
+from reader.engine.backends.pool import Pool
+from reader.errors import InternalError, ReaderError
+from reader.workers import loop
+from reader.workers.global_rng_lock import GlobalRngLock
+from reader.workers.handle import ThreadHandle
+from reader.workers.interrupt import interrupt_after
+from reader.workers.memory import available_bytes
+
+__all__ = ["ThreadPool"]
+
+_GRACE_S = 0.4  # for a thread to end what it is doing
+
+
+class ThreadPool(Pool):
+    """Worker threads.
+
+    Args:
+        config, window, max_bytes: see Pool.
+        start_method: of processes; threads have none.
+
+    Raises:
+        ReaderError: the system refuses memory, descriptors or threads.
+    """
+
+    rng_lock: GlobalRngLock
+
+    def __init__(
+        self,
+        config: loop.WorkerConfig,
+        window: int,
+        max_bytes: int | None = None,
+        start_method: str | None = None,  # noqa: ARG002
+    ) -> None:
+        self.rng_lock = GlobalRngLock()
+        self._threads: list[threading.Thread] = []  # in the order of their numbers
+        self._side = SideTable()
+        super().__init__(config, window, max_bytes, self._side)
+        self._open(lambda: self._start_threads(config))
+
+    def _start_threads(self, config: loop.WorkerConfig) -> None:
+        for worker_id in range(self.workers):
+            channel = WorkerChannel(
+                self.arena,
+                worker_id,
+                self.feeder.bell,
+                self._keep_slots,
+                available_bytes,
+                self._side,
+            )
+            self.feeder.attach(worker_id)
+            self._start_thread(channel, config, worker_id)
+
+    def _start_thread(
+        self, channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int
+    ) -> None:
+        name = f"reader-worker-{worker_id}" if config.num_workers else "reader-worker"
+        thread = threading.Thread(
+            target=_work,
+            args=(channel, config, worker_id, self.rng_lock),
+            name=name,
+            daemon=True,  # one that is stuck in the user's code does not keep the process
+        )
+        with interrupt_after():  # else it may run and not be noted
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise ReaderError(
+                    f"cannot start the worker thread {worker_id}: {error}; raise the limit on"
+                    " threads (ulimit -u) or on virtual memory (ulimit -v)"
+                ) from error
+            self._threads.append(thread)
+
+    def replace_ended(self) -> list[Death]:
+        """Return nothing: a thread does not die by itself."""
+        return []
+
+    @property
+    def handles(self) -> list[ThreadHandle]:
+        """A handle of each worker, in the order of their numbers."""
+        return [ThreadHandle(thread) for thread in self._threads]
+
+    def name_of(self, worker: int) -> str:
+        """Name a worker in a message."""
+        if self.num_workers == 0:
+            return "the worker thread (num_workers=0)"
+        return f"worker thread {worker}"
+
+    def open_error(self, payload: Any) -> loop.WorkerError:
+        """Return what a worker sent in the place of a batch."""
+        found: loop.WorkerError = payload
+        return found
+
+    def _end_workers(self) -> None:
+        """Do nothing: each ends after the sample it is at."""
+
+    def _let_go(self) -> bool:
+        """Wait for the threads; one may be in code of the user that nothing can end."""
+        self.rng_lock.stop()
+        deadline = time.monotonic() + _GRACE_S
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self.rng_lock.abandon()
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def _work(
+    channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int, rng_lock: GlobalRngLock
+) -> None:
+    """Be a worker. What ends the loop itself is told too: nobody sees the end of a thread."""
+    try:
+        loop.run(channel, config, worker_id, rng_lock)
+    except BaseException as error:
+        told = InternalError(f"worker thread {worker_id} ended: {error!r}")
+        told.__cause__ = error
+        channel.fail(loop.WorkerError(told, ""))

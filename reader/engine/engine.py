@@ -1,0 +1,374 @@
+"""The engine: opens epochs, saves and loads where they are, counts, and closes.
+
+Imports the parts of this room, config, policy and frameworks. It belongs to the face that made it
+and to this process; its iterators may live side by side. It has no arguments and texts of a face.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from reader.checks import as_int
+from reader.config import LoaderConfig
+from reader.data.batch_sampler import count_of
+from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
+from reader.data.order import open_order
+from reader.data.sampler import SeededSampler
+from reader.engine.backends.backend import Backend, WorkerStatus
+from reader.engine.backends.pool_cache import PoolCache
+from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
+from reader.engine.epoch import EpochIterator
+from reader.engine.epoch_errors import EpochOptions
+from reader.engine.map_tasks import MapTasks, RoundRobin
+from reader.engine.prefetched_epoch import PrefetchedEpoch
+from reader.engine.schedule import Schedule
+from reader.engine.stage import Stage, WaitStats
+from reader.engine.state import LoaderState, Start, batches_of
+from reader.engine.stream_tasks import StreamTasks
+from reader.errors import InternalError, ReaderError
+from reader.frameworks import make_adapters
+from reader.policy import ErrorPolicy, Policy
+from reader.workers.pool_registry import leave_with_program
+from reader.workers.worker_state import EpochStart
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Feeds the iterators of one face.
+
+    Args:
+        config: the options, checked.
+        policy: what the face promises.
+        sampler: yields indices; None with a batch sampler of the user, and for a stream.
+        batch_sampler: yields lists of indices; None without batching, and for a stream.
+        base_seed: what keys `sample_rng` and the batches of a loader with `seed`.
+
+    Attributes:
+        sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        policy: Policy,
+        sampler: Any,
+        batch_sampler: Any,
+        base_seed: int,
+    ) -> None:
+        if policy.dispatch.is_inline and config.num_workers == 0 and config.collate_fn is None:
+            raise InternalError(
+                "a face that makes batches in the thread that iterates must give the engine a"
+                " collate_fn: nothing is stacked in place there"
+            )
+        self.config = config
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self._policy = policy
+        self._base_seed = base_seed
+        self._workers = max(1, config.num_workers)
+        self._round_robin = self._make_round_robin(0)
+        self._next_epoch = 0
+        self._prefetched: PrefetchedEpoch | None = None
+        self._newest: weakref.ref[EpochIterator] | None = None
+        self._stats = WaitStats()
+        self._cache = PoolCache(config, policy, base_seed)
+        self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
+        self._finalizer = weakref.finalize(self, self._cache.shelf.drop)
+        self._finalizer.atexit = False  # pools end themselves at exit
+
+    # -- epochs ----------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the next iterator begins, from 0; set, it tells nobody."""
+        return self._next_epoch - (self._prefetched is not None)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        if self.epoch != epoch:
+            self.drop_prefetched()
+            self._next_epoch = epoch
+
+    def set_epoch(self, epoch: Any) -> None:
+        """Choose the number of the next epoch; dataset and samplers with `set_epoch` are told."""
+        self.drop_prefetched()
+        self._next_epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
+        self._state.choose(self._next_epoch)
+        set_epochs(self._next_epoch, self.config.dataset, self.sampler, self.batch_sampler)
+
+    def __iter__(self) -> EpochIterator:
+        """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None:
+            if prefetched.take_over():
+                return self._begun(prefetched.batches)
+            prefetched.batches.close()
+            self._next_epoch -= 1
+        return self._begun(self._begin())
+
+    def _begun(self, batches: EpochIterator) -> EpochIterator:
+        self._newest = weakref.ref(batches)
+        self._state.begun(batches.cursor)
+        return batches
+
+    def _begin(self) -> EpochIterator:
+        try:
+            batches = self._open(self._next_epoch, self._state.start())
+        except ReaderError:
+            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            raise
+        self._next_epoch += 1
+        return batches
+
+    def _open(self, epoch: int, start: Start) -> EpochIterator:
+        """Open an epoch: its first batches are being made when this returns."""
+        config = self.config
+        on_end = functools.partial(_prefetch, weakref.ref(self))
+        options = EpochOptions(
+            epoch=epoch,
+            timeout_s=config.timeout_s,
+            worker_retries=config.worker_retries,
+            # the global random state is swapped in while the consumer waits, and only then
+            is_eager=not (config.swaps_random_state or self._is_inline),
+            in_order=config.in_order,
+            errors=self._policy.errors if config.num_workers else ErrorPolicy(),
+            start_of=self._starts(epoch, start),
+            on_end=on_end if config.prefetch_next_epoch else None,
+            length=None
+            if config.is_iterable
+            else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
+        )
+        cursor = self._cursor(epoch, start)
+        stage = Stage(self._converts(), cursor, self._stats, config.drop_last_group)
+        for each in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+            if isinstance(each, SeededSampler) and not each.counts_epochs:
+                each.set_epoch(epoch)
+        make_schedule = functools.partial(self._make_schedule, cursor, start, options.is_eager)
+        return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
+
+    @property
+    def _is_inline(self) -> bool:
+        return self._policy.dispatch.is_inline and self.config.num_workers == 0
+
+    def _cursor(self, epoch: int, start: Start) -> MapCursor | StreamCursor:
+        config = self.config
+        epochs = carried_epochs(
+            dataset=config.dataset, batch_sampler=self.batch_sampler, sampler=self.sampler
+        )
+        if config.is_iterable:
+            workers = start.workers or WorkerCursors(self._workers, config.batch_size or 1)
+            return StreamCursor(epoch, epochs, workers)
+        turn = self._next_turn(start) if self._policy.dispatch.is_round_robin else None
+        at, beyond = start.at, start.beyond
+        return MapCursor(epoch, epochs, start.workers, at, beyond, config.in_order, turn)
+
+    def _next_turn(self, start: Start) -> int:
+        """Whose turn the first batch of an epoch is.
+
+        Round robin that goes on begins where the last epoch left off, as in Paddle: the random
+        numbers of workers that stay go on as well.
+        """
+        dispatch = self._policy.dispatch
+        if start.turn is not None:
+            self._round_robin = self._make_round_robin(start.turn % self._workers)
+        elif dispatch.restarts_round_robin or not self.config.persistent_workers:
+            self._round_robin = self._make_round_robin(0)
+        return self._round_robin.turn
+
+    def _make_round_robin(self, turn: int) -> RoundRobin:
+        return RoundRobin(self._workers, turn, self.config.prefetch_factor)
+
+    def _starts(self, epoch: int, start: Start) -> Callable[[int], EpochStart] | None:
+        """What a worker is sent before its first task; None when it knows all."""
+        config = self.config
+        has_copies = config.persistent_workers and not config.uses_threads
+        marks = epoch_marks(config.dataset, epoch) if has_copies else []
+        workers, base_seed = start.workers, start.base_seed
+        if start.is_resumed and workers is not None:
+            return lambda worker: EpochStart(marks, base_seed, workers.to_start(worker))
+        if start.is_resumed or marks or base_seed != self._base_seed:
+            return lambda _: EpochStart(marks, base_seed)
+        return None
+
+    def _make_schedule(
+        self, cursor: MapCursor | StreamCursor, start: Start, is_eager: bool, backend: Backend
+    ) -> Schedule:
+        if isinstance(cursor, StreamCursor):
+            return StreamTasks(backend, cursor)
+        config = self.config
+        order, batches = open_order(
+            batches_of(self.sampler, self.batch_sampler),
+            start.order,
+            start.at,
+            config.snapshot_every_n_steps or 0,
+            not is_eager,
+        )
+        return MapTasks(
+            order,
+            batches,
+            config.dataset,
+            config.batch_size is not None,
+            self._policy.dispatch,
+            self._round_robin if self._policy.dispatch.is_round_robin else None,
+            cursor,
+            is_local=self._is_inline,
+        )
+
+    def _converts(self) -> list[Callable[[Any], Any]]:
+        """For each place, what makes the user's batch of what arrives."""
+        config, policy = self.config, self._policy.batch
+        if self._is_inline:
+            return [_value_of] * len(config.places)
+        if policy.make_adapter is not None:
+            adapters = [policy.make_adapter(place) for place in config.places]
+        else:
+            adapters = make_adapters(
+                config.framework, config.feed_list, config.return_list, config.places
+            )
+        is_private = config.num_workers > 0 and not config.use_shared_memory
+        if not is_private and not policy.has_plain_containers:
+            return adapters
+        return [
+            functools.partial(_convert, adapter, is_private, policy.has_plain_containers)
+            for adapter in adapters
+        ]
+
+    # -- the next epoch, ahead -------------------------------------------------------------------
+
+    def prefetch(self) -> None:
+        """The last batch of an epoch was delivered: begin the next one while it is used."""
+        self.drop_prefetched()
+        objects = (self.config.dataset, self.batch_sampler, self.sampler)
+        self._prefetched = PrefetchedEpoch(self._begin, *objects)
+
+    def drop_prefetched(self) -> None:
+        """Let go of an epoch that was begun ahead."""
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None:
+            prefetched.batches.close()
+            self._next_epoch -= 1
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the engine is: the position of the last batch delivered."""
+        prefetched: Cursor | None = None
+        if self._prefetched is not None:
+            prefetched = self._prefetched.batches.cursor
+        return self._state.save(
+            self.epoch, self.sampler, self.batch_sampler, self._draw_first, prefetched
+        )
+
+    def _draw_first(self) -> None:
+        newest = None if self._newest is None else self._newest()
+        if newest is not None:
+            newest.draw_first()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iterator go on where `state` was saved; one that lives goes on.
+
+        Raises:
+            StateError: the state is damaged, or that of another kind of loader. Nothing has changed
+                then.
+        """
+        epoch = self._state.load(state, self.sampler, self.batch_sampler)
+        self.drop_prefetched()
+        self._next_epoch = epoch
+
+    @property
+    def is_between_epochs(self) -> bool:
+        """Whether no epoch is under way: none was begun, or the last one is over."""
+        cursor = self._state.cursor
+        return cursor is None or cursor.is_finished
+
+    # -- statistics ------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was done so far: see `DataLoader.stats`."""
+        pool = self._cache.shelf.pool
+        is_usable = pool is not None and pool.is_usable
+        stages = pool.feeder.stats() if pool is not None and is_usable else None
+        return {
+            "batches": self._stats.batches,
+            "wait_s": self._stats.wait_s,
+            "last_wait_s": self._stats.last_wait_s,
+            "queued": 0 if pool is None else pool.feeder.queued,
+            "stages": stages,
+            "arena": pool.arena.stats() if pool is not None and is_usable else None,
+        }
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return what each worker of the newest iterator does, or of those that are idle."""
+        pool = self._cache.shelf.pool
+        return [] if pool is None else pool.statuses()
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the workers and wait for it, 0.7 s at most. Idempotent; iterating starts new ones."""
+        self.drop_prefetched()
+        self._cache.shelf.close()
+
+    def drop(self) -> None:
+        """End idle workers in the background; those in use end with their iterators."""
+        self.drop_prefetched()
+        self._cache.shelf.drop()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def copied(self) -> Engine:
+        """Return an engine with the same options and epoch, and neither workers nor batches."""
+        make, arguments = self.__reduce__()
+        made: Engine = make(*arguments)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = (self.config, self._policy, self.sampler, self.batch_sampler, self._base_seed)
+        return _copied, (*made, self.epoch)
+
+
+def _copied(
+    config: LoaderConfig,
+    policy: Policy,
+    sampler: Any,
+    batch_sampler: Any,
+    base_seed: int,
+    epoch: int,
+) -> Engine:
+    made = Engine(config, policy, sampler, batch_sampler, base_seed)
+    made.epoch = epoch
+    return made
+
+
+def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, batch: Any) -> Any:
+    """Have an adapter make a batch of a copy, or of plain containers."""
+    if is_private:
+        batch = batch.private_copy()
+    return adapter(batch.plain_containers() if is_plain else batch)
+
+
+def _value_of(batch: Any) -> Any:
+    return batch.value
+
+
+def _prefetch(engine: weakref.ref[Engine]) -> None:
+    """Begin the next epoch of an engine that is still there; its errors come when asked for."""
+    found = engine()
+    if found is not None:
+        with contextlib.suppress(Exception, SystemExit, GeneratorExit):
+            found.prefetch()

@@ -1,0 +1,197 @@
+"""What an iterator raises in the place of a batch: which sample, batch, epoch and worker, and why.
+
+Imports failures and what a backend says of its workers. Pure functions: they look and change
+nothing; the iterator decides when to raise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.feeder import Failure, FailureKind
+from reader.data.exception_codec import add_note
+from reader.data.failure import as_user_error, traceback_text, with_context
+from reader.engine.backends.backend import Backend, Death
+from reader.errors import (
+    ArenaFull,
+    DatasetError,
+    InternalError,
+    LoadTimeout,
+    ReaderError,
+    WorkerDied,
+    shown,
+)
+from reader.policy import ErrorPolicy
+from reader.workers.loop import WorkerError
+from reader.workers.worker_state import EpochStart
+
+__all__ = ["EpochOptions", "closed", "died", "failed_start", "failure", "in_fork", "late"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochOptions:
+    """How one epoch is run.
+
+    Attributes:
+        epoch: its number.
+        timeout_s: of one batch; None: for ever.
+        worker_retries: how often a batch is made again when its worker died.
+        is_eager: False: a batch is asked for only while the consumer waits for it.
+        in_order: False: batches are delivered as they come.
+        errors: how exceptions are told.
+        start_of: what a worker is sent before its first task, by its number; None: nothing.
+        on_end: called when the last batch was delivered.
+        length: how many batches there will be; None: not known.
+    """
+
+    epoch: int
+    timeout_s: float | None
+    worker_retries: int
+    is_eager: bool
+    in_order: bool = True
+    errors: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
+    start_of: Callable[[int], EpochStart] | None = None
+    on_end: Callable[[], None] | None = None
+    length: Callable[[], int] | None = None
+
+    @property
+    def tells_deaths(self) -> bool:
+        """Whether a worker's death is raised even where it costs no batch."""
+        return self.errors.tells_deaths and self.worker_retries == 0
+
+
+def late(
+    backend: Backend, task_keys: Callable[[int], list[Any]], delivered: int, options: EpochOptions
+) -> LoadTimeout:
+    """A batch did not come in time. It still may: iterating on waits for it again."""
+    at = []
+    for worker in range(backend.workers):
+        _, seq, row, seconds = backend.feeder.worker_progress(worker)
+        if seq is None:
+            at.append(f"{backend.name_of(worker)} is idle")
+        else:
+            keys = task_keys(seq)
+            sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
+            place = f"batch {seq}, sample {row}{sample}"
+            at.append(f"{backend.name_of(worker)} is at {place} for {seconds:.1f} s")
+    return LoadTimeout(
+        f"batch {delivered} of epoch {options.epoch} did not come within"
+        f" timeout={options.timeout_s:g} s: {'; '.join(at)}. Iterate on to wait for it"
+        " again, or raise timeout",
+        timeout_s=options.timeout_s,
+        batch=delivered,
+        epoch=options.epoch,
+    )
+
+
+def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> BaseException:
+    """A worker could not start: the exception of its dataset or `worker_init_fn`."""
+    exc, text, _, _ = backend.open_error(item.payload)
+    where = f"the start of {backend.name_of(item.worker)}, before epoch {options.epoch}"
+    return _told(exc, item.worker, where, text, options)
+
+
+def _told(
+    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions
+) -> BaseException:
+    """An exception of a worker as the user gets it."""
+    error = as_user_error(exc)
+    if options.errors.reword is None:
+        with_context(exc, where=where, traceback_text=text)
+        return error
+    error = options.errors.reword(error, worker, text or traceback_text(exc))  # has the traceback
+    return with_context(error, where=where, traceback_text="")
+
+
+def failure(
+    backend: Backend,
+    item: Failure,
+    carried: WorkerError | None,
+    indices: list[Any],
+    deaths: list[Death],
+    options: EpochOptions,
+    number: int,
+) -> BaseException:
+    """The exception to raise in the place of a batch.
+
+    `carried`: what the worker sent, of an exception; `indices`: the dataset's, [] for an iterable
+    one; `deaths`: the workers that died at it, for a batch that was given up; `number`: of the
+    batch in its epoch.
+    """
+    epoch = options.epoch
+    if item.kind is FailureKind.FULL:
+        return ArenaFull(
+            f"no memory for batch {number} of epoch {epoch}: it needs {item.need_bytes:,}"
+            f" bytes of shared memory, {item.have_bytes:,} are left and the limit is"
+            f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or num_workers, keep"
+            f" fewer batches alive, or raise {item.knob}",
+            need_bytes=item.need_bytes,
+            have_bytes=item.have_bytes,
+            limit_bytes=item.limit_bytes,
+            knob=item.knob,
+        )
+    if item.kind is FailureKind.OPEN:
+        error = DatasetError(
+            f"batch {number} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
+            " an object in it does not survive pickling"
+        )
+        error.__cause__ = item.payload
+        return error
+    if item.kind is FailureKind.LOST:
+        return _death(deaths, indices, epoch, number)
+    if carried is None:
+        raise InternalError(f"a failure of kind {item.kind!r} arrived without its exception")
+    exc, text, row, _ = carried
+    sample = ""
+    if 0 <= row < len(indices):
+        sample = f"dataset index {indices[row]!r} (sample {row} of the batch), "
+    elif row >= 0 and not indices:
+        sample = f"sample {row} of "
+    where = f"{sample}batch {number} of epoch {epoch}, "
+    where += f"dataset indices {shown(indices)}, by " if indices else "by "
+    where += backend.name_of(item.worker)
+    if options.errors.error_text:
+        add_note(exc, options.errors.error_text.format(worker=item.worker, type=type(exc).__name__))
+    return _told(exc, item.worker, where, text, options)
+
+
+def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:
+    last = deaths[-1]
+    error = died(dataclasses.replace(last, busy=number), epoch, indices or None)
+    if not indices:
+        rest = f"The rest of what worker {last.worker_id} would have yielded in this epoch is lost"
+        error.args = (f"{error} {rest} with it; the other workers go on.",)
+    if len(deaths) > 1:
+        pids = ", ".join(str(death.pid) for death in deaths)
+        add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")
+    return error
+
+
+def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
+    """Return the exception that tells of a death."""
+    return WorkerDied(
+        pid=death.pid,
+        exitcode=death.exitcode,
+        worker_id=death.worker_id,
+        batch=death.busy,
+        epoch=epoch,
+        indices=indices,
+    )
+
+
+def in_fork() -> ReaderError:
+    """Return what an iterator raises in a process that was forked after it was made."""
+    return ReaderError(
+        "this iterator belongs to the process that forked this one; its workers do not exist here:"
+        " make a new iterator, iter(loader), after the fork"
+    )
+
+
+def closed(place: int, options: EpochOptions) -> ReaderError:
+    """Return what an iterator raises after `place` batches when its loader was closed."""
+    return ReaderError(
+        f"the loader was closed after {place} batches of epoch {options.epoch}; iterate over the"
+        " loader again to start anew"
+    )

@@ -1,0 +1,151 @@
+"""What every loader on an engine offers: epochs, state, statistics and an end.
+
+Imports the engine. A face has its own arguments, texts and checks, and composes one engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from reader.data.batch_sampler import count_of
+from reader.engine.backends.backend import WorkerStatus
+from reader.engine.engine import Engine
+from reader.errors import ConfigTypeError
+
+__all__ = ["EngineFace"]
+
+_Self = TypeVar("_Self", bound="EngineFace")
+
+
+class EngineFace:
+    """The methods of a loader that its engine carries out. A face sets `_engine`."""
+
+    _engine: Engine
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the next `iter()` begins, from 0."""
+        return self._engine.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the epoch that the next `iter()` begins.
+
+        It is passed on to the dataset, the sampler and the batch sampler as far as they have
+        `set_epoch`; the workers' copies of the dataset are told at the beginning of the epoch.
+        """
+        self._engine.set_epoch(epoch)
+
+    @property
+    def sampler(self) -> Any:
+        """What yields the indices; may be replaced between epochs."""
+        return self._engine.sampler
+
+    @sampler.setter
+    def sampler(self, sampler: Any) -> None:
+        self._engine.sampler = sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        """What yields the lists of indices; may be replaced between epochs."""
+        return self._engine.batch_sampler
+
+    @batch_sampler.setter
+    def batch_sampler(self, batch_sampler: Any) -> None:
+        self._engine.batch_sampler = batch_sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
+        return iter(self._engine)
+
+    def __call__(self) -> Iterator[Any]:
+        """The same as `iter(loader)`."""
+        return iter(self)
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch, not divided by the number of places.
+
+        TypeError when the sampler has no length, and for an iterable dataset.
+        """
+        if self._engine.config.is_iterable:
+            raise ConfigTypeError(
+                "the number of batches is not known: an IterableDataset yields until it ends. Count"
+                " while iterating."
+            )
+        return count_of(self.sampler if self.batch_sampler is None else self.batch_sampler)
+
+    @property
+    def steps(self) -> int:
+        """How often a loop over an epoch runs: the batches divided by the number of places."""
+        config = self._engine.config
+        places = len(config.places)
+        if config.drop_last_group is False:
+            return -(-len(self) // places)
+        return len(self) // places
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader is: what `load_state_dict` of another one goes on from.
+
+        That is behind the last batch that the loop over the newest iterator got, whatever was made
+        ahead, and an exception in a batch's place counts as that batch; after the loop it is the
+        beginning of the next epoch. JSON can hold it as far as it can hold the states of your own
+        samplers and datasets. Its size and its cost do not depend on the position.
+        """
+        return self._engine.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next `iter()` go on where `state` was saved; an iterator that lives goes on.
+
+        Samplers and datasets with `set_epoch` are told their epochs at once, their own states are
+        loaded when the iterator begins. The number of workers may be another one: see the guide.
+
+        Raises:
+            StateError: the state is damaged, or that of another kind of loader. Nothing has changed
+                then. While iterating: the sampler does not give the same order again.
+        """
+        self._engine.load_state_dict(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: options and epoch, and neither workers nor batches."""
+        return {**self.__dict__, "_engine": self._engine.copied()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)  # past what a face says to attributes that are set
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the loader did so far.
+
+        `batches` delivered; `wait_s`: seconds the consumer waited for them, in all, and
+        `last_wait_s` for the last one; `queued`: batches that wait now (0 again and again: the
+        workers are the bottleneck); `stages`: counts of the reader thread: batches `received` from
+        workers, of these `reordered` before their turn, slots `trimmed`; `arena`: memory and slots.
+        The last two are None without workers.
+        """
+        return self._engine.stats()
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return what each worker does just now: pid, activity, batch in hand, and since when.
+
+        The workers of the newest iterator, or those that wait for the next epoch; an empty list
+        where none run. May be called from any thread; blocks on nothing.
+        """
+        return self._engine.workers()
+
+    def close(self) -> None:
+        """End the workers and wait for it, 0.7 s at most. Batches you hold stay valid. Idempotent.
+
+        Iterating again starts new workers.
+        """
+        self._engine.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,287 @@
+"""The schedule of a map-style dataset: which indices make the next batch, and what is made again.
+
+Imports the channel's task format, the order and the window. A schedule belongs to one iterator and
+runs in the thread that iterates; the batch sampler is the user's, and what it raises comes at its
+place in the order. Any batch can be made again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from reader._core.channel import TaskKind, encode_task
+from reader._core.feeder import FailureKind
+from reader.data.order import Order
+from reader.engine.backends.backend import Death
+from reader.engine.cursor import MapCursor
+from reader.engine.schedule import Task, Window
+from reader.engine.supervisor import Supervisor
+from reader.errors import SampleIndexError, SamplerError, got, shown
+from reader.policy import DispatchPolicy
+
+__all__ = ["MapTasks", "RoundRobin"]
+
+_INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
+
+
+class RoundRobin:
+    """Names one worker after the other, from `turn` on.
+
+    Args:
+        workers: how many there are.
+        turn: whose turn is first.
+        limit: most tasks of a worker, where loads are watched.
+    """
+
+    def __init__(self, workers: int, turn: int = 0, limit: int = 1) -> None:
+        self._workers = workers
+        self._limit = limit
+        self._loads: Callable[[], Counter[int]] | None = None
+        self.turn = turn
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """Pass over workers that have as many tasks as they may."""
+        self._loads = loads
+
+    def next_worker(self) -> int:
+        """Return whose turn it is, and pass the turn on."""
+        if self._loads is None:
+            return self._next()
+        loads = self._loads()
+        for _ in range(self._workers):
+            worker = self._next()
+            if loads[worker] < self._limit:
+                return worker
+        return min(range(self._workers), key=lambda worker: loads[worker])
+
+    def _next(self) -> int:
+        worker = self.turn
+        self.turn = (worker + 1) % self._workers
+        return worker
+
+
+class MapTasks:
+    """Draws batches of indices and turns them into tasks; see `Schedule`.
+
+    Args:
+        order: of the epoch.
+        batches: its iterator: lists of dataset indices; without batching, lists of one.
+        dataset: for its length, where it has one.
+        is_batched: False when each list holds one index that is a task by itself.
+        policy: what may be an index.
+        round_robin: whose turn it is to take each task; None: the least busy worker takes it.
+        cursor: of the epoch; the first task makes the order known to it.
+        is_local: the trainer itself makes the batches: keys are not pickled.
+    """
+
+    is_resumable = False  # the sampler's generator is broken by an exception
+    window: Window  # set when the epoch is opened
+
+    def __init__(
+        self,
+        order: Order,
+        batches: Iterator[Any],
+        dataset: Any,
+        is_batched: bool,
+        policy: DispatchPolicy,
+        round_robin: RoundRobin | None,
+        cursor: MapCursor,
+        is_local: bool = False,
+    ) -> None:
+        self._order = order
+        self._mark = order.mark
+        self._batches = batches
+        self._dataset = dataset
+        self._is_batched = is_batched
+        self._takes_any_key = policy.takes_any_key
+        self._round_robin = round_robin
+        self._cursor = cursor
+        self._is_local = is_local
+        self._count: int | None = None  # the dataset's length when it was last asked
+        self._is_first = True  # nothing was drawn yet
+        self._has_len = hasattr(type(dataset), "__len__")
+        self.first_seq = self._drawn = cursor.batches
+        # the first task, or what was raised in its place, where it was drawn before it was due
+        self._early: list[Task | BaseException | None] = []
+        self._full_at = -1  # the last batch that was made again for want of memory
+
+    # -- drawing ---------------------------------------------------------------------------------
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """See RoundRobin; without one the least busy worker takes a task anyway."""
+        if self._round_robin is not None:
+            self._round_robin.watch(loads)
+
+    def draw_first(self) -> None:
+        """Draw the first task now, so that a state can tell the order.
+
+        An exception waits for `draw`.
+        """
+        if self._drawn != self.first_seq or self._early:
+            return
+        try:
+            self._early.append(self._draw())
+        except BaseException as error:
+            self._early.append(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def draw(self) -> Task | None:
+        """Return the next task, or None at the end.
+
+        Raises:
+            SamplerError: the sampler yielded something that is no batch of indices.
+            SampleIndexError: an index is outside of the dataset.
+            Exception: whatever the sampler raises.
+        """
+        if not self._early:
+            return self._draw()
+        found = self._early.pop()
+        try:
+            if isinstance(found, BaseException):
+                raise found
+            return found
+        finally:
+            del found  # a local of a frame in its traceback would keep it
+
+    def _draw(self) -> Task | None:
+        try:
+            keys = next(self._batches)
+        except StopIteration:
+            if self._is_first:  # a sampler without anything draws its seed, too
+                self._is_first = False
+                self._cursor.know(self._order)
+            return None
+        if type(keys) is not list:
+            keys = self._as_list(keys)
+        if not keys and not self._takes_any_key:
+            raise SamplerError(
+                f"the batch sampler yielded an empty batch as batch {self._drawn}; leave it out, or"
+                " yield at least one index"
+            )
+        is_batched = self._is_batched
+        try:
+            kind, payload = encode_task(
+                keys if is_batched else keys[0], is_batched, self._takes_any_key
+            )
+        except Exception as error:
+            if not self._is_local:
+                raise self._unsendable(keys, error) from error
+            kind, payload = TaskKind.TASK_KEYS, b""
+        if not self._takes_any_key:
+            self._check(kind, keys)
+        self._drawn += 1
+        if self._is_first:
+            self._is_first = False
+            self._order.note_first(kind, payload)
+            self._cursor.know(self._order)
+        mark = None if self._mark is None else self._mark(kind, payload)
+        worker = -1 if self._round_robin is None else self._round_robin.next_worker()
+        if not self._is_local:
+            return Task(kind, payload, worker, mark)
+        if is_batched:
+            return Task(TaskKind.TASK_KEYS, keys, worker, mark)
+        return Task(TaskKind.TASK_KEY, keys[0], worker, mark)
+
+    def _unsendable(self, keys: list[Any], error: Exception) -> SamplerError:
+        return SamplerError(
+            f"the sampler yielded {shown(keys)} as batch {self._drawn}, which cannot be sent to a"
+            f" worker: {error}; yield integers, strings or other picklable keys"
+        )
+
+    def _check(self, kind: int, keys: list[Any]) -> None:
+        if kind not in _INTEGER_TASKS:
+            self._check_keys(keys)
+        elif self._has_len:
+            self._check_range(keys)
+
+    def _as_list(self, keys: Any) -> list[Any]:
+        if self._takes_any_key or not isinstance(keys, (str, bytes, dict)):
+            try:
+                return list(keys)
+            except TypeError:
+                pass
+        raise SamplerError(
+            f"the batch sampler yielded {got(keys)} as batch {self._drawn}; it must yield a list of"
+            " dataset indices for each batch (a sampler of single indices goes into sampler=)"
+        )
+
+    def _check_range(self, keys: list[Any]) -> None:
+        if self._count is None:
+            self._count = len(self._dataset)
+        low, high = min(keys), max(keys)
+        if -self._count <= low and high < self._count:
+            return
+        self._count = len(self._dataset)  # it may have grown
+        for key in (low, high):
+            if not -self._count <= key < self._count:
+                raise SampleIndexError(
+                    f"the sampler yielded index {int(key)} in batch {self._drawn}, and the dataset"
+                    f" ({type(self._dataset).__name__}) has {self._count} samples: indices go from"
+                    f" {-self._count} to {self._count - 1}. Make the sampler for this dataset"
+                )
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        for key in keys:
+            if key is None or isinstance(key, (bool, float, complex)) or not _is_hashable(key):
+                raise SamplerError(
+                    f"the sampler yielded {got(key)} in batch {self._drawn}; a dataset index is an"
+                    " integer, a string or another hashable key"
+                )
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is delivered."""
+        return self.window.is_over
+
+    def number_of(self, seq: int | None) -> int:
+        """The number in its epoch of a batch, for messages; None: of the next one."""
+        return self.window.answered if seq is None else seq
+
+    def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what takes the next answer: it comes in its order."""
+        return wait
+
+    def send(self) -> None:
+        """Workers may have room again, while a batch is waited for."""
+        self.window.fill()
+
+    def refill(self) -> None:
+        """Fill the window while a batch is out of the queue and not delivered yet."""
+        self.window.fill(1)
+
+    def accept(self, item: Any) -> Task:
+        """Count what was taken as answered."""
+        return self.window.accept(item.seq)
+
+    def retry(self, item: Any, supervisor: Supervisor) -> bool:
+        """Make a batch again that found no memory; False: it is told."""
+        if item.kind is not FailureKind.FULL or (
+            self.window.size == 1 and self._full_at == item.seq
+        ):
+            return False
+        self._full_at = item.seq  # with one batch in flight, once: memory may be on its way
+        supervisor.shrink()
+        return True
+
+    def lose(self, death: Death, supervisor: Supervisor) -> None:
+        """Give the batches of a dead worker to others, or up."""
+        again: list[Task] = []
+        for seq in sorted(death.lost):
+            if seq == death.busy and supervisor.is_hopeless(seq, death):
+                supervisor.give_up(seq, death.worker_id)
+            else:
+                again.append(self.window.task(seq))
+        self.window.hold(again)
+
+
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,47 @@
+"""An epoch that was begun before it was asked for, and whether it is still the right one.
+
+Imports the iterators and what is known of epochs. It belongs to one loader; dropping it gives its
+pool back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reader.data.epochs import epoch_carriers, own_epoch
+
+__all__ = ["PrefetchedEpoch"]
+
+
+class PrefetchedEpoch:
+    """The iterator of the next epoch, with the epochs that the user's objects were at before.
+
+    A sampler may count its epochs when it is iterated over. The count is put back, so that it says
+    what the user expects of it until the epoch is taken over.
+
+    Args:
+        begin: makes the iterator.
+        objects: dataset and samplers; those inside of them are looked at too.
+    """
+
+    def __init__(self, begin: Callable[[], Any], *objects: Any) -> None:
+        self._carriers = epoch_carriers(*objects)
+        self._before = [own_epoch(each) for each in self._carriers]
+        self.batches: Any = begin()
+        self._after = [own_epoch(each) for each in self._carriers]
+        self._set(self._before)
+
+    def take_over(self) -> bool:
+        """Whether it can be used here, and the user has not chosen another epoch since."""
+        if [own_epoch(each) for each in self._carriers] != self._before:
+            return False
+        self._set(self._after)
+        return bool(self.batches.is_usable)
+
+    def _set(self, epochs: list[int | None]) -> None:
+        for each, epoch, before, after in zip(
+            self._carriers, epochs, self._before, self._after, strict=True
+        ):
+            if before != after and epoch is not None and hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)

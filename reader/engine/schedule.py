@@ -1,0 +1,380 @@
+"""The schedule: what is asked next, of whom, and what is in flight.
+
+Imports the channel's task format. `Schedule` is the protocol; `map_tasks` and `stream_tasks` hold
+the two there are, each over a Window, the one owner of the counts of what is in flight. All of it
+belongs to one iterator and runs in the thread that iterates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reader._core.channel import TaskKind, decode_task
+from reader.data.failure import as_user_error
+from reader.errors import SamplerError
+from reader.workers.worker_state import EpochStart
+
+if TYPE_CHECKING:
+    from reader.engine.backends.backend import Death
+    from reader.engine.supervisor import Supervisor
+
+__all__ = ["MAX_LAG", "Outcome", "Schedule", "Task", "Window"]
+
+MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
+
+
+class Task:
+    """A task in flight.
+
+    Attributes:
+        kind: of the channel: what `payload` is.
+        payload: the dataset keys as they are sent.
+        worker: the one that must take it; -1: any.
+        mark: what a saved state needs, beside the number of the batch, to open the order behind
+            it; see `reader.data.order.Order`.
+        seq: its number in the epoch; given by the window.
+    """
+
+    __slots__ = ("kind", "mark", "payload", "seq", "worker")
+
+    def __init__(
+        self, kind: int, payload: Any, worker: int = -1, mark: Any = None, seq: int = -1
+    ) -> None:
+        self.kind = kind
+        self.payload = payload
+        self.worker = worker
+        self.mark = mark
+        self.seq = seq
+
+    def __repr__(self) -> str:
+        return f"Task(seq={self.seq}, kind={self.kind}, worker={self.worker})"
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """What became of a task.
+
+    Attributes:
+        task: the task.
+        snapshot: what its worker told of itself with it, or None.
+        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
+        is_error: an exception was delivered in the batch's place.
+        is_end: the worker has nothing more; nothing was delivered.
+    """
+
+    task: Task
+    snapshot: Any = None
+    drawn: int | None = None
+    is_error: bool = False
+    is_end: bool = False
+
+
+class Schedule(Protocol):
+    """What is asked next, of whom, and what may be asked again: MapTasks or StreamTasks.
+
+    Attributes:
+        is_resumable: whether it can go on after an exception within `draw`.
+        window: what is in flight.
+    """
+
+    is_resumable: bool
+    window: Window
+
+    def draw(self) -> Task | None:
+        """Return the next task, or None at the end."""
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """Draw tasks for workers with room to spare; `loads` counts what each has."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is delivered."""
+
+    def draw_first(self) -> None:
+        """Draw the first task now, so that a state can tell the order."""
+
+    def number_of(self, seq: int | None) -> int:
+        """The number in its epoch of a batch, for messages; None: of the next one."""
+
+    def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what takes the next batch or Failure; `wait` waits for an answer of a worker."""
+
+    def send(self) -> None:
+        """Workers may have room again, while a batch is waited for."""
+
+    def refill(self) -> None:
+        """Fill the window while a batch is out of the queue and not delivered yet."""
+
+    def accept(self, item: Any) -> Task:
+        """Count what was taken as answered."""
+
+    def retry(self, item: Any, supervisor: Supervisor) -> bool:
+        """Have something made again that failed; False: it is raised."""
+
+    def lose(self, death: Death, supervisor: Supervisor) -> None:
+        """Give the tasks of a dead worker to others, or up."""
+
+
+class Window:
+    """Keeps as many tasks in flight as `size` says.
+
+    Args:
+        feeder: sends them.
+        source: yields them.
+        size: most tasks sent and not delivered; may be lowered while in use.
+        epoch: for messages.
+        first: the number of the first task.
+        in_order: False, tasks are delivered as they are answered.
+        passed: numbers of tasks that were delivered before; they are drawn, and not sent.
+        on_pass: called with each of those when it is drawn.
+    """
+
+    def __init__(
+        self,
+        feeder: Any,
+        source: Schedule,
+        size: int,
+        epoch: int,
+        first: int = 0,
+        in_order: bool = True,
+        passed: Iterable[int] = (),
+        on_pass: Callable[[Task], None] | None = None,
+    ) -> None:
+        self.size = size
+        self.leaving = -1  # the task whose answer is being delivered
+        self._in_order = in_order
+        self._passed = set(passed)
+        self._on_pass = on_pass
+        self._passes = 0  # how many of them were drawn
+        if not in_order:
+            source.watch(self._loads)
+        self.dispatched = first
+        self._feeder = feeder
+        self._source = source
+        self._epoch = epoch
+        self._tasks: dict[int, Task] = {}  # all that are dispatched and not delivered
+        self._held: deque[Task] = deque()  # those that no worker could take yet
+        self._starts: deque[tuple[int, bytes]] = deque()  # (worker, pickled EpochStart)
+        self._drained = False  # the source has no more
+        self._error: BaseException | None = None  # of the source, raised after the last batch
+
+    @property
+    def answered(self) -> int:
+        """How many tasks were answered and their answers accepted; the feeder counts."""
+        accepted: int = self._feeder.accepted
+        return accepted + self._passes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in flight."""
+        return self._in_flight == 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the source has no more and all it had is delivered."""
+        return self._drained and self.dispatched == self.answered
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits to be sent: nobody could take it, or Ctrl-C came."""
+        return bool(self._held or self._starts)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the source raised, which is still to be raised here."""
+        return self._error is not None
+
+    @property
+    def _in_flight(self) -> int:
+        return self.dispatched - len(self._held) - self.answered
+
+    @property
+    def _lags(self) -> bool:
+        """Whether the oldest task is further behind than is kept account of."""
+        return self.dispatched - next(iter(self._tasks), 0) >= MAX_LAG
+
+    def _loads(self) -> Counter[int]:
+        """How many tasks each worker has that are not delivered, nor about to be."""
+        return Counter(task.worker for seq, task in self._tasks.items() if seq != self.leaving)
+
+    def task(self, seq: int) -> Task:
+        """The task of a batch that is not delivered."""
+        return self._tasks[seq]
+
+    def task_keys(self, seq: int) -> list[Any]:
+        """The dataset keys of a batch; [] where it has none, or was delivered."""
+        task = self._tasks.get(seq)
+        if task is None:
+            return []
+        if isinstance(task.payload, bytes):
+            return decode_task(task.kind, task.payload)
+        return task.payload if task.kind == TaskKind.TASK_KEYS else [task.payload]
+
+    def accept(self, seq: int) -> Task:
+        """Count what was taken as answered; until then the feeder gives it again."""
+        task = self._tasks[seq]
+        self._feeder.accept()
+        self._tasks.pop(seq, None)
+        return task
+
+    def raise_error(self) -> None:
+        """Raise what the source raised, once."""
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # a local of a frame in its traceback would keep it, and all the frames
+
+    def keep_error(self, error: BaseException) -> None:
+        """Have something raised by `raise_error`."""
+        self._error = error
+
+    def forget_error(self) -> None:
+        """Nobody is to get what the source raised."""
+        self._error = None
+
+    def add_start(self, worker: int, start: EpochStart) -> None:
+        """Have a worker sent how its epoch starts, before anything else."""
+        self._starts.append((worker, pickle.dumps(start, 5)))
+
+    def hold(self, tasks: Iterable[Task]) -> None:
+        """Have tasks sent again, in the order of their numbers."""
+        self._held = deque(sorted([*self._held, *tasks], key=_number))
+
+    def hold_all(self) -> None:
+        """Have all that was not answered sent again."""
+        first = self.answered if self._in_order else 0
+        tasks = (task for seq, task in self._tasks.items() if seq >= first)
+        self._held = deque(sorted(tasks, key=_number))
+
+    def drop_held(self, seqs: Iterable[int]) -> None:
+        """Drop held tasks: something else stands in their places."""
+        gone = set(seqs)
+        self._held = deque(task for task in self._held if task.seq not in gone)
+
+    def add(self, task: Task) -> int:
+        """Note a task as dispatched, without sending it; returns its number."""
+        seq = task.seq = self.dispatched
+        self._tasks[seq] = task
+        self.dispatched += 1
+        return seq
+
+    def held_by(self, worker: int) -> list[int]:
+        """The tasks of a worker that it could not take yet."""
+        return [task.seq for task in self._held if task.worker == worker]
+
+    def send(self, task: Task) -> int:
+        """Send a task ahead of all that are held, however full the window; returns its number.
+
+        Ctrl-C is the caller's to hold back.
+        """
+        seq = self.add(task)
+        if not self._feeder.dispatch(seq, task.kind, task.payload, task.worker):
+            self._held.appendleft(task)
+        return seq
+
+    def flush(self, size: int | None = None) -> bool:
+        """Send what is held until `size` are in flight (None: however many).
+
+        Returns whether more could be sent: False when nobody can take the next.
+        """
+        while self._held and (size is None or self._in_flight < size):
+            task = self._held[0]
+            sends = self._feeder.sends
+            try:
+                if not self._feeder.dispatch(task.seq, task.kind, task.payload, task.worker):
+                    return False
+                self._held.popleft()
+            except BaseException:  # Ctrl-C: what was sent is held no more, or it would go twice
+                if self._feeder.sends != sends and self._held and self._held[0] is task:
+                    self._held.popleft()
+                raise
+        return True
+
+    def send_starts(self) -> bool:
+        """Send the workers how their epochs start. Whether tasks may follow: not before those."""
+        waiting: deque[tuple[int, bytes]] = deque()
+        while self._starts:
+            worker, payload = self._starts[0]
+            if not self._feeder.dispatch(0, TaskKind.TASK_EPOCH, payload, worker):
+                if worker not in self._feeder.ended_workers():
+                    self._starts.extendleft(reversed(waiting))
+                    return False
+                waiting.append((worker, payload))  # no task goes to it either before it is replaced
+            self._starts.popleft()
+        self._starts = waiting
+        return True
+
+    def fill(self, taken: int = 0) -> None:
+        """Send tasks until the window is full, or nobody can take one.
+
+        `taken`: how many batches have left the queue and are not counted as delivered yet.
+        Ctrl-C in the user's sampler passes; whatever else it raises is kept for the end.
+        """
+        size = self.size + taken
+        if self._starts and not self.send_starts():
+            return
+        if self._held and not self.flush(size):
+            return
+        feeder, source = self._feeder, self._source
+        limit = feeder.accepted + self._passes + size
+        while not self._drained and self.dispatched < limit and (self._in_order or not self._lags):
+            seq = self.dispatched
+            drawn: Task | None = None
+            try:
+                drawn = source.draw()
+                if drawn is None:
+                    self._drained = True
+                    return
+                if seq in self._passed:
+                    self._pass(drawn)
+                    limit += 1
+                    continue
+                if not feeder.dispatch(seq, drawn.kind, drawn.payload, drawn.worker):
+                    self._held.append(drawn)
+                    self.add(drawn)
+                    return
+                self.add(drawn)
+            except KeyboardInterrupt as error:
+                self._recover(seq, drawn, error)
+                raise
+            except BaseException as error:  # the sampler's: raised after the batches before it
+                self._drained = True
+                self._error = as_user_error(error)
+                return
+
+    def _pass(self, task: Task) -> None:
+        """A task was drawn that was delivered before."""
+        task.seq = self.dispatched
+        self._passes += 1
+        self.dispatched += 1
+        self._passed.discard(task.seq)
+        if self._on_pass is not None:
+            self._on_pass(task)
+
+    def _recover(self, seq: int, drawn: Task | None, error: KeyboardInterrupt) -> None:
+        """Ctrl-C came while task `seq` was drawn and sent: nothing of it is forgotten."""
+        if self.dispatched > seq:
+            return  # it was all done
+        if drawn is not None and seq in self._passed:
+            self._pass(drawn)
+        elif drawn is not None:
+            if self._feeder.sent <= seq and (not self._held or self._held[-1] is not drawn):
+                self._held.append(drawn)
+            self.add(drawn)
+        elif not self._source.is_resumable:
+            self._drained = True
+            self._error = SamplerError(
+                f"the sampler was interrupted while it made batch {seq} of epoch {self._epoch} and"
+                " cannot go on; iterate over the loader again"
+            )
+            self._error.__cause__ = error
+
+
+def _number(task: Task) -> int:
+    return task.seq

@@ -1,0 +1,349 @@
+"""The state of an engine: saved at what was delivered, checked, and begun with again.
+
+Imports cursors and orders. A LoaderState belongs to one engine; the state it returns is the user's,
+and the one it was given is copied.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from reader.config import SEED_LIMIT, LoaderConfig
+from reader.data.batch_sampler import NoBatching
+from reader.data.epochs import carried_epochs, find_carriers
+from reader.data.order import boundary_state, check_order_state
+from reader.data.order_origin import Position
+from reader.data.order_source import batching_of, has_state, state_of
+from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
+from reader.errors import StateError, got
+from reader.workers.worker_state import sends_snapshots
+
+__all__ = ["LoaderState", "Start", "batches_of"]
+
+_FORMAT = 1
+_NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
+_REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where in an epoch an iterator begins.
+
+    Attributes:
+        base_seed: what keys `sample_rng`.
+        at: what was delivered before.
+        order: the state of the order; None: it begins.
+        workers: their cursors; None: nothing is known of them.
+        turn: whose turn it is; None: as ever.
+        beyond: batches behind `at` that were delivered as well.
+        is_resumed: workers are to be sent their cursors.
+    """
+
+    base_seed: int
+    at: Position = Position(0, 0)  # noqa: RUF009
+    order: dict[str, Any] | None = None
+    workers: WorkerCursors | None = None
+    turn: int | None = None
+    beyond: tuple[int, ...] = ()
+    is_resumed: bool = False
+
+
+class LoaderState:
+    """Saves and loads the state of one engine.
+
+    Args:
+        config: the loader's options.
+        keeps_rng: workers send their global random state along.
+        base_seed: what keys `sample_rng`.
+    """
+
+    def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
+        self._config = config
+        self._workers = max(1, config.num_workers)
+        self._sends_snapshots = sends_snapshots(
+            config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
+        )
+        self.base_seed = base_seed
+        self.cursor: Cursor | None = None  # of the iterator that the user got last
+        self.pending: dict[str, Any] | None = None  # loaded, and not begun with yet
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(
+        self,
+        epoch: int,
+        sampler: Any,
+        batch_sampler: Any,
+        draw_first: Callable[[], None],
+        prefetched: Cursor | None,
+    ) -> dict[str, Any]:
+        """Return the state of the loader.
+
+        Args:
+            epoch: the number of the epoch that would begin next.
+            sampler: the loader's.
+            batch_sampler: the loader's.
+            draw_first: has the open epoch draw its first batch of indices, if it has not.
+            prefetched: the cursor of the next epoch, where it was begun ahead.
+        """
+        if self.pending is not None:
+            return copy.deepcopy(self.pending)
+        config = self._config
+        cursor = self.cursor
+        if cursor is not None and cursor.is_finished and prefetched is not None:
+            cursor = prefetched
+        is_open = cursor is not None and not cursor.is_finished
+        if is_open and isinstance(cursor, MapCursor) and not cursor.is_known:
+            draw_first()
+            if not cursor.is_known and cursor.resumed is not None:
+                return copy.deepcopy(cursor.resumed)  # dropped before anything was drawn
+        state: dict[str, Any] = {
+            "reader": _FORMAT,
+            "kind": self._kind,
+            "seed": config.seed,
+            "base_seed": self.base_seed,
+            "fit": self._fit(sampler, batch_sampler),
+        }
+        if cursor is None or not is_open or not _is_begun(cursor):
+            number = cursor.epoch if cursor is not None and is_open else epoch
+            carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
+            state.update(epoch=number, batches=0, samples=0, turn=None, beyond=[])
+            state["epochs"] = carried_epochs(**carriers, sampler=sampler)
+            workers = self._workers_between()
+            if not config.is_iterable:
+                origin = cursor.origin if isinstance(cursor, MapCursor) else None
+                state["order"] = boundary_state(batches_of(sampler, batch_sampler), origin)
+        else:
+            workers = cursor.workers
+            state.update(epoch=cursor.epoch, epochs=dict(cursor.epochs), batches=cursor.batches)
+            state.update(samples=None, turn=None, beyond=[])
+            if isinstance(cursor, MapCursor) and cursor.origin is not None:
+                state.update(turn=cursor.next_turn(self._workers), beyond=cursor.beyond)
+                state["samples"] = cursor.origin.samples(cursor.batches)
+                state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
+        return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
+
+    @property
+    def _kind(self) -> str:
+        return "iterable" if self._config.is_iterable else "map"
+
+    def _fit(self, sampler: Any, batch_sampler: Any) -> dict[str, Any]:
+        config = self._config
+        own = config.batch_sampler is not None
+        batching = batching_of(batch_sampler) if own else None
+        source = sampler if batching is None else batching.sampler
+        return {
+            "length": _length(config.dataset) if self._kind == "map" else None,
+            "batch_size": None if own else config.batch_size,
+            "batch_sampler": type(batch_sampler).__qualname__ if own else None,
+            "sampler": None if source is None else type(source).__qualname__,
+        }
+
+    def _next_workers(self) -> WorkerCursors | None:
+        """What the workers begin the next epoch with."""
+        config = self._config
+        if not self._sends_snapshots and not config.is_iterable:
+            return None
+        size = config.batch_size or 1
+        last = None if self.cursor is None else self.cursor.workers
+        stays = config.persistent_workers or config.num_workers == 0
+        return last.next_epoch() if last is not None and stays else self._new_workers(size)
+
+    def _new_workers(self, size: int) -> WorkerCursors:
+        return WorkerCursors(self._workers, size)
+
+    def _workers_between(self) -> WorkerCursors | None:
+        """As `_next_workers`, with the state that a dataset at hand has now: nothing runs."""
+        workers = self._next_workers()
+        is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
+        if workers is not None and is_at_hand and self._sends_snapshots:
+            with suppress(AttributeError):  # of a dataset that has its state from its `__iter__` on
+                workers.all = [WorkerCursor({"dataset": state_of(self._config.dataset)})]
+        return workers
+
+    # -- beginning -------------------------------------------------------------------------------
+
+    def start(self) -> Start:
+        """Where the next iterator begins."""
+        state = self.pending
+        if state is None:
+            return Start(self.base_seed, workers=self._next_workers())
+        order = state["order"] if self._kind == "map" else None
+        return Start(
+            self.base_seed,
+            self._position(state),
+            copy.deepcopy(order),
+            self._saved_workers(state),
+            state["turn"],
+            tuple(state["beyond"]),
+            is_resumed=True,
+        )
+
+    def choose(self, epoch: int) -> None:
+        """The user chose the next epoch: a state of another one is not gone on with."""
+        if self.pending is not None and self.pending["epoch"] != epoch:
+            self.pending = None
+
+    def begun(self, cursor: Cursor) -> None:
+        """The user got an iterator."""
+        cursor.resumed = self.pending
+        self.cursor = cursor
+        self.pending = None
+
+    def _position(self, state: dict[str, Any]) -> Position:
+        if self._kind == "iterable":
+            return Position(state["batches"], None)
+        size, samples = self._config.batch_size or 1, state["samples"]
+        was = state["fit"]["batch_size"] or 1
+        if samples is None or was == size:
+            return Position(state["batches"], samples)
+        return Position(samples // size, samples)
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def load(self, state: Any, sampler: Any, batch_sampler: Any) -> int:
+        """Let the next iterator begin where `state` was saved; returns its epoch.
+
+        Raises:
+            StateError: the state is damaged, or not of such a loader. Nothing has changed then.
+        """
+        config = self._config
+        self._check(state, sampler, batch_sampler)
+        carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler, "sampler": sampler}
+        try:
+            found = find_carriers(state["epochs"], **carriers)
+        except KeyError as error:
+            raise StateError(
+                f"the state has an epoch for {error}, and this loader has nothing there with"
+                f" set_epoch. {_REMEDY}"
+            ) from None
+        self._saved_workers(state)  # refuses what it cannot read
+        taken = copy.deepcopy(state)
+        for each, epoch in zip(found, taken["epochs"].values(), strict=True):
+            each.set_epoch(epoch)
+        self.base_seed = taken["base_seed"]
+        self.pending = taken
+        self.cursor = None
+        return int(taken["epoch"])
+
+    def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
+        if not isinstance(state, dict) or "reader" not in state:
+            raise StateError(f"this is no state of a reader.DataLoader: {got(state)}. {_REMEDY}")
+        if state["reader"] != _FORMAT or type(state["reader"]) is not int:
+            raise StateError(
+                f"the state has format {got(state['reader'])}, and this version of reader reads"
+                f" format {_FORMAT}. Load it with the version that saved it"
+            )
+        for name, wanted, is_right in _CHECKS:
+            if name not in state or not is_right(state[name]):
+                value = got(state[name]) if name in state else "nothing"
+                raise StateError(f"{name} in the state must be {wanted}, got {value}. {_REMEDY}")
+        for name, own in (("kind", self._kind), ("seed", self._config.seed)):
+            if state[name] != own:
+                raise _unlike(name, state[name], own)
+        self._check_fit(state, self._fit(sampler, batch_sampler))
+        if self._kind == "map":
+            every = self._config.snapshot_every_n_steps or 0
+            batches = batches_of(sampler, batch_sampler)
+            check_order_state(batches, state.get("order"), every, state["batches"] > 0)
+
+    def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
+        for name, value in own.items():
+            if name not in state["fit"]:
+                raise StateError(f"fit in the state lacks {name}. {_REMEDY}")
+            was = state["fit"][name]
+            if was == value and type(was) is type(value):
+                continue
+            if name == "length" and state["batches"] == 0:
+                continue  # a new epoch sees what there is
+            if name == "batch_size" and self._can_cut_anew(was, state):
+                continue
+            raise _unlike(name, was, value)
+
+    def _can_cut_anew(self, was: Any, state: dict[str, Any]) -> bool:
+        """Whether batches of another size may go on: where the place is known in samples."""
+        is_size = was is None or (type(was) is int and was >= 1)
+        is_known = state["samples"] is not None and not state["beyond"]
+        return is_size and (self._kind == "iterable" or is_known)
+
+    def _saved_workers(self, state: dict[str, Any]) -> WorkerCursors | None:
+        saved = state["workers"]
+        if saved is None:
+            if self._kind == "iterable":
+                raise StateError(f"workers in the state must be a list, got None. {_REMEDY}")
+            return self._next_workers()
+        workers = WorkerCursors(self._workers, self._config.batch_size or 1)
+        found = [WorkerCursor.from_json(each) for each in saved]
+        last = state["last_worker"]
+        if type(last) is not int or not 0 <= last < len(found):
+            raise StateError(
+                f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+            )
+        if len(found) == self._workers:
+            workers.all = found
+            workers.last = last
+            workers.count_before(state["batches"])
+        elif any(each.made or each.state.keys() - {"iterator"} for each in found):
+            size = self._config.batch_size or 1
+            return WorkerCursors.divided_anew(found, last, self._workers, size, state["batches"])
+        return workers
+
+
+def _unlike(name: str, was: Any, own: Any) -> StateError:
+    return StateError(
+        f"this state cannot be resumed: {name} was {was!r} when it was saved, and this loader has"
+        f" {own!r}. {_REMEDY}"
+    )
+
+
+def _is_begun(cursor: Cursor) -> bool:
+    return not isinstance(cursor, MapCursor) or cursor.is_known
+
+
+def batches_of(sampler: Any, batch_sampler: Any) -> Any:
+    """Return what yields the lists of keys: the batch sampler, or one that does not batch."""
+    return NoBatching(sampler) if batch_sampler is None else batch_sampler
+
+
+def _length(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(type(dataset), "__len__") else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= sys.maxsize
+
+
+def _is_seed(value: Any) -> bool:
+    return type(value) is int and 0 <= value < SEED_LIMIT
+
+
+_CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("kind", "a kind of dataset", lambda each: type(each) is str),
+    ("epoch", "the number of an epoch", _is_count),
+    ("batches", "a count", _is_count),
+    ("samples", "a count or None", lambda each: each is None or _is_count(each)),
+    ("seed", "a seed or None", lambda each: each is None or _is_seed(each)),
+    ("base_seed", "a seed", _is_seed),
+    ("turn", "a worker's number or None", lambda each: each is None or _is_count(each)),
+    ("last_worker", "a worker's number or None", lambda each: each is None or _is_count(each)),
+    (
+        "beyond",
+        "a list of counts",
+        lambda each: isinstance(each, list) and all(map(_is_count, each)),
+    ),
+    ("fit", "a dict", lambda each: isinstance(each, dict)),
+    ("workers", "a list or None", lambda each: each is None or isinstance(each, list)),
+    (
+        "epochs",
+        "a dict of epochs",
+        lambda each: (
+            isinstance(each, dict)
+            and all(type(key) is str and _is_count(value) for key, value in each.items())
+        ),
+    ),
+)

@@ -1,0 +1,239 @@
+"""The schedule of an iterable dataset: round robin over the workers, without those used up.
+
+Imports the channel's task kinds and the window. A schedule belongs to one iterator and runs in the
+thread that iterates. What a worker drew from the user's generator cannot be drawn again: a batch
+that found no room is asked for once more, and the end of a worker process ends its part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.channel import TaskKind
+from reader._core.feeder import Failure, FailureKind
+from reader._core.tensor_array import LoDTensorArray
+from reader.engine.backends.backend import Backend, Death
+from reader.engine.cursor import StreamCursor
+from reader.engine.schedule import Outcome, Task, Window
+from reader.engine.supervisor import Supervisor
+from reader.workers.interrupt import interrupt_after
+
+__all__ = ["StreamTasks"]
+
+
+class StreamTasks:
+    """Draws "the next batch" for one worker after the other; see `Schedule`.
+
+    The order of the batches is round robin over the workers, from 0: a worker whose copy of the
+    dataset is used up is passed over from then on. So it is the same in every run, whatever the
+    timing.
+
+    Args:
+        backend: makes the batches.
+        cursor: of the epoch: who is used up, and whose turn came last.
+    """
+
+    is_resumable = True
+    first_seq = 0  # tasks are turns, and not batches
+    window: Window  # set when the epoch is opened
+
+    def __init__(self, backend: Backend, cursor: StreamCursor) -> None:
+        self._taken = cursor.batches  # batches that left the queue
+        workers, last = backend.workers, cursor.workers.last
+        ended = [worker for worker, each in enumerate(cursor.workers.all) if each.is_ended]
+        self._early: deque[tuple[Any, Task]] = deque()  # accepted while another was waited for
+        self._asked: int | None = None  # the task that asks again for the batch that is next
+        self._tries = 0  # how often it was asked for again
+        self._first_deaths: dict[int, list[Death]] = {}  # by worker: before it answered anything
+        gone = set(ended)
+        self._live = [worker for worker in range(workers) if worker not in gone]
+        # place in `_live` of the worker whose turn it is
+        self._at = next((at for at, worker in enumerate(self._live) if worker > last), 0)
+        self._sent = [0] * workers  # tasks of this epoch, by worker
+        self._loads: Callable[[], Counter[int]] | None = None
+
+    # -- drawing ---------------------------------------------------------------------------------
+
+    def watch(self, loads: Callable[[], Counter[int]]) -> None:
+        """Pass over workers that have more than their part of all tasks."""
+        self._loads = loads
+
+    def draw(self) -> Task | None:
+        """Return the next task, or None when every worker has come to its end."""
+        if not self._live:
+            return None
+        worker = self._next()
+        if self._loads is not None:
+            loads = self._loads()
+            for _ in self._live[1:]:
+                if all(loads[worker] <= loads[other] for other in self._live):
+                    break
+                worker = self._next()
+        self._sent[worker] += 1
+        return Task(TaskKind.TASK_NEXT, b"", worker)
+
+    def _next(self) -> int:
+        worker = self._live[self._at]
+        self._at = (self._at + 1) % len(self._live)
+        return worker
+
+    def end(self, worker: int) -> None:
+        """Pass a worker over from now on."""
+        if worker not in self._live:
+            return
+        place = self._live.index(worker)
+        del self._live[place]
+        if place < self._at:
+            self._at -= 1
+        if self._at == len(self._live):
+            self._at = 0
+
+    def is_live(self, worker: int) -> bool:
+        """Whether the worker's end has not been seen."""
+        return worker in self._live
+
+    def has_answered(self, worker: int, lost: int) -> bool:
+        """Whether a worker answered any task of this epoch, of which `lost` are unanswered."""
+        return self._sent[worker] > lost
+
+    def draw_first(self) -> None:
+        """Do nothing: a worker's cursor tells the order."""
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is delivered."""
+        return not self._early and self._asked is None and self.window.is_over
+
+    def number_of(self, seq: int | None) -> int:  # noqa: ARG002
+        """The number in its epoch of the batch that is next, for messages."""
+        return self._taken
+
+    def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what takes the next answer."""
+        return functools.partial(self._take, wait)
+
+    def _take(self, wait: Callable[[], Any]) -> Any:
+        """Return what comes next: a batch that is asked for again comes before all others."""
+        while self._asked is not None:
+            self.send()  # what is accepted below makes room in the window, and nobody notices
+            found = wait()
+            if found.seq == self._asked:
+                return found
+            self._set_aside(found)
+        return self._early[0][0] if self._early else wait()
+
+    def send(self) -> None:
+        """Workers may have room again, while a batch is waited for."""
+        if self._asked is None:
+            self.window.fill()
+        else:
+            self.window.flush()
+
+    def refill(self) -> None:
+        """Fill the window while a batch is out of the queue and not delivered yet."""
+        if not self._early:
+            self.window.fill(1)
+
+    def accept(self, item: Any) -> Task:
+        """Count what was taken as answered."""
+        task = self._accept(item)
+        self._taken += type(item) is not Failure
+        return task
+
+    def _accept(self, item: Any) -> Task:
+        if self._asked is None and self._early and self._early[0][0] is item:
+            return self._early.popleft()[1]
+        self._asked = None
+        return self.window.accept(item.seq)
+
+    def retry(self, item: Any, supervisor: Supervisor) -> bool:
+        """Ask again for a batch that found no memory, or note an end; False: it is told."""
+        if item.kind is FailureKind.END:
+            with interrupt_after():
+                is_first = self.is_live(item.worker)
+                self.end(item.worker)
+                task = self._accept(item)
+                if is_first:
+                    supervisor.count(Outcome(task, item.payload, is_end=True))
+            self.refill()
+            return True
+        if item.kind is not FailureKind.FULL:
+            return False
+        self._ask_again(item, supervisor)
+        return True
+
+    def _ask_again(self, item: Any, supervisor: Supervisor) -> None:
+        """A worker found no room for what it drew and keeps it: have it sent ahead of the rest.
+
+        At first as soon as the worker can; the second time when no other batch takes memory. Then
+        it is ArenaFull, and iterating on asks once more.
+        """
+        with interrupt_after():
+            task = self._accept(item)
+            is_new = task.kind != TaskKind.TASK_AGAIN
+            self._tries = 1 if is_new else self._tries + 1
+            self._early.appendleft((item, task))  # until it is asked for: waiting may be given up
+        if self._tries > 2:
+            self._tries = 0
+            raise supervisor.error_of(item, [], self._taken)
+        supervisor.halve()
+        while self._tries == 2 and not self.window.is_empty:
+            self._set_aside(supervisor.wait())
+        supervisor.trim()
+        if self._tries == 2:
+            supervisor.settle()  # the other workers give back what they keep for later
+        number = item.seq.to_bytes(8, "little") if is_new else task.payload
+        with interrupt_after():
+            self._early.popleft()
+            self._asked = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
+
+    def _set_aside(self, item: Any) -> None:
+        """Accept what came before its turn, without the memory of the arena."""
+        with interrupt_after():
+            task = self.window.accept(item.seq)
+            if type(item) is LoDTensorArray:
+                item = item.private_copy()
+            self._early.append((item, task))
+
+    # -- deaths ----------------------------------------------------------------------------------
+
+    def lose(self, death: Death, supervisor: Supervisor) -> None:
+        """A worker died: another begins its part, or the part is over."""
+        worker, window = death.worker_id, self.window
+        open_ = sorted({*death.lost, *window.held_by(worker)})
+        nexts = sum(window.task(seq).kind == TaskKind.TASK_NEXT for seq in open_)
+        if death.is_used_up or not self.is_live(worker):
+            self._give_up(open_, worker, supervisor)
+        elif not self.has_answered(worker, nexts) and not self._is_hopeless(
+            death, open_, supervisor
+        ):
+            # nothing of its part was seen: the one in its place begins it anew
+            window.hold(window.task(seq) for seq in death.lost)
+        else:
+            self.end(worker)
+            if not open_:
+                open_ = [window.add(Task(TaskKind.TASK_NEXT, b"", worker))]
+            deaths = self._first_deaths.pop(worker, [])
+            supervisor.deaths[open_[0]] = deaths if death in deaths else [*deaths, death]
+            supervisor.give_up(open_[0], worker)
+            self._give_up(open_[1:], worker, supervisor)
+            window.drop_held(open_)
+
+    def _is_hopeless(self, death: Death, seqs: list[int], supervisor: Supervisor) -> bool:
+        """Whether workers died at the beginning of this part too often."""
+        if not seqs or death.busy is None:
+            return False
+        deaths = self._first_deaths.setdefault(death.worker_id, [])
+        deaths.append(death)
+        return len(deaths) > supervisor.worker_retries
+
+    def _give_up(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
+        """Nothing comes for these tasks, and nothing is lost by it."""
+        for seq in seqs:
+            supervisor.give_up(seq, worker, is_end=True)
+        self.window.drop_held(seqs)

@@ -1,0 +1,244 @@
+"""The supervisor of an epoch: it waits for answers, and deals with what goes wrong meanwhile.
+
+Imports the window, backends and errors. It belongs to one iterator and runs in the thread that
+iterates: deaths of workers, failed starts, short memory and late batches are its matters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from reader._core.feeder import Failure
+from reader.engine.backends.backend import Backend, Death
+from reader.engine.epoch_errors import (
+    EpochOptions,
+    closed,
+    died,
+    failed_start,
+    failure,
+    in_fork,
+    late,
+)
+from reader.engine.schedule import Outcome, Schedule
+from reader.engine.stage import WaitStats
+from reader.errors import ReaderError
+from reader.workers.interrupt import interrupt_after
+from reader.workers.loop import WorkerError
+
+__all__ = ["Supervisor"]
+
+_log = logging.getLogger("reader")
+_IDLE_DEATHS = 3  # in a row without any batch, per worker: something kills them all
+
+
+class Supervisor:
+    """Waits for batches, and replaces, gives up and makes room while it waits.
+
+    Args:
+        backend: makes the batches.
+        schedule: of the epoch, with its window.
+        options: see EpochOptions.
+        stats: the times of waiting.
+        count: counts an outcome that the user does not see.
+    """
+
+    release: Callable[[], Any]  # gives the backend back; set by the iterator
+
+    def __init__(
+        self,
+        backend: Backend,
+        schedule: Schedule,
+        options: EpochOptions,
+        stats: WaitStats,
+        count: Callable[[Outcome], None],
+    ) -> None:
+        self.count = count
+        self.worker_retries = options.worker_retries
+        self.is_done = False  # no batch can be taken any more
+        self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
+        self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
+        self.idle_deaths = 0
+        self._backend = backend
+        self._feeder = backend.feeder
+        self._schedule = schedule
+        self._window = schedule.window
+        self._options = options
+        self._stats = stats
+        self._is_torn = False  # whether a wait was given up, by Ctrl-C or a timeout
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether batches can still be taken, in this process."""
+        return not self.is_done and self._backend.is_usable
+
+    def check_backend(self) -> None:
+        """Raise where the backend was closed, or belongs to another process."""
+        if self._backend.is_usable:
+            return
+        if self._backend.is_open:
+            raise in_fork()
+        self.is_done = True
+        raise closed(self._schedule.number_of(None), self._options)
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def wait(self) -> Any:
+        """Wait for the next batch or Failure, and count the time."""
+        was_torn, self._is_torn = self._is_torn, True
+        item = self._feeder.take(0)
+        if item is not False and item is not None:
+            self._is_torn, self._stats.last_wait_s = False, 0.0
+            return item
+        if was_torn or self._window.has_unsent:
+            item = None  # Ctrl-C may have come between a notice and what is done about it
+        began = time.monotonic()
+        deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
+        try:
+            while True:
+                if item is None:
+                    self._attend()
+                    self._schedule.send()
+                rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+                # a worker thread that has the random state in its hands is waited for: it is told
+                # that the batch is late when it comes, and the batch is kept for the next call
+                item = self._feeder.take(rest if self._options.is_eager else None)
+                if item is False or (rest == 0.0 and item is not None):
+                    number = self._schedule.number_of(None)
+                    raise late(self._backend, self._window.task_keys, number, self._options)
+                if item is not None:
+                    self._is_torn = False
+                    return item
+        finally:
+            self._stats.last_wait_s = time.monotonic() - began
+            self._stats.wait_s += self._stats.last_wait_s
+
+    def _attend(self) -> None:
+        """Something besides batches happened: a worker failed to start, died, or has room."""
+        if self.is_done:
+            raise ReaderError("the iterator was closed by another thread while it was waited on")
+        self.check_backend()
+        failed = self._feeder.failed_worker()
+        if failed is not None:
+            self._note_failed(failed)
+        told = None
+        if self._feeder.ended_workers():
+            with interrupt_after():  # not before it is noted which batches they had
+                told = self._replace_ended()
+        if not self.is_usable:
+            self._window.raise_error()  # if Ctrl-C came instead: by the next call
+        if told is not None:
+            raise died(told, self._options.epoch, None)
+
+    # -- errors ----------------------------------------------------------------------------------
+
+    def error_of(
+        self, item: Failure, keys: list[Any], number: int, carried: WorkerError | None = None
+    ) -> BaseException:
+        """Return the exception that stands for a Failure, with all that is known of it."""
+        deaths = self.deaths.get(item.seq, [])
+        return failure(self._backend, item, carried, keys, deaths, self._options, number)
+
+    def _note_failed(self, failed: Failure) -> None:
+        """A worker failed to start, and none takes its place: told at its first batch, or now."""
+        lost = self._feeder.detach(failed.worker)[0]
+        seqs = [*lost, *self._window.held_by(failed.worker)]
+        if not seqs:
+            self.raise_failed(failed)
+        self.failed[min(seqs)] = failed
+        self._window.drop_held(seqs)
+        self._feeder.give_up(min(seqs), failed.worker)
+
+    def raise_failed(self, failed: Failure) -> NoReturn:
+        """Raise what kept a worker from starting; the workers end."""
+        try:
+            raise failed_start(self._backend, failed, self._options)
+        finally:
+            self._abort()
+
+    # -- deaths ----------------------------------------------------------------------------------
+
+    def _replace_ended(self) -> Death | None:
+        """Start others in the place of workers that ended; returns a death that is to be told."""
+        told: Death | None = None
+        try:
+            deaths = self._backend.replace_ended()
+        except BaseException as error:  # no other can be started to make their batches
+            self._window.keep_error(error)
+            self._abort()
+            return None
+        for death in deaths:
+            if not self.is_usable:
+                break
+            if self._options.start_of is not None:
+                self._window.add_start(death.worker_id, self._options.start_of(death.worker_id))
+            self._schedule.lose(death, self)
+            if death.busy is None:
+                self._count_idle_death(death)
+            if not self._options.tells_deaths:
+                _log.warning("%s", died(death, None, None))
+            elif death.busy is None:
+                told = death
+        return told
+
+    def is_hopeless(self, seq: int, death: Death) -> bool:
+        """Note a worker's death at a batch; whether that was once too often."""
+        deaths = self.deaths.setdefault(seq, [])
+        deaths.append(death)
+        return len(deaths) > self.worker_retries
+
+    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+        """Nothing comes for a task: have that told in its place, or the end of its worker."""
+        self._feeder.give_up(seq, worker, is_end)
+
+    def _count_idle_death(self, death: Death) -> None:
+        self.idle_deaths += 1
+        if self.idle_deaths > _IDLE_DEATHS * self._backend.workers:
+            self._window.keep_error(died(death, self._options.epoch, None))
+            self._abort()
+
+    def _abort(self) -> None:
+        """The workers cannot go on: end them; the next epoch starts with new ones."""
+        self.is_done = True
+        self._backend.close_soon()
+        self.release()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def shrink(self) -> None:
+        """There is no memory for the next batch: keep fewer in flight, and make it again."""
+        for failed in self.failed.values():
+            self.raise_failed(failed)  # its place is about to be forgotten
+        self.halve()
+        with interrupt_after():  # held in this run and in flight: they would be sent twice
+            self._window.hold_all()
+            in_order = self._options.in_order
+            self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
+        self.settle()  # what the workers still sent is dropped by now
+        self.trim()
+        self.settle()
+        self._window.fill()
+
+    def halve(self) -> None:
+        """Keep half as many batches in flight from now on."""
+        if self._window.size > 1:
+            self._window.size //= 2
+            _log.warning(
+                "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
+                self._window.size,
+                self._options.epoch,
+            )
+
+    def trim(self) -> None:
+        """Have the memory of released batches given back."""
+        self._feeder.trim()
+
+    def settle(self) -> None:
+        """Wait until no worker has anything to do; `timeout` at most."""
+        while self._feeder.is_busy():
+            self._is_torn = True
+            if self._feeder.take(self._options.timeout_s) is False:
+                return
+            self._attend()

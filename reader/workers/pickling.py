@@ -1,0 +1,192 @@
+"""What workers are given, pickled once for all of them, with the descriptors that it holds.
+
+Imports multiprocessing's pickling of its own primitives and cloudpickle, and looks for torch in
+`sys.modules`. The trainer's starter owns a `Packed`; its descriptors are duplicates, so that what
+the user closes meanwhile does not change what a worker that replaces another is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import errno
+import functools
+import io
+import os
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from multiprocessing import context, reduction
+from typing import Any
+
+import cloudpickle
+
+from reader.errors import ConfigError, shown
+from reader.workers.loop import WorkerConfig
+
+__all__ = ["Packed", "pickle_config", "unpickle_config"]
+
+_PROTOCOL = 5
+_PARTS = ("dataset", "collate_fn", "worker_init_fn")
+
+_received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by their index
+
+
+class Packed:
+    """A pickled config.
+
+    Args:
+        data: the pickle.
+        fds: descriptors that it holds, by their index in it. They become this object's.
+    """
+
+    def __init__(self, data: bytes, fds: list[int]) -> None:
+        self.data = data
+        self.fds = fds
+
+    def close(self) -> None:
+        """Close the descriptors; workers that were started have their own."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+def pickle_config(config: WorkerConfig) -> Packed:
+    """Pickle what workers are given, as multiprocessing pickles the arguments of a process.
+
+    So a dataset may hold what only a process that is being started can be given: values, arrays,
+    locks, events, queues and connections of multiprocessing, sockets and shared torch tensors.
+
+    Raises:
+        ConfigError: a part of it can be pickled neither by pickle nor by cloudpickle.
+        OSError: the system refuses descriptors.
+    """
+    with contextlib.suppress(Exception):
+        return _pack(config, pickle.Pickler)
+    try:
+        return _pack(config, cloudpickle.Pickler)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        for name in _PARTS:
+            try:
+                _pack(getattr(config, name), cloudpickle.Pickler).close()
+            except Exception as its_error:
+                raise ConfigError(
+                    f"the {name}, {shown(getattr(config, name))}, cannot be sent to worker"
+                    f" processes: {its_error}. Open files, locks and connections lazily in the"
+                    " worker (in __getitem__ or worker_init_fn), or use start_method='fork'"
+                ) from its_error
+        raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
+
+
+def unpickle_config(data: bytes | bytearray, fds: Sequence[int]) -> WorkerConfig:
+    """Unpickle a config, in the worker's main thread. What unpickles a descriptor owns it.
+
+    Args:
+        data: of a Packed.
+        fds: this process's own duplicates of its descriptors; those left over are closed.
+    """
+    _received.update(enumerate(fds))
+    try:
+        config: WorkerConfig = pickle.loads(data)
+    finally:
+        while _received:
+            os.close(_received.popitem()[1])
+    return config
+
+
+class _SentFd:
+    """A descriptor within a pickle: a worker has it under a number of its own."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def detach(self) -> int:
+        return _received.pop(self._index)
+
+
+class _Spawning:
+    """Stands for the processes that are going to be started, while something is pickled."""
+
+    DupFd = _SentFd
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self.fds.append(os.dup(fd))
+        return len(self.fds) - 1
+
+
+def _pack(value: Any, pickler: type[pickle.Pickler]) -> Packed:
+    spawning: Any = _Spawning()
+    made = io.BytesIO()
+    reducers: dict[type, Callable[[Any], Any]] = _reducers()
+    if pickler is cloudpickle.Pickler:
+        reducers.update(pickler.dispatch_table)
+    # a class of its own, as cloudpickle's has the attribute and would hide that of an object
+    kind = type("_Pickler", (pickler,), {"dispatch_table": reducers})
+    before: Any = context.get_spawning_popen()
+    context.set_spawning_popen(spawning)
+    try:
+        kind(made, _PROTOCOL).dump(value)
+    except BaseException:
+        Packed(b"", spawning.fds).close()
+        raise
+    finally:
+        context.set_spawning_popen(before)
+    return Packed(made.getvalue(), spawning.fds)
+
+
+def _reducers() -> dict[type, Callable[[Any], Any]]:
+    """What pickles arguments of processes knows beyond pickle, by type.
+
+    A tensor of torch is shared with the workers where the user shared it, and else copied as ever:
+    PyTorch moves each one into shared memory, at a descriptor for each.
+    """
+    forking: Any = reduction.ForkingPickler
+    found: dict[type, Callable[[Any], Any]] = dict(copyreg.dispatch_table)
+    torch = sys.modules.get("torch")
+    for kind, reduce in dict(forking._extra_reducers).items():
+        library = kind.__module__.partition(".")[0]
+        if kind is functools.partial or library == "paddle":
+            continue  # pickle alone keeps attributes; paddle's count those who unpickle
+        if library == "torch" and torch is not None:
+            if issubclass(kind, torch.Tensor):
+                reduce = functools.partial(_reduce_tensor, reduce)
+            elif kind is torch.UntypedStorage:
+                reduce = functools.partial(_reduce_storage, reduce)
+            elif issubclass(kind, torch.storage.TypedStorage):
+                reduce = functools.partial(_reduce_typed, reduce)
+        found[kind] = reduce
+    return found
+
+
+def _reduce_tensor(share: Callable[[Any], Any], value: Any) -> Any:
+    is_plain = value.layout is sys.modules["torch"].strided and not (
+        value.is_quantized or value.is_nested or value.is_conj() or value.is_neg()
+    )
+    if is_plain and value.is_leaf and value.is_cpu and value.is_shared():
+        return share(value)
+    return value.__reduce_ex__(_PROTOCOL)
+
+
+def _reduce_typed(share: Callable[[Any], Any], value: Any) -> Any:
+    return share(value) if _is_shared(value._untyped_storage) else value.__reduce_ex__(_PROTOCOL)
+
+
+def _reduce_storage(share: Callable[[Any], Any], value: Any) -> Any:
+    if not _is_shared(value):
+        return value.__reduce_ex__(_PROTOCOL)
+    if sys.modules["torch"].multiprocessing.get_sharing_strategy() == "file_system":
+        # its own way counts those on their way, and so each pickle may be taken only once
+        return _open_storage, (type(value), *value._share_filename_cpu_())
+    return share(value)
+
+
+def _is_shared(storage: Any) -> bool:
+    return storage.device.type == "cpu" and bool(storage.is_shared())
+
+
+def _open_storage(kind: Any, manager: Any, handle: Any, nbytes: int) -> Any:
+    return kind._new_shared_filename_cpu(manager, handle, nbytes)

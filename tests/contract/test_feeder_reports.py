@@ -1,0 +1,62 @@
+"""What the feeder tells of workers and of batches that did not come: named, and counted."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from reader._core.channel import TaskKind
+from reader._core.feeder import Failure, FailureKind
+from tests.wire import wire
+
+
+def test_kind_of_a_failure_is_a_member_that_equals_its_text() -> None:
+    with wire() as road:
+        road.feeder.give_up(0, 0)
+        item = road.feeder.take(5)
+        assert isinstance(item, Failure)
+        assert item.kind is FailureKind.LOST
+        assert item.kind == "lost"
+        assert f"{item.kind}" == str(item.kind) == "lost"
+        road.feeder.accept()
+
+
+def test_full_arena_is_told_with_its_bytes_and_the_knob_that_helps() -> None:
+    with wire() as road:
+        assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
+        assert road.channel.next_task() is not None
+        road.channel.refuse_full(30, 20, 10, "prefetch_factor")
+        item = road.feeder.take(5)
+        road.feeder.accept()
+        assert isinstance(item, Failure)
+        assert item.kind is FailureKind.FULL
+        assert (item.need_bytes, item.have_bytes, item.limit_bytes) == (30, 20, 10)
+        assert item.knob == "prefetch_factor"
+
+
+def test_progress_and_losses_of_a_worker_have_names() -> None:
+    with wire() as road:
+        idle = road.feeder.worker_progress(0)
+        assert (idle.pid, idle.seq, idle.row, idle.seconds) == (os.getpid(), None, -1, 0.0)
+        for seq in (0, 1):
+            assert road.feeder.dispatch(seq, TaskKind.TASK_NEXT, b"")
+        assert road.channel.next_task() is not None
+        assert road.feeder.worker_progress(0).seq == 0
+        assert road.feeder.stats()["in_flight"] == 2
+        lost = road.feeder.detach(0)
+        assert lost == ([0, 1], 0, False, False)
+        assert (lost.seqs, lost.busy) == ([0, 1], 0)
+        assert (lost.said_hello, lost.said_end) == (False, False)
+        assert road.feeder.stats()["in_flight"] == 0
+
+
+def test_counts_tell_what_was_sent_made_and_received() -> None:
+    with wire() as road:
+        for value in range(3):
+            road.write(np.full(4, value))
+        stats = road.feeder.stats()
+        assert (stats["dispatched"], stats["received"], stats["queued"]) == (3, 3, 0)
+        counts = road.feeder.worker_counts(0)
+        assert counts.batches == 3
+        assert 0 < counts.busy_s < 5

@@ -1,0 +1,72 @@
+"""`loader.workers()` and the counts of `loader.stats()`: what each worker does just now."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reader import DataLoader
+from reader.engine.backends.backend import WorkerActivity
+from tests.datasets import Rows, Stuck
+from tests.processes import Wire, kill_and_wait, wait_until
+
+
+def test_nobody_works_before_the_first_epoch_and_after_the_end() -> None:
+    with DataLoader(Rows(8), batch_size=4, num_workers=2) as loader:
+        assert loader.workers() == []
+        iterator = iter(loader)
+        assert [worker.worker_id for worker in loader.workers()] == [0, 1]
+        list(iterator)
+        assert loader.workers() == []
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_persistent_workers_are_idle_between_epochs(kind: str) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "worker_type": kind}
+    with DataLoader(Rows(8), batch_size=4, **options) as loader:
+        list(loader)
+        wait_until(
+            lambda: [worker.activity for worker in loader.workers()] == 2 * [WorkerActivity.IDLE]
+        )
+        pids = {worker.pid for worker in loader.workers()}
+        assert (os.getpid() in pids) == (kind == "thread")
+        assert all(worker.batch is None for worker in loader.workers())
+
+
+def test_stages_count_what_passed_through_the_reader_thread() -> None:
+    options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
+    with DataLoader(Rows(40), batch_size=4, **options) as loader:
+        assert loader.stats()["stages"] is None
+        list(loader)
+        stages = loader.stats()["stages"]
+        assert stages["received"] >= 10
+        assert stages.keys() >= {"received", "reordered", "trimmed", "queued"}
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_worker_that_is_stuck_is_seen_at_its_batch_and_sample(kind: str, tmp_path: Path) -> None:
+    says, hears = Wire(tmp_path / "says"), Wire(tmp_path / "hears")
+    dataset = Stuck(6, says.path, hears.path, count=16)
+    with DataLoader(dataset, batch_size=4, num_workers=2, worker_type=kind) as loader:
+        batches = iter(loader)
+        pid = int(says.hear())
+        (busy,) = [each for each in loader.workers() if each.activity is WorkerActivity.BUSY]
+        assert (busy.pid, busy.batch, busy.sample) == (pid, 1, 2)
+        assert busy.since_s >= 0
+        hears.say()
+        assert len(list(batches)) == 4
+    says.close()
+    hears.close()
+
+
+def test_worker_that_died_is_seen_ended_until_another_takes_its_place() -> None:
+    with DataLoader(Rows(8), batch_size=4, num_workers=2, persistent_workers=True) as loader:
+        list(loader)
+        pid = loader.workers()[1].pid
+        assert pid is not None
+        kill_and_wait(pid)
+        assert loader.workers()[1].activity is WorkerActivity.ENDED
+        assert len(list(loader)) == 2

@@ -1,0 +1,149 @@
+"""Turns at the global random state: one at a time, within each other, given up, taken away."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from reader.data.seeds import captured_random_state, seed_known_libraries
+from reader.errors import ReaderError
+from reader.workers import global_rng_lock
+from reader.workers.global_rng_lock import GlobalRngLock
+
+BOUND_S = 40.0
+
+
+@pytest.fixture(autouse=True)
+def _own_random_state() -> Iterator[None]:
+    put_back = captured_random_state()
+    yield
+    put_back()
+    assert global_rng_lock._held == []
+
+
+def drawn_with(seed: int) -> float:
+    put_back = captured_random_state()
+    seed_known_libraries(seed)
+    drawn = random.random()
+    put_back()
+    return drawn
+
+
+class Holder:
+    """A thread that holds a turn from `begun` until `leave` is set, and draws at its end."""
+
+    def __init__(self, turns: GlobalRngLock, seed: int, inside: Callable[[], None] | None = None):
+        self.begun, self.leave = threading.Event(), threading.Event()
+        self.drawn: list[float] = []
+        self.refused: list[BaseException] = []
+        self._turns, self._seed, self._inside = turns, seed, inside
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with self._turns.turn(self._seed):
+                self.begun.set()
+                if self._inside is not None:
+                    self._inside()
+                assert self.leave.wait(BOUND_S)
+                self.drawn.append(random.random())
+        except ReaderError as error:
+            self.refused.append(error)
+
+    def end(self) -> None:
+        self.leave.set()
+        self._thread.join(BOUND_S)
+        assert not self._thread.is_alive()
+
+
+def test_06_turns_of_two_pools_do_not_overlap_and_leave_the_state_as_it_was() -> None:
+    before = random.getstate()
+    first = Holder(GlobalRngLock(), 1)
+    assert first.begun.wait(BOUND_S)
+    second = Holder(GlobalRngLock(), 2)
+    second.leave.set()
+    assert not second.begun.wait(0.02)
+    first.end()
+    second.end()
+    assert (first.drawn, second.drawn) == ([drawn_with(1)], [drawn_with(2)])
+    assert random.getstate() == before
+
+
+def test_06_turn_that_is_asked_for_in_another_lies_within_it() -> None:
+    inner_drawn: list[float] = []
+
+    def iterate() -> None:
+        turns = GlobalRngLock()
+        turns.ask()
+        inner = Holder(turns, 2)
+        assert inner.begun.wait(BOUND_S)
+        inner.end()
+        inner_drawn.extend(inner.drawn)
+
+    outer = Holder(GlobalRngLock(), 1, iterate)
+    outer.end()
+    assert inner_drawn == [drawn_with(2)]
+    assert outer.drawn == [drawn_with(1)]
+
+
+def test_04_turn_that_waits_is_given_up_when_its_pool_ends() -> None:
+    first = Holder(GlobalRngLock(), 1)
+    assert first.begun.wait(BOUND_S)
+    turns = GlobalRngLock()
+    second = Holder(turns, 2)
+    turns.stop()
+    second.end()
+    assert "closed before" in str(second.refused[0])
+    first.end()
+
+
+def test_07_turn_that_does_not_end_is_taken_with_all_within_it() -> None:
+    before = random.getstate()
+    outer_turns, inner_turns = GlobalRngLock(), GlobalRngLock()
+    inner: list[Holder] = []
+    asked = threading.Event()
+
+    def iterate() -> None:
+        inner_turns.ask()
+        inner.append(Holder(inner_turns, 2))
+        asked.set()
+
+    outer = Holder(outer_turns, 1, iterate)
+    assert outer.begun.wait(BOUND_S)
+    assert asked.wait(BOUND_S)
+    assert inner[0].begun.wait(BOUND_S)
+    outer_turns.stop()
+    outer_turns.abandon()
+    assert random.getstate() == before
+    random.seed(9)
+    mine = random.getstate()
+    for holder in (inner[0], outer):
+        holder.end()
+    same = random.Random()
+    same.setstate(mine)
+    assert inner[0].drawn + outer.drawn == [same.random(), same.random()]
+    assert random.getstate() == same.getstate()  # neither put anything back
+
+
+def test_07_end_of_a_turn_is_waited_for_by_who_has_its_batch() -> None:
+    turns = GlobalRngLock()
+    turns.await_end()  # there is none
+    before = random.getstate()
+    holder = Holder(turns, 1)
+    assert holder.begun.wait(BOUND_S)
+    GlobalRngLock().await_end()  # those of other pools are not waited for
+    found: list[bool] = []
+
+    def wait() -> None:
+        turns.await_end()
+        found.append(random.getstate() == before)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    holder.end()
+    waiter.join(BOUND_S)
+    assert found == [True]

@@ -1,0 +1,120 @@
+"""The block of the README between its two bench marks: three tables, each with its command.
+
+Pure, but for `write`. Imports the rows and the arithmetic of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tools.bench.report import Ratio, Results, duration, median, times_as_long
+from tools.bench.rows import OURS, TABLES, Row
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+Rows = Mapping[str, Results]
+
+FACES = {
+    "paddle": (
+        "What Paddle's users wait for, `reader.compat.paddle` beside `paddle.io`",
+        "| what | reader | Paddle takes |",
+    ),
+    "torch": (
+        "What PyTorch's users get, `reader.compat.torch` beside `torch.utils.data`",
+        "| what | reader | PyTorch takes |",
+    ),
+}
+
+
+def block(report: Mapping[str, Any]) -> str:
+    """Return the block for the tables of `report`, marks included."""
+    parts = [BEGIN]
+    for table, rows in report["tables"].items():
+        if table == "engine":
+            parts += _engine(rows, report)
+        else:
+            parts += _face(table, rows, report["rounds"])
+    return "\n\n".join([*parts, END])
+
+
+def write(report: Mapping[str, Any], page: Path) -> None:
+    """Replace the block of `page`.
+
+    Raises:
+        ValueError: A row or a figure of the block was not measured.
+    """
+    for table, rows in TABLES.items():
+        measured = report["tables"].get(table, {})
+        if missing := [name for name, row in rows.items() if row.has_peer and name not in measured]:
+            raise ValueError(f"the README shows every row: {table} lacks {', '.join(missing)}")
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(before + block(report) + after, encoding="utf-8")
+
+
+def _time(results: Results, name: str, figure: str = "us") -> str:
+    value = median(results, name, figure)
+    return "fails" if value is None else duration(value)
+
+
+def _takes(results: Results, name: str, figure: str = "us") -> str:
+    ratio = Ratio.of(results, name, OURS, figure)
+    return "fails" if ratio is None else times_as_long(ratio.middle)
+
+
+def _engine(rows: Rows, report: Mapping[str, Any]) -> list[str]:
+    floor = "a bare arena and pipes, without features"
+    lines = [f"| work | batch | reader | PyTorch takes | Paddle takes | {floor} |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, results in rows.items():
+        if "decode" in results:
+            ratio = Ratio.of(results, OURS, "decode")
+            alone = "fails" if ratio is None else times_as_long(ratio.middle)
+            others = f"{alone} of decoding alone on two processes | |"
+        else:
+            others = " | ".join(_takes(results, peer) for peer in ("torch", "paddle", "floor"))
+        title = TABLES["engine"][name].title
+        lines.append(f"| {name} | {title} | {_time(results, OURS)} | {others} |")
+    parts = ["\n".join(lines)]
+    if tiny := rows.get("tiny"):
+        cpu, first = "cpu_us", "first_us"
+        parts.append(
+            f"The CPU time of the training process for a tiny batch is {_time(tiny, OURS, cpu)} "
+            f"(PyTorch {_time(tiny, 'torch', cpu)}, Paddle {_time(tiny, 'paddle', cpu)}), "
+            f"the first batch of a later epoch\nwith persistent workers takes "
+            f"{_time(tiny, OURS, first)} (Paddle {_time(tiny, 'paddle', first)}). Medians of "
+            f"{report['rounds']} rounds of {report['seconds']:g} s on a busy machine;\n"
+            "machines differ, ratios less."
+        )
+    return [*parts, "![Time of a batch through each loader](docs/bench.svg)"]
+
+
+def _face(table: str, rows: Rows, rounds: int) -> list[str]:
+    what, head = FACES[table]
+    lines = [head, "|---|---|---|"]
+    measured = [(TABLES[table][name], results) for name, results in rows.items()]
+    for title, group in groupby(measured, key=lambda pair: pair[0].title):
+        cells = [_cells(row, results) for row, results in group]
+        ours, peers = (", ".join(column) for column in zip(*cells))
+        lines.append(f"| {title} | {ours} | {peers} |")
+    command = f"python -m tools.bench --table {table}"
+    return [f"{what} (`{command}`, medians of {rounds} rounds):", "\n".join(lines)]
+
+
+def _cells(row: Row, results: Results) -> tuple[str, str]:
+    peer = row.contestants[1]
+    ours, theirs = _time(results, OURS, row.figure), _takes(results, peer.name, row.figure)
+    if peer.note:
+        theirs = f"{peer.note}: {theirs}"
+    if row.kind == "break":
+        ours += _left(results, OURS)
+        theirs += _left(results, peer.name)
+    return ours, theirs
+
+
+def _left(results: Results, name: str) -> str:
+    # The first turn of a launch has no break before it.
+    return f", {median(results, name, 'left') or 0:.0f} processes left behind"

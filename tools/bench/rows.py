@@ -1,0 +1,214 @@
+"""What is measured: each table's rows, and the contestants of each row; ours stands first.
+
+Nothing here imports a loader: contestants are named by the module they come from. Rows that have
+no contestant but ours are measured beside an older wheel alone. Imports the works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.bench.works import WORKS, Work
+
+PREFETCH = 2
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One loader of a row.
+
+    Attributes:
+        name: What the results call it.
+        title: What tables and the chart call it.
+        face: Module its DataLoader comes from; empty: it is a floor, opened by its name.
+        note: What the README says of it besides its ratio.
+        samples: Length of the dataset that is resumed; 0 elsewhere.
+    """
+
+    name: str
+    title: str
+    face: str = ""
+    note: str = ""
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to measure, and who is measured.
+
+    Attributes:
+        name: What the command line and the results call it.
+        title: What the README calls it; rows of one title share a line there.
+        work: What is loaded.
+        contestants: Who takes part, ours first.
+        kind: "epochs": a step touches the batch; "feed": a step is a run of a static program;
+            "break": a turn leaves one epoch and begins another; "spawn": a turn is a program that
+            starts 4 spawned workers; "resume": a turn loads a state. The last three end with a
+            batch.
+        options: Arguments of each DataLoader, the peers' included.
+        samples: What the dataset hands out: "arrays", "tensors", or a "stream" of arrays.
+        figure: Which figure of a turn is compared with the peers.
+        at_least: How many times as long each peer must take, by its name.
+        at_most: What our own figures must not exceed, in microseconds.
+        is_public: Whether it keeps to what every version of the package has.
+    """
+
+    name: str
+    title: str
+    work: Work
+    contestants: tuple[Contestant, ...]
+    kind: str = "epochs"
+    options: Mapping[str, Any] = field(default_factory=lambda: workers(2))
+    samples: str = "arrays"
+    figure: str = "us"
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    is_public: bool = True
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches are made ahead."""
+        return int(self.options["num_workers"]) * PREFETCH
+
+    @property
+    def has_peer(self) -> bool:
+        """Whether there is anyone to compare ours with."""
+        return len(self.contestants) > 1
+
+    def contestant(self, name: str) -> Contestant:
+        """Return the contestant called `name`.
+
+        Raises:
+            ValueError: The row has none.
+        """
+        for contestant in self.contestants:
+            if contestant.name == name:
+                return contestant
+        known = ", ".join(contestant.name for contestant in self.contestants)
+        raise ValueError(f"no contestant {name!r} in row {self.name!r}; known: {known}")
+
+
+def workers(count: int, is_persistent: bool = True) -> dict[str, Any]:
+    """Return the arguments of a DataLoader that every face takes for `count` workers."""
+    if count == 0:
+        return {"num_workers": 0}
+    kept = {"persistent_workers": True} if is_persistent else {}
+    return {"num_workers": count, "prefetch_factor": PREFETCH, **kept}
+
+
+ENGINE, PADDLE_FACE, TORCH_FACE = "reader", "reader.compat.paddle", "reader.compat.torch"
+OURS = "reader"  # the name of ours in every row
+
+FLOOR = Contestant("floor", "bare floor")
+DECODE = Contestant("decode", "decode alone")
+TORCH = Contestant("torch", "PyTorch", "torch.utils.data")
+PADDLE = Contestant("paddle", "Paddle", "paddle.io")
+TORCHDATA = Contestant(
+    "torchdata",
+    "StatefulDataLoader",
+    "torchdata.stateful_dataloader",
+    "torchdata's StatefulDataLoader with 10^6 samples",
+    10**6,
+)
+
+
+def _ours(face: str, samples: int = 0) -> Contestant:
+    return Contestant(OURS, "reader", face, samples=samples)
+
+
+_TINY, _SMALL = WORKS["tiny"], WORKS["small-image"]
+_INLINE, _FRESH, _KEPT = workers(0), workers(2, is_persistent=False), workers(2)
+
+
+def _engine() -> list[Row]:
+    # At least so many times faster than PyTorch and Paddle, at most so far behind the floors.
+    at_least = {
+        "tiny": {"torch": 30.0, "paddle": 9.0, "floor": 1 / 1.4},
+        "image": {"torch": 10.0, "paddle": 20.0, "floor": 1 / 1.15},
+        "uint8": {"torch": 10.0, "paddle": 20.0, "floor": 1 / 1.15},
+        "text": {"torch": 45.0, "paddle": 15.0, "floor": 1 / 1.4},
+        "jpeg": {"decode": 1 / 1.06},
+    }
+    all_of = (_ours(ENGINE), TORCH, PADDLE, FLOOR)
+    most = {"cpu_us": 15.0}
+    rows = []
+    for name, least in at_least.items():
+        work = WORKS[name]
+        entries = (*all_of, DECODE) if name == "jpeg" else all_of
+        rows.append(Row(name, work.title, work, entries, at_least=least, at_most=most))
+
+    def alone(name: str, work: str, **others: Any) -> Row:
+        return Row(
+            f"{work}-{name}", f"{name}: {WORKS[work].title}", WORKS[work], all_of[:1], **others
+        )
+
+    return [
+        *rows,
+        *(alone("inline", work, options=_INLINE) for work in ("tiny", "image", "uint8", "text")),
+        *(alone("stream", work, samples="stream") for work in ("tiny", "uint8")),
+        *(
+            alone(name, "tiny", options={**_KEPT, "framework": name})
+            for name in ("torch", "paddle")
+        ),
+    ]
+
+
+def _paddle() -> list[Row]:
+    ours = (_ours(PADDLE_FACE),)
+    both = (*ours, PADDLE)
+    feed = "static graph, `exe.run(feed=batch)` of 8.4 MB, a whole step, 2 workers"
+    start = "`iter()` to the first batch of a later epoch, persistent workers"
+    tiny = "an iterable dataset, tiny batches, 2 workers"
+    small = "an iterable dataset, batches of 8.4 MB, 2 workers"
+    leave = "`break` to the first batch of the next epoch, no persistent workers"
+    most, first = {"us": 500.0}, {"first_us": 1000.0}
+    return [
+        Row("feed", feed, _SMALL, both, "feed", at_most=most),
+        Row("feed-inline", "the same without workers", _SMALL, both, "feed", _INLINE, at_most=most),
+        Row("start", start, _TINY, both, figure="first_us", at_most=first),
+        # Not persistent: Paddle's persistent workers hang on a stream that is read quickly.
+        Row("tiny-stream", tiny, _TINY, both, options=_FRESH, samples="stream"),
+        Row("small-image-stream", small, _SMALL, both, options=_FRESH, samples="stream"),
+        Row("break", leave, _TINY, both, "break", _FRESH, "stream"),
+        Row("start-ahead", start, _TINY, ours, options={**_KEPT, "prefetch_next_epoch": True}),
+        Row("small-image", "batches of 8.4 MB, 2 workers", _SMALL, ours),
+        Row("tiny-inline", "tiny batches, no workers", _TINY, ours, options=_INLINE),
+        Row("tiny-stream-kept", tiny, _TINY, ours, samples="stream"),
+    ]
+
+
+def _torch() -> list[Row]:
+    ours = (_ours(TORCH_FACE),)
+    both = (*ours, TORCH)
+    titles = {
+        "tiny": "tiny batches, 2 workers; samples are arrays, or tensors",
+        "image": "image, 38.5 MB",
+        "uint8": "uint8, 19.3 MB",
+        "text": "text, a dict of 3 x 512 int64",
+    }
+    faster = {"tiny": 25.0, "image": 10.0, "uint8": 10.0, "text": 40.0}
+    epochs = [
+        Row(name, title, WORKS[work], both, samples=samples, at_least={"torch": faster[work]})
+        for work, title in titles.items()
+        for name, samples in ((work, "arrays"), (f"{work}-tensors", "tensors"))
+    ]
+    spawn = "`iter()` to the first batch, 4 spawned workers of a program that imports torch"
+    resume = "a state at 90 % of a shuffled epoch of 10^8 samples to the next batch"
+    far, near = (_ours(TORCH_FACE, 10**8), TORCHDATA), (_ours(TORCH_FACE, 10**5),)
+    start, most = {"torch": 1 / 0.6}, {"us": 5000.0}
+    return [
+        *epochs,
+        Row("spawn", spawn, _TINY, both, "spawn", workers(4), at_least=start),
+        Row("resume", resume, _TINY, far, "resume", _INLINE, at_most=most, is_public=False),
+        Row("resume-near", "a state of 10^5 samples", _TINY, near, "resume", _INLINE),
+        Row("tiny-inline", "tiny batches, no workers", _TINY, ours, options=_INLINE),
+        Row("tiny-stream", "tiny batches of a stream", _TINY, ours, samples="stream"),
+    ]
+
+
+TABLES: dict[str, dict[str, Row]] = {
+    table: {row.name: row for row in rows}
+    for table, rows in (("engine", _engine()), ("paddle", _paddle()), ("torch", _torch()))
+}

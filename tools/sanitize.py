@@ -1,0 +1,72 @@
+"""The tests that work the compiled core hardest, on a core built with one of gcc's sanitizers.
+
+Works in a copy of the checkout, so that the build in place stays what it is. Run as
+``python -m tools.sanitize address|undefined|thread [arguments of pytest]``; with
+arguments, they alone say which tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.smoke.__main__ import copy_checkout
+
+OURS = [
+    "tests/unit",
+    "tests/contract",
+    "--ignore-glob=tests/unit/test_bench*.py",
+    "-m",
+    "not evidence and not gpu",
+]
+# The thread sanitizer follows no fork beside threads: what runs on threads alone is its own.
+ON_THREADS = ["-k", "thread or permutation or queue or wire or random_turns"]
+TESTS = {"address": OURS, "undefined": OURS, "thread": [*OURS, *ON_THREADS]}
+OPTIONS = {
+    # Python frees little at its end, and paddle frees arrays as what they are not.
+    "address": {
+        "ASAN_OPTIONS": "detect_leaks=0:alloc_dealloc_mismatch=0:abort_on_error=1:handle_segv=0",
+        "PYTHONMALLOC": "malloc",
+    },
+    "undefined": {"UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1"},
+    "thread": {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0"},
+}
+RUNTIME = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
+
+
+def main(arguments: list[str]) -> int:
+    """Build, run, and return the exit code of the tests."""
+    if not arguments or arguments[0] not in TESTS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    kind, more = arguments[0], arguments[1:]
+    with tempfile.TemporaryDirectory(prefix=f"lodreader-{kind}-") as name:
+        checkout = copy_checkout(Path(name, "checkout"))
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+        build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        subprocess.run(build, cwd=checkout, env={**clean, "READER_SANITIZE": kind}, check=True)
+        environment = {
+            **clean,
+            **OPTIONS[kind],
+            "LD_PRELOAD": " ".join((path_of(RUNTIME[kind]), path_of("libstdc++.so"))),
+        }
+        # A process under a sanitizer is a few times slower: what hangs still ends.
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        tests += ["-o", "timeout=300", *(more or TESTS[kind])]
+        return subprocess.run(tests, cwd=checkout, env=environment, check=False).returncode
+
+
+def path_of(library: str) -> str:
+    """Where the compiler keeps a runtime library."""
+    command = [os.environ.get("CXX", "g++"), f"-print-file-name={library}"]
+    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(path).is_absolute():
+        sys.exit(f"sanitize: the compiler has no {library}: install it, libasan8 and the like")
+    return str(Path(path).resolve())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
