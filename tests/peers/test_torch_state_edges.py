@@ -260,7 +260,7 @@ def test_states_of_a_dataset_leave_the_trainers_random_state_alone() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        (("dataset_state",), None, "made 2 batches, and what was drawn for 0 of them is told"),
+        (("dataset_state",), None, "records draws for 0 of 2 batches"),
         (("_snapshot", "_worker_snapshots", "worker_0", "part", "draws"), [[5, 5]], "for 5 of"),
         (("fetcher_state", "dataset_iter_state"), {"at": 1}, "here has no load_state_dict"),
     ],
