@@ -1,4 +1,4 @@
-"""The exceptions of `reader`, each raised for one kind of trouble.
+"""The exceptions of `reader`, each raised for one kind of error.
 
 This module imports the standard library alone, and every other room may import it. An exception
 here owns its fields; it survives pickle and copy with its text, its fields and its notes.
@@ -9,7 +9,7 @@ here owns its fields; it survives pickle and copy with its text, its fields and 
     |   |-- SamplerError                  your sampler yielded something that is no index
     |   |   `-- SampleIndexError(IndexError)    ... or an index the dataset does not have
     |   `-- StateError                    a saved state that does not fit what it is loaded into
-    |-- DatasetError(RuntimeError)        your code ran into trouble; the original is __cause__
+    |-- DatasetError(RuntimeError)        your code raised; the original is __cause__
     |   `-- CollateError(ValueError)      ... samples of one batch do not fit together
     |-- WorkerDied(RuntimeError)          a worker process ended before its batch was made
     |-- ArenaFull(MemoryError)            the shared memory for batches is used up
@@ -99,7 +99,7 @@ class StateError(ConfigError):
 
 
 class DatasetError(ReaderError, RuntimeError):
-    """Trouble in the dataset or in a function of the user; the original is `__cause__`."""
+    """The dataset or a function of the user failed; the original is `__cause__`."""
 
 
 class CollateError(DatasetError, ValueError):

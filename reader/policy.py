@@ -101,7 +101,7 @@ class BatchPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class ErrorPolicy:
-    """How exceptions are told; obeyed by `epoch_errors`.
+    """The words of exceptions; obeyed by `epoch_errors`.
 
     Attributes:
         error_text: added to the exceptions of workers, with {worker} and {type} in it.

@@ -89,13 +89,13 @@ def encode(exc: BaseException) -> bytes:
     """
     try:
         return pickle.dumps(_Encoder(exc).nodes)
-    except BaseException as trouble:
+    except BaseException as failure:
         node = _Node([("builtins", "Exception" if isinstance(exc, Exception) else "BaseException")])
         node.text = guarded(str, exc)
         node.args.append(_Value("str", node.text, pickle.dumps(node.text)))
         node.notes.append(
             f"reader: the worker raised {type_name(type(exc))}; all but its text is lost, because"
-            f" carrying it raised {type_name(type(trouble))}"
+            f" carrying it raised {type_name(type(failure))}"
         )
         return pickle.dumps([node])
 
@@ -112,9 +112,9 @@ def decode(data: bytes) -> BaseException:
     """
     try:
         return _Decoder(pickle.loads(data)).exceptions[0]
-    except FROM_USER as trouble:
-        error = InternalError(f"the failure of a worker cannot be read: {guarded(repr, trouble)}")
-        error.__cause__ = trouble
+    except FROM_USER as failure:
+        error = InternalError(f"the failure of a worker cannot be read: {guarded(repr, failure)}")
+        error.__cause__ = failure
         return error
 
 
@@ -142,8 +142,8 @@ class _Encoder:
             self.nodes.append(node)
             try:
                 self._fill(node, exc)
-            except BaseException as trouble:
-                kind = type_name(type(trouble))
+            except BaseException as failure:
+                kind = type_name(type(failure))
                 node.notes.append(f"reader: parts are lost, because carrying it raised {kind}")
 
     def _position(self, exc: BaseException) -> int | None:

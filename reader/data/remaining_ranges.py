@@ -42,7 +42,7 @@ class RemainingRanges:
 
         Args:
             cuts: which share.
-            contiguous: cut into runs; else dealt out in turn.
+            contiguous: cut into runs; else item by item.
             length: of the sequence; must be given with `contiguous`.
         """
         (ranks, rank), (workers, worker) = cuts
@@ -70,7 +70,7 @@ class RemainingRanges:
         Args:
             ranks: how many there were, in lockstep.
             taken: how many positions each worker has taken.
-            contiguous: how they were dealt out.
+            contiguous: how they were divided.
             length: of the sequence.
         """
         left: list[range] = []
@@ -103,8 +103,8 @@ class RemainingRanges:
         last = numbers[-1]
         if not is_right or not (last is None or (type(last) is int and last >= 0)):
             raise StateError(
-                f"what is left of a dealt sequence cannot be read from the state, got {got(saved)}."
-                " The state is damaged: load another one"
+                "the remaining ranges of a divided sequence cannot be read from the state, got"
+                f" {got(saved)}. The state is damaged: load another one"
             )
         return cls([range(*each) for each in left or []], last)
 

@@ -45,7 +45,7 @@ class Cursor:
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
 
     def advance(self, task: Task, snapshot: WorkerSnapshot | None) -> None:
-        """Count a batch that was delivered, with what its worker told of itself."""
+        """Count a batch that was delivered, with the state that its worker sent."""
         raise NotImplementedError
 
     def count(self, outcome: Outcome) -> None:
@@ -183,9 +183,9 @@ class WorkerCursor:
         self.full = 0  # batches of the usual size behind those in `draws`
         self.made = 0  # batches of this epoch, errors too
         self.is_ended = False
-        # what all workers left of a deal over another number of them
+        # what another number of workers left of what `shard` divided
         self.left: dict[str, Any] | None = None
-        self.shares: dict[str, Any] | None = None  # what `shard` dealt out, where that is all
+        self.shares: dict[str, Any] | None = None  # what `shard` divided, where that says all
 
     @property
     def state(self) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class WorkerCursor:
         cursor.is_ended = _checked("ended", saved, lambda each: type(each) is bool)
         cursor.before = _checked("before", saved, _is_draws)
         cursor.draws = _checked("draws", saved, _is_draws)
-        cursor.shares = _checked("deal", saved, _is_deal)
+        cursor.shares = _checked("deal", saved, _is_shares)
         cursor.left = _checked("left", saved, _is_left)
         cursor._check_count()
         return cursor
@@ -310,8 +310,8 @@ class WorkerCursors:
             StateError: the dataset does not divide its items by `shard`, one sample for each item.
         """
         began = [cursor for cursor in saved if cursor.before or cursor.draws]
-        deals = [cursor.shares for cursor in began]
-        if not began or any(each is None or each != deals[0] for each in deals):
+        shares = [cursor.shares for cursor in began]
+        if not began or any(each is None or each != shares[0] for each in shares):
             raise StateError(
                 f"this state cannot be resumed: it was saved by {len(saved)} workers, each at a"
                 f" position of its own, and this loader has {workers}. Pass"
@@ -320,7 +320,7 @@ class WorkerCursors:
             )
         made = cls(workers, batch_size)
         made._origin = [cursor.to_json(batch_size) for cursor in saved], last
-        left = {**(deals[0] or {}), "taken": [cursor.taken for cursor in saved]}
+        left = {**(shares[0] or {}), "taken": [cursor.taken for cursor in saved]}
         for cursor in made.all:
             cursor.made = delivered // workers
             cursor.left = left
@@ -402,7 +402,7 @@ def _checked(name: str, saved: dict[str, Any], is_right: Callable[[Any], bool]) 
     return saved[name]
 
 
-def _is_deal(value: Any) -> bool:
+def _is_shares(value: Any) -> bool:
     if value is None:
         return True
     if not isinstance(value, dict) or type(value.get("contiguous")) is not bool:
@@ -415,7 +415,7 @@ def _is_deal(value: Any) -> bool:
 def _is_left(value: Any) -> bool:
     if value is None:
         return True
-    taken = value.get("taken") if _is_deal(value) else None
+    taken = value.get("taken") if _is_shares(value) else None
     return isinstance(taken, list) and all(type(each) is int and each >= 0 for each in taken)
 
 

@@ -96,7 +96,7 @@ class Engine:
             self._next_epoch = epoch
 
     def set_epoch(self, epoch: Any) -> None:
-        """Choose the number of the next epoch; dataset and samplers with `set_epoch` are told."""
+        """Choose the number of the next epoch, also of dataset and samplers with `set_epoch`."""
         self.drop_prefetched()
         self._next_epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
         self._state.choose(self._next_epoch)

@@ -40,7 +40,7 @@ class EpochOptions:
         worker_retries: how often a batch is made again when its worker died.
         is_eager: False: a batch is asked for only while the consumer waits for it.
         in_order: False: batches are delivered as they come.
-        errors: how exceptions are told.
+        errors: the words of exceptions.
         start_of: what a worker is sent before its first task, by its number; None: nothing.
         on_end: called when the last batch was delivered.
         length: how many batches there will be; None: not known.

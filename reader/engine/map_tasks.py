@@ -259,7 +259,7 @@ class MapTasks:
         return self.window.accept(item.seq)
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
-        """Make a batch again that found no memory; False: it is told."""
+        """Make a batch again that found no memory; False: the failure is raised."""
         if item.kind is not FailureKind.FULL or (
             self.window.size == 1 and self._full_at == item.seq
         ):

@@ -60,7 +60,7 @@ class Outcome:
 
     Attributes:
         task: the task.
-        snapshot: what its worker told of itself with it, or None.
+        snapshot: the state that its worker sent with it, or None.
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
         is_error: an exception was delivered in the batch's place.
         is_end: the worker has nothing more; nothing was delivered.

@@ -77,7 +77,7 @@ class Stage:
             self.cursor.count(outcome)
 
     def count_batch(self, task: Task, snapshot: Any) -> None:
-        """Count a batch that has landed, with what its worker told of itself."""
+        """Count a batch that has landed, with the state that its worker sent."""
         self._stats.batches += 1
         if self._group:
             self._held.append(Outcome(task, snapshot))

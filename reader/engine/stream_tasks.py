@@ -152,7 +152,7 @@ class StreamTasks:
         return self.window.accept(item.seq)
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
-        """Ask again for a batch that found no memory, or note an end; False: it is told."""
+        """Ask again for a batch that found no memory, or note an end; False: it is raised."""
         if item.kind is FailureKind.END:
             with interrupt_after():
                 is_first = self.is_live(item.worker)

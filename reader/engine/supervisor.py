@@ -102,8 +102,8 @@ class Supervisor:
                     self._attend()
                     self._schedule.send()
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-                # a worker thread that has the random state in its hands is waited for: it is told
-                # that the batch is late when it comes, and the batch is kept for the next call
+                # a worker thread that holds the lock of the random state is waited for: the error
+                # comes when the late batch does, and the batch is kept for the next call
                 item = self._feeder.take(rest if self._options.is_eager else None)
                 if item is False or (rest == 0.0 and item is not None):
                     number = self._schedule.number_of(None)
@@ -123,14 +123,14 @@ class Supervisor:
         failed = self._feeder.failed_worker()
         if failed is not None:
             self._note_failed(failed)
-        told = None
+        death = None
         if self._feeder.ended_workers():
             with interrupt_after():  # not before it is noted which batches they had
-                told = self._replace_ended()
+                death = self._replace_ended()
         if not self.is_usable:
             self._window.raise_error()  # if Ctrl-C came instead: by the next call
-        if told is not None:
-            raise died(told, self._options.epoch, None)
+        if death is not None:
+            raise died(death, self._options.epoch, None)
 
     # -- errors ----------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Supervisor:
         return failure(self._backend, item, carried, keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
-        """A worker failed to start, and none takes its place: told at its first batch, or now."""
+        """A worker failed to start, and none takes its place: raised at its first batch, or now."""
         lost = self._feeder.detach(failed.worker)[0]
         seqs = [*lost, *self._window.held_by(failed.worker)]
         if not seqs:
@@ -161,8 +161,8 @@ class Supervisor:
     # -- deaths ----------------------------------------------------------------------------------
 
     def _replace_ended(self) -> Death | None:
-        """Start others in the place of workers that ended; returns a death that is to be told."""
-        told: Death | None = None
+        """Start others in the place of workers that ended; returns a death to be raised."""
+        raised: Death | None = None
         try:
             deaths = self._backend.replace_ended()
         except BaseException as error:  # no other can be started to make their batches
@@ -180,8 +180,8 @@ class Supervisor:
             if not self._options.tells_deaths:
                 _log.warning("%s", died(death, None, None))
             elif death.busy is None:
-                told = death
-        return told
+                raised = death
+        return raised
 
     def is_hopeless(self, seq: int, death: Death) -> bool:
         """Note a worker's death at a batch; whether that was once too often."""
@@ -190,7 +190,7 @@ class Supervisor:
         return len(deaths) > self.worker_retries
 
     def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
-        """Nothing comes for a task: have that told in its place, or the end of its worker."""
+        """Put a failure, or the end of its worker, in the place of a task that never comes."""
         self._feeder.give_up(seq, worker, is_end)
 
     def _count_idle_death(self, death: Death) -> None:

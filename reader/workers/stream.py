@@ -399,7 +399,7 @@ class StreamFetcher:
                 if self.reseed is not None:
                     self.reseed(number * workers + worker)
                 number += 1
-                if size == 0:  # that the generator cannot go on was told then
+                if size == 0:  # the error that the generator cannot go on was raised then
                     self._phase = _Phase.OPEN
                     self._samples = None
                 self._draw_again(size)
@@ -417,5 +417,5 @@ class StreamFetcher:
                         return
             except StateError:
                 raise
-            except Exception:  # it was told in its place, before
+            except Exception:  # it was raised in its place, before
                 self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN

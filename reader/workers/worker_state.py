@@ -25,7 +25,7 @@ class WorkerSnapshot(NamedTuple):
 
     `is_used_up`: nothing comes after the batch; `is_position`: the states say where its dataset or
     iterator is; `states`: pickled, None: no news; `shares`: with `has_shares`, what `shard`
-    divided, or None when that cannot be told.
+    divided, or None when that is not known.
     """
 
     worker: int

@@ -122,10 +122,10 @@ class ThreadPool(Pool):
 def _work(
     channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int, rng_lock: GlobalRngLock
 ) -> None:
-    """Be a worker. What ends the loop itself is told too: nobody sees the end of a thread."""
+    """Be a worker. Send what ends the loop itself, too: nobody sees the end of a thread."""
     try:
         loop.run(channel, config, worker_id, rng_lock)
     except BaseException as error:
-        told = InternalError(f"worker thread {worker_id} ended: {error!r}")
-        told.__cause__ = error
-        channel.fail(loop.WorkerError(told, ""))
+        ended = InternalError(f"worker thread {worker_id} ended: {error!r}")
+        ended.__cause__ = error
+        channel.fail(loop.WorkerError(ended, ""))
