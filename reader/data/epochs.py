@@ -1,7 +1,7 @@
-"""Telling datasets which epoch begins: what is read in the trainer, and said again in the workers.
+"""The epochs of datasets and samplers: read in the trainer, and set on copies in the workers.
 
-Imports the standard library alone. The dataset in the trainer is the user's and is only looked at;
-its copies in persistent workers are told what their original was told.
+Imports the standard library alone. The dataset in the trainer is the user's; the engine calls its
+`set_epoch` only when the user calls that of the loader, or loads a state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def epoch_marks(dataset: Any, epoch: int) -> list[Mark]:
         epoch: the loader's count of epochs, from 0.
     """
     marks: list[Mark] = []
-    for path, found in _walk(dataset, (), _DEPTH):
+    for path, found in _walk(dataset):
         is_dataset = all(type(step) is int or step in _DATASETS for step in path)
         if is_dataset and callable(getattr(type(found), "set_epoch", None)):
             own = own_epoch(found)
@@ -65,13 +65,13 @@ def tell_epoch(dataset: Any, marks: list[Mark]) -> None:
 
 
 def epoch_carriers(*objects: Any) -> list[Any]:
-    """Return datasets and samplers, and those inside of them, that say at which epoch they are."""
-    found = [each for outer in objects for _, each in _walk(outer, (), _DEPTH)]
+    """Return datasets and samplers, and those inside of them, that have an epoch."""
+    found = [each for outer in objects for _, each in _walk(outer)]
     return [each for each in found if own_epoch(each) is not None]
 
 
 def carried_epochs(**objects: Any) -> dict[str, int]:
-    """Return at which epoch datasets and samplers are that can be told one, by where they are."""
+    """Return the epochs of datasets and samplers with `set_epoch`, by the path to each."""
     found: dict[str, int] = {}
     for name, each in _named(objects):
         epoch = own_epoch(each)
@@ -81,7 +81,7 @@ def carried_epochs(**objects: Any) -> dict[str, int]:
 
 
 def find_carriers(names: Any, **objects: Any) -> list[Any]:
-    """Return what `carried_epochs` named. KeyError: it is not there, or cannot be told an epoch."""
+    """Return what `carried_epochs` named. KeyError: it is not there, or has no `set_epoch`."""
     known = dict(_named(objects))
     found = [known[name] for name in names]
     for name, each in zip(names, found, strict=True):
@@ -93,14 +93,14 @@ def find_carriers(names: Any, **objects: Any) -> list[Any]:
 def _named(objects: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     for name, outer in objects.items():
-        for path, each in () if outer is None else _walk(outer, (), _DEPTH):
+        for path, each in () if outer is None else _walk(outer):
             if id(each) not in seen:
                 seen.add(id(each))
                 yield ".".join(map(str, (name, *path))), each
 
 
 def own_epoch(value: Any) -> int | None:
-    """Return the epoch that a dataset or sampler is at, None where it does not say."""
+    """Return the epoch of a dataset or sampler; None: it has no such attribute."""
     for name in ("epoch", "_epoch"):
         epoch = getattr(value, name, None)
         if type(epoch) is int:
@@ -108,16 +108,24 @@ def own_epoch(value: Any) -> int | None:
     return None
 
 
-def _walk(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
-    yield path, value
-    attributes = getattr(value, "__dict__", {})
+def _walk(value: Any) -> list[tuple[Path, Any]]:
+    """Return an object and those inside of it, outermost first, each with the path to it."""
+    found: list[tuple[Path, Any]] = []
+    _add_inner(found, value, (), _DEPTH)
+    return found
+
+
+def _add_inner(found: list[tuple[Path, Any]], value: Any, path: Path, depth: int) -> None:
+    found.append((path, value))
+    attributes = getattr(value, "__dict__", None)
     if depth == 0 or not isinstance(attributes, dict):
         return
     for name in _ONE:
-        if attributes.get(name) is not None:
-            yield from _walk(attributes[name], (*path, name), depth - 1)
+        inner = attributes.get(name)
+        if inner is not None:
+            _add_inner(found, inner, (*path, name), depth - 1)
     for name in _MANY:
         inner = attributes.get(name)
         if isinstance(inner, (list, tuple)):
             for place, each in enumerate(inner):
-                yield from _walk(each, (*path, name, place), depth - 1)
+                _add_inner(found, each, (*path, name, place), depth - 1)

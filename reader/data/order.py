@@ -1,7 +1,7 @@
 """The order of an epoch's batches: begun anew, or opened where a saved state says.
 
 Imports the four kinds of order and `reader.errors`. An order belongs to one epoch and runs in the
-thread that draws tasks; samplers are the user's. Its origin and marks are plain data.
+thread that draws tasks. Samplers are the user's; an order's origin and marks are plain data.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from reader.data.order_source import (
     check_generators,
     generator_states,
     has_state,
+    is_seekable,
+    is_sharding_sampler,
     put_generators,
     state_of,
 )
 from reader.data.replayed_order import ReplayedOrder, StatefulOrder
-from reader.data.seekable_order import SeekableOrder, is_seekable
-from reader.data.sharded_order import ShardedOrder, is_sharding_sampler
+from reader.data.seekable_order import SeekableOrder
+from reader.data.sharded_order import ShardedOrder
 from reader.errors import StateError, got
 
 __all__ = ["Order", "boundary_state", "check_order_state", "open_order"]
@@ -37,9 +39,9 @@ class Order(Protocol):
 
     Attributes:
         origin: what holds at every position.
-        start: the mark in front of the first batch.
-        mark: called with each task drawn, returns the mark behind it: what a state needs to open
-            the order there, beside the number of the batch. None: the number says all.
+        start: the mark before the first batch.
+        mark: called with each task drawn; returns the mark after it: what a state needs to open the
+            order there, beside the number of the batch. None: it needs nothing else.
     """
 
     origin: OrderOrigin
@@ -47,7 +49,7 @@ class Order(Protocol):
     mark: Callable[[int, bytes], Any] | None
 
     def note_first(self, kind: int, payload: bytes) -> None:
-        """Take note of the first task drawn."""
+        """Record what is known once the first task was drawn."""
 
 
 def open_order(
@@ -61,8 +63,8 @@ def open_order(
 
     Args:
         batches: yields lists of dataset keys; iterated over anew for each epoch.
-        state: the order's part of a saved state, checked by `check_order_state`; None: none.
-        at: where the epoch was left; in samples where `state` was taken with another batch size.
+        state: the entry `order` of a saved state, checked by `check_order_state`; None: none.
+        at: where the epoch was left; in samples if `state` was saved with another batch size.
         every: take the state of a stateful sampler whenever this many batches were drawn; 0: never.
         is_lazy: the first batch is drawn later than the epoch is begun.
 
@@ -112,7 +114,7 @@ def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> 
 
 
 def way_of(batches: Any, every: int) -> str:
-    """Return which way an order that is begun now takes, as far as its batch sampler tells."""
+    """Return the kind of an order that is begun now, by its name in saved states."""
     batching = batching_of(batches)
     if batching is not None and is_sharding_sampler(batching.sampler):
         return "world"
@@ -122,7 +124,7 @@ def way_of(batches: Any, every: int) -> str:
 
 
 def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
-    """Return the order's part of a state between two epochs.
+    """Return the entry `order` of a state that is saved between two epochs.
 
     Args:
         batches: the batch sampler.
@@ -144,7 +146,7 @@ def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
 
 
 def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = False) -> None:
-    """Check that an order of `batches` can be entered by `state`; looks and changes nothing.
+    """Check that an order of `batches` can be opened by `state`. Changes nothing.
 
     `is_begun`: some of it was delivered.
 

@@ -1,7 +1,7 @@
-"""Where an order stands: plain data that travels with the tasks and outlives samplers.
+"""The position in an order: plain data that travels with tasks and outlives samplers.
 
 Imports `reader.data.random_state`. An order writes its origin while it is opened and when its first
-batch is drawn; a mark belongs to one task. Neither names a sampler, nor an iterator of one.
+batch is drawn; a mark belongs to one task. Neither refers to a sampler or its iterator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["OrderOrigin", "Position", "StateMark"]
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where in an epoch: how many batches, and samples (None: not known), come before it."""
+    """A position in an epoch: how many batches, and samples (None: not known), come before it."""
 
     batches: int = 0
     samples: int | None = 0
@@ -31,16 +31,16 @@ class StateMark(NamedTuple):
 
 @dataclasses.dataclass
 class OrderOrigin:
-    """What holds at every position of one epoch's order.
+    """What is the same at every position of one epoch's order.
 
     Attributes:
         way: how the order is opened again: "entry" (seekable), "world" (sharded), "stateful" or
             "replay"; the names are those of saved states.
         first: where it was opened.
         batch_size: samples of each batch; None where the batches are the user's.
-        fixed: what saved states say of it, whatever the position.
+        fixed: entries of saved states that do not depend on the position.
         random: the global random state that it began with.
-        last_iterator: the state of the sampler's iterator when it was used up.
+        last_iterator: the state of the sampler's iterator when it was exhausted.
     """
 
     way: str
@@ -57,11 +57,11 @@ class OrderOrigin:
         return self.first.samples + (batches - self.first.batches) * self.batch_size
 
     def state(self, batches: int, mark: Any) -> dict[str, Any]:
-        """Return the order's part of a saved state.
+        """Return the entry `order` of a saved state.
 
         Args:
             batches: how many batches come before the position.
-            mark: what the order said behind the last of them.
+            mark: the mark after the last of them.
         """
         found: dict[str, Any] = {"way": self.way, **self.fixed}
         if self.way == "stateful":

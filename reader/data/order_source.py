@@ -1,7 +1,7 @@
-"""Samplers and batch samplers as an order sees them: what is cut, what has a state, what draws.
+"""Questions that an order asks of the user's samplers: what they batch, whether they have a state.
 
-Imports `reader.data.{batch_sampler,random_state}` and `reader.errors`. Pure questions but for
-`put_generators`; what they are asked of is the user's.
+Imports `reader.data.{batch_sampler,random_state,seekable}` and errors. The samplers are the user's;
+only `put_generators` changes them.
 """
 
 from __future__ import annotations
@@ -13,34 +13,43 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Any
 
+import numpy as np
+
 from reader.data.batch_sampler import BatchSampler, NoBatching
 from reader.data.random_state import from_json, generator_state, set_generator, to_json
+from reader.data.seekable import Seekable
 from reader.errors import StateError, got
 
 __all__ = [
     "LOAD",
+    "TORCH_DISTRIBUTED",
     "Batching",
     "batching_of",
     "check_generators",
     "generator_states",
     "has_state",
+    "is_seekable",
+    "is_sharding_sampler",
+    "is_torch_sampler",
     "put_generators",
     "state_of",
 ]
 
+TORCH_DISTRIBUTED = "torch.utils.data.distributed"
+_OF_TORCHDATA = "torchdata.stateful_dataloader.sampler"
 LOAD = "Load a state that was saved with the same dataset, sampler and options."
 
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """A batch sampler that does nothing but cut what a sampler yields."""
+    """A batch sampler that only makes batches of what a sampler yields."""
 
     sampler: Any
     batch_size: int
     drop_last: bool
 
     def batches(self, keys: Iterator[Any]) -> Iterator[list[Any]]:
-        """Batching `keys` as it does."""
+        """Make batches of `keys` as it does."""
         made: Iterator[list[Any]] = iter(lambda: list(islice(keys, self.batch_size)), [])
         return takewhile(self._is_full, made) if self.drop_last else made
 
@@ -49,7 +58,7 @@ class Batching:
 
 
 def batching_of(batches: Any) -> Batching | None:
-    """Return what a batch sampler cuts; None for one with ways of its own."""
+    """Return the sampler and batch size of a batch sampler; None: it makes batches its own way."""
     kind = type(batches)
     if kind is NoBatching:
         return Batching(batches.sampler, 1, False)
@@ -61,30 +70,61 @@ def batching_of(batches: Any) -> Batching | None:
 _OF_TORCH = ("torch.utils.data.sampler", "BatchSampler")
 
 
+def is_seekable(batches: Any, batching: Batching | None) -> bool:
+    """Whether the order of a batch sampler can be opened at any position."""
+    items = batches if batching is None else batching.sampler
+    if type(items) in (list, tuple, range, np.ndarray):
+        return True
+    for base in type(items).__mro__:
+        if "iter_from" in vars(base):
+            # that of the base class draws the items again and skips them
+            return vars(base)["iter_from"] is not vars(Seekable)["iter_from"]
+        if "__iter__" in vars(base):
+            return False  # an inherited iter_from would give the order of the inherited __iter__
+    return False
+
+
+def is_sharding_sampler(sampler: Any) -> bool:
+    """Whether it gives each rank its share of one order."""
+    return is_torch_sampler(sampler) or (
+        callable(getattr(type(sampler), "resume_from", None)) and hasattr(sampler, "num_replicas")
+    )
+
+
+def is_torch_sampler(sampler: Any) -> bool:
+    """Whether torch's own `__iter__`, or that of torchdata, gives the order of its ranks."""
+    method = type(sampler).__iter__ if hasattr(type(sampler), "__iter__") else None
+    name = (getattr(method, "__module__", ""), getattr(method, "__qualname__", ""))
+    return name in (
+        (TORCH_DISTRIBUTED, "DistributedSampler.__iter__"),
+        (_OF_TORCHDATA, "StatefulDistributedSampler.__iter__"),
+    )
+
+
 def has_state(value: Any) -> bool:
-    """Whether a sampler, dataset or iterator says and takes where it is."""
+    """Whether a sampler, dataset or iterator has `state_dict` and `load_state_dict`."""
     return callable(getattr(value, "state_dict", None)) and callable(
         getattr(value, "load_state_dict", None)
     )
 
 
 def state_of(value: Any) -> Any:
-    """Return the state of what has one, apart from what may go on to change."""
+    """Return a copy of the state of what has one."""
     return copy.deepcopy(value.state_dict())
 
 
 def generator_states(batches: Any) -> list[Any]:
-    """Return the states of the generators of torch that a batch sampler and those inside draw from.
+    """Return the states of the torch generators that a batch sampler and those inside draw from.
 
-    None stands for one that a sampler may make later: the sampler of a user or of another library
-    whose `generator` is None just now.
+    None stands for a generator that a sampler may make later: that of a user or of another library
+    whose `generator` is None now.
     """
     found = [getattr(holder, "generator", None) for holder in _holders(batches)]
     return [None if each is None else to_json(generator_state(each)) for each in found]
 
 
 def _holders(batches: Any) -> list[Any]:
-    """The samplers that have a generator of their own, or room for one."""
+    """Return the samplers that have a generator of their own, or may make one."""
     kind = getattr(sys.modules.get("torch"), "Generator", None)
     found: list[Any] = []
     known: list[Any] = []
@@ -104,7 +144,7 @@ def _holders(batches: Any) -> list[Any]:
 
 
 def _has_room(sampler: Any) -> bool:
-    """Whether the sampler may make its generator later, so that it may be given one or lose it."""
+    """Whether the sampler may make its generator later."""
     if not hasattr(sampler, "__dict__") or "generator" not in vars(sampler):
         return False
     return not type(sampler).__module__.startswith(_KNOWN)

@@ -35,7 +35,7 @@ _CHUNK = 4096  # keys drawn again at a time
 
 
 class ReplayedOrder:
-    """An order that is drawn again, from the random state that it began with.
+    """An order that is resumed by drawing it again, from the random state that it began with.
 
     Args:
         batches: the batch sampler.
@@ -72,7 +72,7 @@ class ReplayedOrder:
         self.origin.fixed.update(self._rank())
 
     def _rank(self) -> dict[str, Any]:
-        """Which part of the order this is, where ranks share one: the checksum is that part's.
+        """Return which rank's share this is, if ranks share an order: the checksum is of the share.
 
         Accelerate saves the state of one rank for all of them.
         """
@@ -88,20 +88,20 @@ class ReplayedOrder:
         yield from made
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
-        """Draw what came before once more, and check that it is the same."""
+        """Draw what came before `at` again, and check that it is the same."""
         put_generators(self._batches, state.get("generators", []))
         rank = self._rank()
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         random = [from_json(each) for each in state["random"]]
-        is_own = state.get("rank") == rank.get("rank")  # else another rank's part was noted
-        for _ in range(2 if "source" in state else 1):  # its state may be of the epoch before
+        is_own = state.get("rank") == rank.get("rank")  # else it is the checksum of another rank
+        for _ in range(2 if "source" in state else 1):
             self._checksum = 0
             with _swapped(random[0]):
                 made = iter(self._batches if self._batching is None else self._source)
             with _swapped(random[-1]):
                 missing = self._pass_by(made, at)
-                first = list(islice(made, 1))  # what draws its order late draws it here
+                first = list(islice(made, 1))  # some samplers draw their order only here
             is_same = not is_own or self._checksum == state["checksum"]
             if is_same and not missing and (not is_own or self._is_right(first, state)):
                 break
@@ -119,14 +119,14 @@ class ReplayedOrder:
         return made if self._batching is None else self._batching.batches(made)
 
     def _is_right(self, first: list[Any], state: dict[str, Any]) -> bool:
-        """Whether an epoch that is entered at its beginning begins as it did, where known."""
+        """Whether an epoch that is opened at its beginning begins as it did, if that is known."""
         if "first" not in state or self._checksum:
             return True
         keys = first if self._batching is not None or not first else first[0]
         return _first_key_of(keys) == int(state["first"])
 
     def _pass_by(self, made: Iterator[Any], at: Position) -> bool:
-        """Draw what was delivered; whether some of it is missing."""
+        """Draw what was delivered. Returns whether some of it is missing."""
         if self._batching is None:
             for _ in range(at.batches):
                 keys = next(made, None)
@@ -145,16 +145,16 @@ class ReplayedOrder:
         return False
 
     def _add(self, kind: int, payload: bytes) -> None:
-        if kind in _INTEGERS:  # what other keys are written as depends on more than their values
+        if kind in _INTEGERS:  # the bytes of other keys depend on more than their values
             self._checksum = zlib.crc32(payload, self._checksum)
 
     def note_first(self, kind: int, payload: bytes) -> None:
-        """Keep a checksum of the first key: a sampler with a state may begin at another one."""
+        """Record a checksum of the first key: a sampler with a state may begin at another one."""
         if self.origin.first.batches == 0 and "source" in self.origin.fixed:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
     def _checksum_behind(self, kind: int, payload: bytes) -> int:
-        """The mark behind a task: the checksum of all tasks up to it."""
+        """Return the mark after a task: the checksum of all tasks up to it."""
         self._add(kind, payload)
         return self._checksum
 
@@ -182,7 +182,7 @@ class StatefulOrder(ReplayedOrder):
     """An order whose sampler, or whose sampler's iterator, has a state; else it is replayed.
 
     Args:
-        every: take it whenever so many batches were drawn.
+        every: save that state whenever this many batches were drawn.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class StatefulOrder(ReplayedOrder):
         super().__init__(batches, batching, at, is_lazy)
         self._every = every
         self._iterator: Any = None
-        self._is_over = False  # nothing comes after the batch drawn last
+        self._is_over = False  # the batch drawn last is the last one
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
@@ -220,13 +220,13 @@ class StatefulOrder(ReplayedOrder):
 
     def _ending(self, made: Iterator[Any]) -> Iterator[Any]:
         for batch in made:
-            # a short batch has run into the end, and the state may be that of a new beginning
+            # after a short batch the sampler is exhausted: its state may be that of a new epoch
             self._is_over = self._batching is not None and len(batch) < self._batching.batch_size
             yield batch
         self.origin.last_iterator = self._states().get("iterator")
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
-        """Have the sampler go on from its own state."""
+        """Have the sampler resume from its own state."""
         if "source" in state:
             self._source.load_state_dict(copy.deepcopy(state["source"]))
         self._iterator = iter(self._source)
@@ -244,13 +244,13 @@ class StatefulOrder(ReplayedOrder):
             return iter(())
         for _ in islice(self._iterator, state["skip"]):
             pass
-        return self._watch()  # not before: the state it notes is that of this place
+        return self._watch()  # not before: it saves the state of this position
 
     def with_right_first(self, made: Iterator[Any], first_key: int | None) -> Iterator[Any]:
-        """Return the epoch whose sampler was put where it was between two epochs.
+        """Return the batches of an epoch whose sampler has a state saved between two epochs.
 
-        A sampler that keeps its place may say there that nothing, or only a rest, is left; iterated
-        over again it begins anew. `first_key`: checksum of the right first key, where known.
+        Such a state may mean that nothing is left, or only some batches; iterated over again the
+        sampler begins anew. `first_key`: checksum of the right first key, if known.
         """
         first = next(made, None)
         if first is None or (first_key is not None and _first_key_of(first) != first_key):
@@ -266,16 +266,16 @@ class StatefulOrder(ReplayedOrder):
         return found
 
     def note_first(self, kind: int, payload: bytes) -> None:
-        """Keep a checksum of the first key of the epoch."""
+        """Record a checksum of the first key of the epoch."""
         if self.origin.way == "replay":
             super().note_first(kind, payload)
         elif self.origin.first.batches == 0:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
     def _state_behind(self, kind: int, payload: bytes) -> StateMark:  # noqa: ARG002
-        """The mark behind a task: the last state that was taken."""
+        """Return the mark after a task: the last state that was saved."""
         self._drawn += 1
-        # after the first, too: before it, the state may still be that of the epoch before
+        # also after the first: before it, the state may be that of the epoch before
         if self._drawn == 1 or (self._drawn - self.origin.first.batches) % self._every == 0:
             self._last = StateMark(self._drawn, self._states())
         return self._last

@@ -1,7 +1,7 @@
-"""Entering an order of indices or batches at any position.
+"""Iterating over a sampler or batch sampler from any position.
 
 Imports `reader.checks`. Nothing here keeps state: the order belongs to the sampler, and an iterator
-to who asked for it.
+to its caller.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Seekable", "as_position", "iterate_from"]
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
-_SEQUENCES = (list, tuple, range)  # whose iterators can be sent to any position
+_SEQUENCES = (list, tuple, range)  # whose iterators can seek
 
 
 class Seekable(Generic[T_co]):
-    """Base class of samplers and batch samplers, whose order can be entered at any position."""
+    """Base class of samplers and batch samplers: `iter_from` iterates from any position."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let the order of a class with an `__iter__` of its own be entered by passing items by."""
+        """Give a class with an `__iter__` of its own the `iter_from` that skips items."""
         super().__init_subclass__(**options)
         for base in cls.__mro__:
             if "iter_from" in vars(base):
@@ -41,7 +41,7 @@ class Seekable(Generic[T_co]):
         It begins an iteration as `iter(self)` does, and where that counts epochs it counts one.
 
         Args:
-            position: how many items to leave out, 0 or more; past the end nothing comes.
+            position: how many items to skip, 0 or more; past the end nothing comes.
 
         Raises:
             ConfigError: a position that is no int of 0 or more.

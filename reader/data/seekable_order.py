@@ -13,28 +13,14 @@ import numpy as np
 
 from reader.data.order_origin import OrderOrigin, Position
 from reader.data.order_source import LOAD, Batching, has_state, state_of
-from reader.data.seekable import Seekable, iterate_from
+from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
 
-__all__ = ["SeekableOrder", "is_seekable"]
-
-
-def is_seekable(batches: Any, batching: Batching | None) -> bool:
-    """Whether the order of a batch sampler can be opened at any position."""
-    items = batches if batching is None else batching.sampler
-    if type(items) in (list, tuple, range, np.ndarray):
-        return True
-    for base in type(items).__mro__:
-        if "iter_from" in vars(base):
-            # the one of the base class draws the items again and passes them by
-            return vars(base)["iter_from"] is not vars(Seekable)["iter_from"]
-        if "__iter__" in vars(base):
-            return False  # an inherited iter_from would give the order of the inherited __iter__
-    return False
+__all__ = ["SeekableOrder"]
 
 
 class SeekableOrder:
-    """The order of a sampler with `iter_from`. A sampler that draws its seed has it as its state.
+    """The order of a sampler with `iter_from`. If the sampler draws its seed, its state has that.
 
     Args:
         batches: the batch sampler.
@@ -42,8 +28,8 @@ class SeekableOrder:
         at: where the order is opened.
     """
 
-    start: Any = None  # the mark in front of the first batch
-    mark: Any = None  # the number of a batch says all
+    start: Any = None  # the mark before the first batch
+    mark: Any = None  # the number of a batch is enough
 
     def __init__(self, batches: Any, batching: Batching | None, at: Position) -> None:
         self._batches = batches
@@ -56,7 +42,7 @@ class SeekableOrder:
         return iter(self._batches)
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
-        """Begin at a position."""
+        """Begin at a saved position."""
         if "drawn" in state:
             self._drawer.load_state_dict(state["drawn"])
         if self._batching is None:
@@ -67,7 +53,7 @@ class SeekableOrder:
         return self._batching.batches(_from(self._batching.sampler, position))
 
     def note_first(self, kind: int, payload: Any) -> None:  # noqa: ARG002
-        """Keep what the order was drawn with: many draw it when their first item is taken."""
+        """Record what the order was drawn with: many samplers draw it with their first item."""
         if self._drawer is not None:
             self.origin.fixed["drawn"] = state_of(self._drawer)
 

@@ -1,7 +1,7 @@
-"""An order that ranks in lockstep share: another number of ranks divides what remains.
+"""An order that ranks in lockstep share; another number of ranks divides what remains of it.
 
 Imports `reader.data.{order_origin,order_source}`. What the ranks consumed together is a prefix of
-the global order: all have delivered equally many batches, so the state of any serves every rank.
+the global order: all have delivered the same number of batches, so any rank's state serves all.
 """
 
 from __future__ import annotations
@@ -13,30 +13,12 @@ from itertools import islice
 from typing import Any
 
 from reader.data.order_origin import OrderOrigin, Position
-from reader.data.order_source import LOAD, Batching
+from reader.data.order_source import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
 from reader.errors import StateError, got
 
-__all__ = ["ShardedOrder", "is_sharding_sampler"]
+__all__ = ["ShardedOrder"]
 
-_OF_TORCH = "torch.utils.data.distributed"
-_OF_TORCHDATA = "torchdata.stateful_dataloader.sampler"
-_KEYS = ("epoch", "seed", "shuffle", "length")  # that the global order depends on
-
-
-def is_sharding_sampler(sampler: Any) -> bool:
-    """Whether it deals the positions of one order out to ranks in turn."""
-    return _is_of_torch(sampler) or (
-        callable(getattr(type(sampler), "resume_from", None)) and hasattr(sampler, "num_replicas")
-    )
-
-
-def _is_of_torch(sampler: Any) -> bool:
-    method = type(sampler).__iter__ if hasattr(type(sampler), "__iter__") else None
-    name = (getattr(method, "__module__", ""), getattr(method, "__qualname__", ""))
-    return name in (
-        (_OF_TORCH, "DistributedSampler.__iter__"),
-        (_OF_TORCHDATA, "StatefulDistributedSampler.__iter__"),
-    )
+_KEYS = ("epoch", "seed", "shuffle", "length")  # the global order depends on these
 
 
 class ShardedOrder:
@@ -47,8 +29,8 @@ class ShardedOrder:
         at: where the epoch was left.
     """
 
-    start: Any = None  # the mark in front of the first batch
-    mark: Any = None  # the number of a batch says all
+    start: Any = None  # the mark before the first batch
+    mark: Any = None  # the number of a batch is enough
 
     def __init__(self, batching: Batching, at: Position) -> None:
         self._batching = batching
@@ -56,7 +38,7 @@ class ShardedOrder:
         self.origin = OrderOrigin("world", at, batching.batch_size)
 
     def note_first(self, kind: int, payload: Any) -> None:
-        """Nothing more is known once the first batch is drawn."""
+        """Do nothing: the first batch adds nothing."""
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
@@ -67,12 +49,12 @@ class ShardedOrder:
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
         """Take this rank's share of what no rank has consumed."""
         consumed = state["consumed"]
-        if not _is_of_torch(self._sampler):
+        if not is_torch_sampler(self._sampler):
             names = ("seed", "epoch", "consumed")
             self._sampler.load_state_dict({name: state[name] for name in names})
             made = iter(self._sampler)
         elif state["epoch"] == self._sampler.epoch:
-            made = _rest_of_torch(self._sampler, consumed)
+            made = _remaining_of_torch(self._sampler, consumed)
         else:
             raise StateError(
                 f"the sampler is at epoch {self._sampler.epoch}, and the state was saved in its"
@@ -88,7 +70,7 @@ class ShardedOrder:
         share = left // ranks if sampler.drop_last else -(-left // ranks)
         self.origin.fixed = {
             **_facts(sampler),
-            "epoch": sampler.epoch if _is_of_torch(sampler) else sampler.state_dict()["epoch"],
+            "epoch": sampler.epoch if is_torch_sampler(sampler) else sampler.state_dict()["epoch"],
             "num_replicas": ranks,
             "consumed": consumed,
             "share": max(0, share),
@@ -120,20 +102,20 @@ def _facts(sampler: Any) -> dict[str, Any]:
     }
 
 
-def _rest_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:
-    """What torch's sampler deals to its rank of the positions from `consumed` on."""
+def _remaining_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:
+    """Return the share of torch's sampler in the positions from `consumed` on."""
     single = copy.copy(sampler)  # the whole order is that of a world of one
     single.num_replicas, single.rank = 1, 0
     single.num_samples = single.total_size = len(sampler.dataset)
-    kind = next(base for base in type(sampler).__mro__ if base.__module__ == _OF_TORCH)
+    kind = next(base for base in type(sampler).__mro__ if base.__module__ == TORCH_DISTRIBUTED)
     order = list(kind.__iter__(single))  # type: ignore[attr-defined]
-    rest = order[consumed:]
+    remaining = order[consumed:]
     ranks = sampler.num_replicas
     if sampler.drop_last:
-        del rest[len(rest) // ranks * ranks :]
-    elif rest:
-        missing = -len(rest) % ranks
+        del remaining[len(remaining) // ranks * ranks :]
+    elif remaining:
+        missing = -len(remaining) % ranks
         while missing > 0:  # the padding is the beginning of the order, as torch's is
-            rest += order[:missing]
-            missing = -len(rest) % ranks
-    return islice(rest, sampler.rank, None, ranks)
+            remaining += order[:missing]
+            missing = -len(remaining) % ranks
+    return islice(remaining, sampler.rank, None, ranks)

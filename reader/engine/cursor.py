@@ -1,7 +1,7 @@
 """The cursor of an epoch: the position of the last batch delivered, and where each worker is.
 
-Imports `reader.data` and what crosses. The stage alone moves a cursor; whoever saves the loader's
-state reads it, also when the iterator is gone. It is data alone and names no object of the user's.
+Imports `reader.data` and the types that cross. The stage alone moves a cursor; `state_dict` reads
+it, also when the iterator is gone. It is plain data and refers to no object of the user.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Cursor:
         raise NotImplementedError
 
     def count(self, outcome: Outcome) -> None:
-        """Count what became of a task: a batch, an exception in its place, or an end."""
+        """Count an outcome: a batch, an exception in its place, or the end of a worker."""
         raise NotImplementedError
 
 
 class MapCursor(Cursor):
-    """Where in the order of a map-style dataset.
+    """A position in the order of a map-style dataset.
 
     Args:
         epoch, epochs, workers: see Cursor.
-        first: where the epoch is begun.
-        beyond: batches behind `first` that were delivered in an earlier run.
+        first: where the epoch is opened.
+        beyond: batches after `first` that were delivered in an earlier run.
         in_order: False: batches are delivered in any order.
         turn: whose turn the first batch is, where workers take turns.
     """
@@ -79,11 +79,11 @@ class MapCursor(Cursor):
         super().__init__(epoch, epochs, workers)
         self.first = first
         self.batches = first.batches  # without a gap
-        self.mark: Any = None  # what the order said behind the last of them
+        self.mark: Any = None  # the mark of the last of them: see Order
         self.origin: OrderOrigin | None = None  # of the order, once its first batch was drawn
         self.turn = turn
         self._in_order = in_order
-        # batch -> the mark behind it: delivered, and a batch before it is not
+        # batch -> its mark: those that were delivered before an earlier batch was
         self._beyond: dict[int, Any] = dict.fromkeys(beyond, _NOT_DRAWN)
 
     @property
@@ -97,7 +97,7 @@ class MapCursor(Cursor):
 
     @property
     def beyond(self) -> list[int]:
-        """The numbers of batches that were delivered behind one that was not."""
+        """The numbers of batches that were delivered before an earlier one was."""
         return sorted(self._beyond)
 
     def advance(self, task: Task, snapshot: WorkerSnapshot | None) -> None:
@@ -115,7 +115,7 @@ class MapCursor(Cursor):
         self.advance(outcome.task, outcome.snapshot)
 
     def pass_by(self, task: Task) -> None:
-        """Count a batch that came before others, now or in an earlier run."""
+        """Count a batch that was delivered out of order, now or in an earlier run."""
         self._beyond[task.seq] = task.mark
         while self._beyond.get(self.batches, _NOT_DRAWN) is not _NOT_DRAWN:
             self.mark = self._beyond.pop(self.batches)
@@ -129,7 +129,7 @@ class MapCursor(Cursor):
 
 
 class StreamCursor(Cursor):
-    """Where in the workers' copies of an iterable dataset."""
+    """A position in the workers' copies of an iterable dataset."""
 
     workers: WorkerCursors
 
@@ -157,9 +157,9 @@ class StreamCursor(Cursor):
 
 
 class WorkerCursor:
-    """Where one worker is.
+    """The position of one worker.
 
-    `before` and `draws` tell what was drawn before the state was taken, and after it: lists of
+    `before` and `draws` count what was drawn before the state was taken and after it: lists of
     [how many batches, how many samples for each].
     """
 
@@ -177,26 +177,26 @@ class WorkerCursor:
 
     def __init__(self, state: dict[str, Any] | None = None) -> None:
         self._state: dict[str, Any] = state or {}
-        self._pickled: bytes | None = None  # a state as the worker sent it, not opened yet
+        self._pickled: bytes | None = None  # a state as the worker sent it, not unpickled yet
         self.before: list[list[int]] = []
         self.draws: list[list[int]] = []
         self.full = 0  # batches of the usual size behind those in `draws`
-        self.made = 0  # batches of this epoch, errors too
+        self.made = 0  # batches of this epoch, exceptions in their places too
         self.is_ended = False
-        # what another number of workers left of what `shard` divided
+        # resumed with another number of workers: what the former ones left of what `shard` divided
         self.left: dict[str, Any] | None = None
-        self.shares: dict[str, Any] | None = None  # what `shard` divided, where that says all
+        self.shares: dict[str, Any] | None = None  # what `shard` divided
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the worker said last, by name."""
+        """The states that the worker sent last, by name."""
         pickled, self._pickled = self._pickled, None
         if pickled is not None:
             self._state = pickle.loads(pickled)
         return self._state
 
     def take(self, snapshot: WorkerSnapshot, batch_size: int) -> None:
-        """The worker sent its state with what was just counted."""
+        """Take the state that the worker sent with what was just counted."""
         self.settle(batch_size)
         self.is_ended |= snapshot.is_used_up
         if snapshot.has_shares:
@@ -208,19 +208,19 @@ class WorkerCursor:
         self.draws = []
 
     def settle(self, batch_size: int) -> None:
-        """Write down the batches of the usual size."""
+        """Move the count of full batches into `draws`."""
         if self.full:
             _append(self.draws, [self.full, batch_size])
             self.full = 0
 
     def next_epoch(self) -> WorkerCursor:
-        """What a worker that stays begins the next epoch with."""
+        """Return the cursor with which a persistent worker begins the next epoch."""
         return WorkerCursor(
             {name: self.state[name] for name in ("dataset", "rng") if name in self.state}
         )
 
     def to_start(self, batch_size: int) -> dict[str, Any]:
-        """What the worker needs to go on."""
+        """Return what the worker needs to resume."""
         self.settle(batch_size)
         found = dict(self.state)
         if self.made:
@@ -232,7 +232,7 @@ class WorkerCursor:
         return found
 
     def to_json(self, batch_size: int) -> dict[str, Any]:
-        """The cursor as JSON has it, as far as the user's own states are."""
+        """Return the cursor as JSON can hold it, if the user's own states can be held."""
         self.settle(batch_size)
         state = dict(self.state)
         if "rng" in state:
@@ -245,7 +245,7 @@ class WorkerCursor:
 
     @property
     def taken(self) -> int:
-        """How many samples were drawn in this epoch, where no state says more."""
+        """How many samples were drawn in this epoch, if no state of the dataset counts them."""
         return sum(count * size for count, size in [*self.before, *self.draws])
 
     @classmethod
@@ -271,7 +271,7 @@ class WorkerCursor:
         return cursor
 
     def _check_count(self) -> None:
-        """Refuse batches of which nothing tells where they ended."""
+        """Refuse a count of batches of which nothing says how many samples they took."""
         recorded = sum(count for count, _ in [*self.before, *self.draws])
         is_position = "dataset" in self._state or "iterator" in self._state
         if self.left is None and (
@@ -288,23 +288,23 @@ class WorkerCursors:
     """The cursors of all workers.
 
     Args:
-        workers: how many there are; one, where the trainer does without.
+        workers: how many there are; one where `num_workers` is 0.
         batch_size: samples of a full batch.
     """
 
     def __init__(self, workers: int, batch_size: int) -> None:
         self.all = [WorkerCursor() for _ in range(workers)]
         self.batch_size = batch_size
-        self.last = workers - 1  # whose answer was delivered last
+        self.last = workers - 1  # the worker whose answer was delivered last
         self._before = 0  # batches that other workers delivered
-        # what holds until a batch is delivered: the cursors of other workers, and the last of them
+        # until a batch is delivered: the former workers' cursors as they were saved, and their last
         self._origin: tuple[list[dict[str, Any]], int] | None = None
 
     @classmethod
     def divided_anew(
         cls, saved: list[WorkerCursor], last: int, workers: int, batch_size: int, delivered: int
     ) -> WorkerCursors:
-        """Return cursors of another number of workers, which divide what the saved ones left.
+        """Return cursors for another number of workers, which divide what the saved ones left.
 
         Raises:
             StateError: the dataset does not divide its items by `shard`, one sample for each item.
@@ -328,11 +328,11 @@ class WorkerCursors:
         return made
 
     def count_before(self, delivered: int) -> None:
-        """So many batches were delivered in all, other workers' too."""
+        """Note how many batches were delivered in all, by the former workers too."""
         self._before = delivered - sum(cursor.made for cursor in self.all)
 
     def count(self, worker: int, snapshot: WorkerSnapshot | None, drawn: int | None = None) -> None:
-        """A batch was delivered, for which so many samples were drawn; None: the usual number."""
+        """Count a batch for which `drawn` samples were drawn; None: a full batch."""
         cursor = self.all[worker]
         self._origin = None
         cursor.made += 1
@@ -346,7 +346,7 @@ class WorkerCursors:
             cursor.take(snapshot, self.batch_size)
 
     def count_failure(self, worker: int, drawn: int | None) -> None:
-        """An exception was delivered, for which so many samples were drawn; None: a batch's."""
+        """Count an exception for which `drawn` samples were drawn; None: a full batch."""
         cursor = self.all[worker]
         self._origin = None
         cursor.settle(self.batch_size)
@@ -355,14 +355,14 @@ class WorkerCursors:
         self.last = worker
 
     def end(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
-        """A worker has nothing more."""
+        """Note that a worker's copy of the dataset is exhausted."""
         self.all[worker].is_ended = True
         self.last = worker
         if snapshot is not None:
             self.all[worker].take(snapshot, self.batch_size)
 
     def note(self, snapshot: WorkerSnapshot) -> None:
-        """A worker sent its state with a batch of a map-style dataset."""
+        """Take the state that a worker sent with a batch of a map-style dataset."""
         self.all[snapshot.worker].take(snapshot, self.batch_size)
 
     @property

@@ -1,7 +1,7 @@
-"""The engine: opens epochs, saves and loads where they are, counts, and closes.
+"""The engine opens epochs, saves and loads its position, counts batches, and closes workers.
 
-Imports the parts of this room, config, policy and frameworks. It belongs to the face that made it
-and to this process; its iterators may live side by side. It has no arguments and texts of a face.
+Imports the other modules of this package, config, policy and frameworks. It belongs to the face and
+the process that made it; several of its iterators may live at once. It knows no face's arguments.
 """
 
 from __future__ import annotations
@@ -78,6 +78,12 @@ class Engine:
         self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
         self._cache = PoolCache(config, policy, base_seed)
+        # the global random state is swapped in while the consumer waits, and only then
+        self._is_eager = not (config.swaps_random_state or self._cache.is_inline)
+        self._on_end = (
+            functools.partial(_prefetch, weakref.ref(self)) if config.prefetch_next_epoch else None
+        )
+        self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
         self._finalizer = weakref.finalize(self, self._cache.shelf.drop)
         self._finalizer.atexit = False  # pools end themselves at exit
@@ -86,7 +92,7 @@ class Engine:
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the next iterator begins, from 0; set, it tells nobody."""
+        """The number of the epoch that the next iterator begins, from 0."""
         return self._next_epoch - (self._prefetched is not None)
 
     @epoch.setter
@@ -121,7 +127,7 @@ class Engine:
         try:
             batches = self._open(self._next_epoch, self._state.start())
         except ReaderError:
-            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
         self._next_epoch += 1
         return batches
@@ -129,32 +135,27 @@ class Engine:
     def _open(self, epoch: int, start: Start) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns."""
         config = self.config
-        on_end = functools.partial(_prefetch, weakref.ref(self))
         options = EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
             worker_retries=config.worker_retries,
-            # the global random state is swapped in while the consumer waits, and only then
-            is_eager=not (config.swaps_random_state or self._is_inline),
+            is_eager=self._is_eager,
             in_order=config.in_order,
             errors=self._policy.errors if config.num_workers else ErrorPolicy(),
             start_of=self._starts(epoch, start),
-            on_end=on_end if config.prefetch_next_epoch else None,
+            on_end=self._on_end,
             length=None
             if config.is_iterable
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
         )
         cursor = self._cursor(epoch, start)
-        stage = Stage(self._converts(), cursor, self._stats, config.drop_last_group)
+        self._converts = self._converts or self._make_converts()
+        stage = Stage(self._converts, cursor, self._stats, config.drop_last_group)
         for each in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
             if isinstance(each, SeededSampler) and not each.counts_epochs:
                 each.set_epoch(epoch)
-        make_schedule = functools.partial(self._make_schedule, cursor, start, options.is_eager)
+        make_schedule = functools.partial(self._make_schedule, cursor, start)
         return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
-
-    @property
-    def _is_inline(self) -> bool:
-        return self._policy.dispatch.is_inline and self.config.num_workers == 0
 
     def _cursor(self, epoch: int, start: Start) -> MapCursor | StreamCursor:
         config = self.config
@@ -169,10 +170,10 @@ class Engine:
         return MapCursor(epoch, epochs, start.workers, at, beyond, config.in_order, turn)
 
     def _next_turn(self, start: Start) -> int:
-        """Whose turn the first batch of an epoch is.
+        """Return the worker whose turn the first batch of an epoch is.
 
-        Round robin that goes on begins where the last epoch left off, as in Paddle: the random
-        numbers of workers that stay go on as well.
+        With persistent workers round robin continues where the last epoch stopped, as in Paddle:
+        their random numbers continue as well.
         """
         dispatch = self._policy.dispatch
         if start.turn is not None:
@@ -185,7 +186,7 @@ class Engine:
         return RoundRobin(self._workers, turn, self.config.prefetch_factor)
 
     def _starts(self, epoch: int, start: Start) -> Callable[[int], EpochStart] | None:
-        """What a worker is sent before its first task; None when it knows all."""
+        """Return what makes the EpochStart of a worker; None: the workers need none."""
         config = self.config
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
@@ -197,7 +198,7 @@ class Engine:
         return None
 
     def _make_schedule(
-        self, cursor: MapCursor | StreamCursor, start: Start, is_eager: bool, backend: Backend
+        self, cursor: MapCursor | StreamCursor, start: Start, backend: Backend
     ) -> Schedule:
         if isinstance(cursor, StreamCursor):
             return StreamTasks(backend, cursor)
@@ -207,7 +208,7 @@ class Engine:
             start.order,
             start.at,
             config.snapshot_every_n_steps or 0,
-            not is_eager,
+            not self._is_eager,
         )
         return MapTasks(
             order,
@@ -217,13 +218,13 @@ class Engine:
             self._policy.dispatch,
             self._round_robin if self._policy.dispatch.is_round_robin else None,
             cursor,
-            is_local=self._is_inline,
+            is_local=self._cache.is_inline,
         )
 
-    def _converts(self) -> list[Callable[[Any], Any]]:
-        """For each place, what makes the user's batch of what arrives."""
+    def _make_converts(self) -> list[Callable[[Any], Any]]:
+        """Return, for each place, what makes the user's batch of what a worker sent."""
         config, policy = self.config, self._policy.batch
-        if self._is_inline:
+        if self._cache.is_inline:
             return [_value_of] * len(config.places)
         if policy.make_adapter is not None:
             adapters = [policy.make_adapter(place) for place in config.places]
@@ -242,13 +243,13 @@ class Engine:
     # -- the next epoch, ahead -------------------------------------------------------------------
 
     def prefetch(self) -> None:
-        """The last batch of an epoch was delivered: begin the next one while it is used."""
+        """Begin the next epoch, while the user works on the last batch of this one."""
         self.drop_prefetched()
         objects = (self.config.dataset, self.batch_sampler, self.sampler)
         self._prefetched = PrefetchedEpoch(self._begin, *objects)
 
     def drop_prefetched(self) -> None:
-        """Let go of an epoch that was begun ahead."""
+        """Drop the epoch that was begun ahead, if one was."""
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None:
             prefetched.batches.close()
@@ -257,7 +258,7 @@ class Engine:
     # -- state -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the engine is: the position of the last batch delivered."""
+        """Return the state of the engine: the position of the last batch delivered."""
         prefetched: Cursor | None = None
         if self._prefetched is not None:
             prefetched = self._prefetched.batches.cursor
@@ -271,7 +272,7 @@ class Engine:
             newest.draw_first()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iterator go on where `state` was saved; one that lives goes on.
+        """Have the next iterator resume where `state` was saved; a live one is left alone.
 
         Raises:
             StateError: the state is damaged, or that of another kind of loader. Nothing has changed
@@ -304,7 +305,7 @@ class Engine:
         }
 
     def workers(self) -> list[WorkerStatus]:
-        """Return what each worker of the newest iterator does, or of those that are idle."""
+        """Return what each worker of the newest iterator does, or each idle one."""
         pool = self._cache.shelf.pool
         return [] if pool is None else pool.statuses()
 

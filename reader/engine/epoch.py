@@ -1,8 +1,7 @@
-"""The iterator over one epoch: takes batches in order, and raises errors at their places.
+"""The iterator over one epoch: it takes batches in order, and raises errors at their places.
 
-Imports the schedule, the supervisor and the stage. Threads that share an iterator take turns, and
-each batch goes to one of them; it belongs to the process that made it, and dropping it gives its
-backend back.
+Imports the schedule, the supervisor and the stage. Threads may share an iterator: each batch goes
+to one of them. It belongs to the process that made it, and dropping it gives its backend back.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ __all__ = ["EpochIterator"]
 class EpochIterator(Iterator[Any]):
     """Yields the batches of one epoch; with several places, lists of one batch for each.
 
-    An exception in the place of a batch is raised as it is, and iterating goes on behind it; the
-    batches of its group that came before it are kept, and the group goes on with the next call.
+    An exception in the place of a batch is raised, and the next call continues after it. Batches of
+    its group that came before it are kept; the next call completes the group.
 
     Args:
         cache: lends the backend.
-        make_schedule: makes what yields the tasks; called when the workers have started.
+        make_schedule: makes the schedule, when the workers have started.
         stage: lands batches and counts them.
         options: see EpochOptions.
         stats: counted up while iterating.
@@ -52,12 +51,12 @@ class EpochIterator(Iterator[Any]):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._is_complete = False  # ended because there is no more
+        self._is_complete = False  # it ended because all batches were delivered
         self._lock = threading.RLock()  # threads that share the iterator take turns
         self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._cache = cache  # keeps what the workers are given
         self._backend: Backend = cache.borrow()
-        # gives the backend back, in whatever thread; it holds nothing that leads to the iterator
+        # gives the backend back, in whatever thread; it holds no reference to the iterator
         self._finalizer = weakref.finalize(self, cache.returner(self._backend))
         self._finalizer.atexit = False
         self._feeder = self._backend.feeder
@@ -106,7 +105,7 @@ class EpochIterator(Iterator[Any]):
 
     @property
     def backend(self) -> Backend:
-        """What makes the batches; also after the epoch, to look at its workers' ends."""
+        """What makes the batches. Kept after the epoch, to look at how its workers ended."""
         return self._backend
 
     @property
@@ -115,11 +114,11 @@ class EpochIterator(Iterator[Any]):
         return self._supervisor.is_usable
 
     def draw_first(self) -> None:
-        """Draw the first batch of indices now, so that a state can tell the order."""
+        """Draw the first batch of indices now, so that a state can describe the order."""
         self._schedule.draw_first()
 
     def close(self) -> None:
-        """End the epoch here: the workers are free for another one. Idempotent."""
+        """End the epoch here, so that its workers can serve another one. Idempotent."""
         self._stage.drop()
         self._window.forget_error()
         self._let_go()
@@ -149,7 +148,7 @@ class EpochIterator(Iterator[Any]):
                         if self._stage.is_full:
                             return self._stage.hand_over()
         except ReaderError:
-            leave_with_program()  # closed because the program ends: nobody is to hear of it
+            leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
 
     def _next_item(self) -> Any:
@@ -172,7 +171,7 @@ class EpochIterator(Iterator[Any]):
         """Hand a batch over."""
         self._window.leaving = -1 if item.seq is None else item.seq
         if self._is_eager:
-            self._refill()  # runs the sampler, and Ctrl-C may come: it is still there
+            self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
         try:
             batch = self._land(item)
         except Exception:
@@ -188,12 +187,12 @@ class EpochIterator(Iterator[Any]):
         """Have the next epoch begun before the user has done with the last batch."""
         if self._schedule.is_over and not self._window.has_error:
             if self._stage.places == 1:
-                self._last.append(batch)  # Ctrl-C may come in the user's sampler: for the next call
+                self._last.append(batch)  # for the next call, if Ctrl-C comes in the user's sampler
             self._end()
             self._last.clear()
 
     def _refuse(self, item: Any) -> None:
-        """Deal with what came in the place of a batch: returns to go on, or raises."""
+        """Handle a Failure in the place of a batch: return to continue, or raise."""
         if self._schedule.retry(item, self._supervisor):
             return
         if item.seq in self._supervisor.failed:
@@ -201,7 +200,7 @@ class EpochIterator(Iterator[Any]):
         if self._is_eager:
             self._window.leaving = item.seq
             self._refill()
-        # no local holds it: the frames in its traceback would keep it, and with it this iterator
+        # no local refers to it: its traceback would keep that alive, and this iterator with it
         raise self._error_of(item)
 
     def _error_of(self, item: Any) -> BaseException:
@@ -210,11 +209,11 @@ class EpochIterator(Iterator[Any]):
         seq = None if self._options.in_order else item.seq
         carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
-        task = self._accept(item)  # not before: opening it may be interrupted
+        task = self._accept(item)  # not before: decoding it may be interrupted
         drawn = None if carried is None else carried.drawn
         self._stage.count(Outcome(task, drawn=drawn, is_error=True))
         supervisor.deaths.pop(item.seq, None)
-        item.payload = carried = None  # it may be the exception, and frames have the item
+        item.payload = carried = None  # it may be the exception, and frames refer to the item
         return error
 
     def _end(self) -> None:
@@ -224,7 +223,7 @@ class EpochIterator(Iterator[Any]):
             self._options.on_end()
 
     def _leave(self) -> Any:
-        """Raise what ends the epoch; or return a last group that is short."""
+        """Raise what ends the epoch, or return a last group that is short."""
         self._window.raise_error()
         group = self._stage.last_group()
         if group:

@@ -1,7 +1,7 @@
-"""What an iterator raises in the place of a batch: which sample, batch, epoch and worker, and why.
+"""The errors of an epoch: which sample, batch, epoch and worker, and why.
 
-Imports failures and what a backend says of its workers. Pure functions: they look and change
-nothing; the iterator decides when to raise.
+Imports failures and the types of a backend. Pure functions: they change nothing; the iterator and
+the supervisor decide when to raise.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EpochOptions:
 def late(
     backend: Backend, task_keys: Callable[[int], list[Any]], delivered: int, options: EpochOptions
 ) -> LoadTimeout:
-    """A batch did not come in time. It still may: iterating on waits for it again."""
+    """Return the error of a batch that did not come in time; the next call waits for it again."""
     at = []
     for worker in range(backend.workers):
         _, seq, row, seconds = backend.feeder.worker_progress(worker)
@@ -87,16 +87,16 @@ def late(
 
 
 def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> BaseException:
-    """A worker could not start: the exception of its dataset or `worker_init_fn`."""
+    """Return why a worker could not start: the exception of its dataset or `worker_init_fn`."""
     exc, text, _, _ = backend.open_error(item.payload)
     where = f"the start of {backend.name_of(item.worker)}, before epoch {options.epoch}"
-    return _told(exc, item.worker, where, text, options)
+    return _worded(exc, item.worker, where, text, options)
 
 
-def _told(
+def _worded(
     exc: BaseException, worker: int, where: str, text: str, options: EpochOptions
 ) -> BaseException:
-    """An exception of a worker as the user gets it."""
+    """Return an exception of a worker as the user gets it."""
     error = as_user_error(exc)
     if options.errors.reword is None:
         with_context(exc, where=where, traceback_text=text)
@@ -114,11 +114,16 @@ def failure(
     options: EpochOptions,
     number: int,
 ) -> BaseException:
-    """The exception to raise in the place of a batch.
+    """Return the exception to raise in the place of a batch.
 
-    `carried`: what the worker sent, of an exception; `indices`: the dataset's, [] for an iterable
-    one; `deaths`: the workers that died at it, for a batch that was given up; `number`: of the
-    batch in its epoch.
+    Args:
+        backend: of the epoch.
+        item: what came in the batch's place.
+        carried: the exception that the worker sent, if it sent one.
+        indices: the batch's dataset indices; [] for an iterable dataset.
+        deaths: the workers that died at the batch.
+        options: of the epoch.
+        number: of the batch in its epoch.
     """
     epoch = options.epoch
     if item.kind is FailureKind.FULL:
@@ -154,7 +159,7 @@ def failure(
     where += backend.name_of(item.worker)
     if options.errors.error_text:
         add_note(exc, options.errors.error_text.format(worker=item.worker, type=type(exc).__name__))
-    return _told(exc, item.worker, where, text, options)
+    return _worded(exc, item.worker, where, text, options)
 
 
 def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:
@@ -170,7 +175,7 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
 
 
 def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
-    """Return the exception that tells of a death."""
+    """Return the exception that reports a death."""
     return WorkerDied(
         pid=death.pid,
         exitcode=death.exitcode,

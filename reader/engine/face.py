@@ -20,7 +20,7 @@ _Self = TypeVar("_Self", bound="EngineFace")
 
 
 class EngineFace:
-    """The methods of a loader that its engine carries out. A face sets `_engine`."""
+    """The methods of a loader that pass the call on to its engine. A face sets `_engine`."""
 
     _engine: Engine
 
@@ -32,8 +32,8 @@ class EngineFace:
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the epoch that the next `iter()` begins.
 
-        It is passed on to the dataset, the sampler and the batch sampler as far as they have
-        `set_epoch`; the workers' copies of the dataset are told at the beginning of the epoch.
+        It calls `set_epoch` of the dataset, the sampler and the batch sampler where they have it;
+        the workers do the same to their copies of the dataset when the epoch begins.
         """
         self._engine.set_epoch(epoch)
 
@@ -85,50 +85,50 @@ class EngineFace:
         return len(self) // places
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: what `load_state_dict` of another one goes on from.
+        """Return the loader's position: `load_state_dict` of another loader resumes there.
 
-        That is behind the last batch that the loop over the newest iterator got, whatever was made
-        ahead, and an exception in a batch's place counts as that batch; after the loop it is the
-        beginning of the next epoch. JSON can hold it as far as it can hold the states of your own
+        The position is after the last batch that the newest iterator delivered, whatever was made
+        ahead; an exception in a batch's place counts as that batch. After the loop it is the
+        beginning of the next epoch. JSON can hold the state if it can hold the states of your own
         samplers and datasets. Its size and its cost do not depend on the position.
         """
         return self._engine.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `iter()` go on where `state` was saved; an iterator that lives goes on.
+        """Have the next `iter()` resume where `state` was saved; a live iterator is left alone.
 
-        Samplers and datasets with `set_epoch` are told their epochs at once, their own states are
-        loaded when the iterator begins. The number of workers may be another one: see the guide.
+        `set_epoch` of samplers and datasets is called at once; their own states are loaded when the
+        iterator begins. The number of workers may differ: see the guide.
 
         Raises:
             StateError: the state is damaged, or that of another kind of loader. Nothing has changed
-                then. While iterating: the sampler does not give the same order again.
+                then. While iterating: the sampler does not repeat its order.
         """
         self._engine.load_state_dict(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy has: options and epoch, and neither workers nor batches."""
+        """Return what a copy gets: options and epoch, and neither workers nor batches."""
         return {**self.__dict__, "_engine": self._engine.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)  # past what a face says to attributes that are set
+        self.__dict__.update(state)  # not by setattr, which a face may refuse
 
     def stats(self) -> dict[str, Any]:
-        """Return what the loader did so far.
+        """Return counts and times of the loader so far.
 
-        `batches` delivered; `wait_s`: seconds the consumer waited for them, in all, and
-        `last_wait_s` for the last one; `queued`: batches that wait now (0 again and again: the
-        workers are the bottleneck); `stages`: counts of the reader thread: batches `received` from
-        workers, of these `reordered` before their turn, slots `trimmed`; `arena`: memory and slots.
-        The last two are None without workers.
+        `batches`: delivered. `wait_s`: seconds the consumer waited for batches in all, and
+        `last_wait_s`: for the last one. `queued`: batches that are ready now; if always 0, the
+        workers are the bottleneck. `stages`: the reader thread's counts: batches `received` from
+        workers, `reordered` ones that came before their turn, slots `trimmed`. `arena`: memory and
+        slots. The last two are None without workers.
         """
         return self._engine.stats()
 
     def workers(self) -> list[WorkerStatus]:
-        """Return what each worker does just now: pid, activity, batch in hand, and since when.
+        """Return what each worker does now: pid, activity, batch in hand, and since when.
 
-        The workers of the newest iterator, or those that wait for the next epoch; an empty list
-        where none run. May be called from any thread; blocks on nothing.
+        These are the workers of the newest iterator, or those that wait for the next epoch; the
+        list is empty where none run. May be called from any thread; blocks on nothing.
         """
         return self._engine.workers()
 

@@ -1,7 +1,7 @@
-"""The schedule of a map-style dataset: which indices make the next batch, and what is made again.
+"""The schedule of a map-style dataset: which indices make the next batch, and which are made again.
 
 Imports the channel's task format, the order and the window. A schedule belongs to one iterator and
-runs in the thread that iterates; the batch sampler is the user's, and what it raises comes at its
+runs in the thread that iterates. The batch sampler is the user's; what it raises is raised at its
 place in the order. Any batch can be made again.
 """
 
@@ -42,7 +42,7 @@ class RoundRobin:
         self.turn = turn
 
     def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """Pass over workers that have as many tasks as they may."""
+        """Skip workers that have `limit` tasks."""
         self._loads = loads
 
     def next_worker(self) -> int:
@@ -73,7 +73,7 @@ class MapTasks:
         policy: what may be an index.
         round_robin: whose turn it is to take each task; None: the least busy worker takes it.
         cursor: of the epoch; the first task makes the order known to it.
-        is_local: the trainer itself makes the batches: keys are not pickled.
+        is_local: the trainer itself makes the batches, and keys are not pickled.
     """
 
     is_resumable = False  # the sampler's generator is broken by an exception
@@ -100,10 +100,10 @@ class MapTasks:
         self._cursor = cursor
         self._is_local = is_local
         self._count: int | None = None  # the dataset's length when it was last asked
-        self._is_first = True  # nothing was drawn yet
+        self._is_first = True  # no task was drawn yet
         self._has_len = hasattr(type(dataset), "__len__")
         self.first_seq = self._drawn = cursor.batches
-        # the first task, or what was raised in its place, where it was drawn before it was due
+        # the first task, or what was raised in its place, if `draw_first` drew it
         self._early: list[Task | BaseException | None] = []
         self._full_at = -1  # the last batch that was made again for want of memory
 
@@ -115,9 +115,9 @@ class MapTasks:
             self._round_robin.watch(loads)
 
     def draw_first(self) -> None:
-        """Draw the first task now, so that a state can tell the order.
+        """Draw the first task now, so that a state can describe the order.
 
-        An exception waits for `draw`.
+        An exception is kept for `draw`.
         """
         if self._drawn != self.first_seq or self._early:
             return
@@ -144,13 +144,13 @@ class MapTasks:
                 raise found
             return found
         finally:
-            del found  # a local of a frame in its traceback would keep it
+            del found  # a frame in its traceback would keep it alive
 
     def _draw(self) -> Task | None:
         try:
             keys = next(self._batches)
         except StopIteration:
-            if self._is_first:  # a sampler without anything draws its seed, too
+            if self._is_first:  # an empty sampler has drawn its seed, too
                 self._is_first = False
                 self._cursor.know(self._order)
             return None
@@ -239,11 +239,11 @@ class MapTasks:
         return self.window.is_over
 
     def number_of(self, seq: int | None) -> int:
-        """The number in its epoch of a batch, for messages; None: of the next one."""
+        """Return the number of a batch in its epoch, for messages; None: of the next one."""
         return self.window.answered if seq is None else seq
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
-        """Return what takes the next answer: it comes in its order."""
+        """Return what takes the next answer: `wait` itself."""
         return wait
 
     def send(self) -> None:
@@ -264,12 +264,12 @@ class MapTasks:
             self.window.size == 1 and self._full_at == item.seq
         ):
             return False
-        self._full_at = item.seq  # with one batch in flight, once: memory may be on its way
+        self._full_at = item.seq  # with one batch in flight, try once more
         supervisor.shrink()
         return True
 
     def lose(self, death: Death, supervisor: Supervisor) -> None:
-        """Give the batches of a dead worker to others, or up."""
+        """Give the batches of a dead worker to other workers, or give them up."""
         again: list[Task] = []
         for seq in sorted(death.lost):
             if seq == death.busy and supervisor.is_hopeless(seq, death):

@@ -1,7 +1,6 @@
-"""An epoch that was begun before it was asked for, and whether it is still the right one.
+"""An epoch that was begun before the user asked for it, and whether it is still the right one.
 
-Imports the iterators and what is known of epochs. It belongs to one loader; dropping it gives its
-pool back.
+Imports `reader.data.epochs`. It belongs to one engine; dropping it gives its pool back.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ __all__ = ["PrefetchedEpoch"]
 class PrefetchedEpoch:
     """The iterator of the next epoch, with the epochs that the user's objects were at before.
 
-    A sampler may count its epochs when it is iterated over. The count is put back, so that it says
-    what the user expects of it until the epoch is taken over.
+    A sampler may count its epochs when it is iterated over. The count is put back until the epoch
+    is taken over, so that the user sees the expected number.
 
     Args:
         begin: makes the iterator.
-        objects: dataset and samplers; those inside of them are looked at too.
+        objects: dataset and samplers; those inside of them count too.
     """
 
     def __init__(self, begin: Callable[[], Any], *objects: Any) -> None:
@@ -33,7 +32,7 @@ class PrefetchedEpoch:
         self._set(self._before)
 
     def take_over(self) -> bool:
-        """Whether it can be used here, and the user has not chosen another epoch since."""
+        """Return whether it can be used: in this process, and no other epoch was chosen since."""
         if [own_epoch(each) for each in self._carriers] != self._before:
             return False
         self._set(self._after)

@@ -1,8 +1,8 @@
-"""The schedule: what is asked next, of whom, and what is in flight.
+"""The schedule: which task is next, which worker gets it, and which tasks are in flight.
 
-Imports the channel's task format. `Schedule` is the protocol; `map_tasks` and `stream_tasks` hold
-the two there are, each over a Window, the one owner of the counts of what is in flight. All of it
-belongs to one iterator and runs in the thread that iterates.
+Imports the channel's task format. `Schedule` is the protocol, which `map_tasks` and `stream_tasks`
+implement; each has a Window, which alone counts the tasks in flight. All of it belongs to one
+iterator and runs in the thread that iterates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reader.errors import SamplerError
 from reader.workers.worker_state import EpochStart
 
 if TYPE_CHECKING:
-    from reader.engine.backends.backend import Death
+    from reader.engine.backends.backend import Death, TaskFeeder
     from reader.engine.supervisor import Supervisor
 
 __all__ = ["MAX_LAG", "Outcome", "Schedule", "Task", "Window"]
@@ -34,9 +34,9 @@ class Task:
         kind: of the channel: what `payload` is.
         payload: the dataset keys as they are sent.
         worker: the one that must take it; -1: any.
-        mark: what a saved state needs, beside the number of the batch, to open the order behind
-            it; see `reader.data.order.Order`.
-        seq: its number in the epoch; given by the window.
+        mark: what a saved state needs, beside the number of the batch, to open the order after it;
+            see `reader.data.order.Order`.
+        seq: its number in the epoch, set by the window.
     """
 
     __slots__ = ("kind", "mark", "payload", "seq", "worker")
@@ -56,14 +56,14 @@ class Task:
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What became of a task.
+    """The outcome of a task.
 
     Attributes:
         task: the task.
         snapshot: the state that its worker sent with it, or None.
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
         is_error: an exception was delivered in the batch's place.
-        is_end: the worker has nothing more; nothing was delivered.
+        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
     """
 
     task: Task
@@ -74,11 +74,11 @@ class Outcome:
 
 
 class Schedule(Protocol):
-    """What is asked next, of whom, and what may be asked again: MapTasks or StreamTasks.
+    """Draws tasks, names the worker of each, and says which may be sent again.
 
     Attributes:
-        is_resumable: whether it can go on after an exception within `draw`.
-        window: what is in flight.
+        is_resumable: whether `draw` can be called again after it was interrupted.
+        window: the tasks in flight.
     """
 
     is_resumable: bool
@@ -88,23 +88,23 @@ class Schedule(Protocol):
         """Return the next task, or None at the end."""
 
     def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """Draw tasks for workers with room to spare; `loads` counts what each has."""
+        """Skip workers that have too many tasks; `loads` counts those of each."""
 
     @property
     def is_over(self) -> bool:
         """Whether all is delivered."""
 
     def draw_first(self) -> None:
-        """Draw the first task now, so that a state can tell the order."""
+        """Draw the first task now, so that a state can describe the order."""
 
     def number_of(self, seq: int | None) -> int:
-        """The number in its epoch of a batch, for messages; None: of the next one."""
+        """Return the number of a batch in its epoch, for messages; None: of the next one."""
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
         """Return what takes the next batch or Failure; `wait` waits for an answer of a worker."""
 
     def send(self) -> None:
-        """Workers may have room again, while a batch is waited for."""
+        """Send what workers have room for now; called while a batch is waited for."""
 
     def refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
@@ -113,10 +113,10 @@ class Schedule(Protocol):
         """Count what was taken as answered."""
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
-        """Have something made again that failed; False: it is raised."""
+        """Have a failed task made again; False: the failure is raised."""
 
     def lose(self, death: Death, supervisor: Supervisor) -> None:
-        """Give the tasks of a dead worker to others, or up."""
+        """Give the tasks of a dead worker to other workers, or give them up."""
 
 
 class Window:
@@ -128,14 +128,14 @@ class Window:
         size: most tasks sent and not delivered; may be lowered while in use.
         epoch: for messages.
         first: the number of the first task.
-        in_order: False, tasks are delivered as they are answered.
-        passed: numbers of tasks that were delivered before; they are drawn, and not sent.
+        in_order: False: tasks are delivered as they are answered.
+        passed: numbers of tasks that were delivered in an earlier run: drawn, and not sent.
         on_pass: called with each of those when it is drawn.
     """
 
     def __init__(
         self,
-        feeder: Any,
+        feeder: TaskFeeder,
         source: Schedule,
         size: int,
         epoch: int,
@@ -156,17 +156,16 @@ class Window:
         self._feeder = feeder
         self._source = source
         self._epoch = epoch
-        self._tasks: dict[int, Task] = {}  # all that are dispatched and not delivered
-        self._held: deque[Task] = deque()  # those that no worker could take yet
+        self._tasks: dict[int, Task] = {}  # dispatched and not delivered
+        self._held: deque[Task] = deque()  # no worker had room for them yet
         self._starts: deque[tuple[int, bytes]] = deque()  # (worker, pickled EpochStart)
         self._drained = False  # the source has no more
         self._error: BaseException | None = None  # of the source, raised after the last batch
 
     @property
     def answered(self) -> int:
-        """How many tasks were answered and their answers accepted; the feeder counts."""
-        accepted: int = self._feeder.accepted
-        return accepted + self._passes
+        """How many tasks have an answer that was accepted."""
+        return self._feeder.accepted + self._passes
 
     @property
     def is_empty(self) -> bool:
@@ -180,12 +179,12 @@ class Window:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits to be sent: nobody could take it, or Ctrl-C came."""
+        """Whether something is still to be sent: no worker had room, or Ctrl-C came."""
         return bool(self._held or self._starts)
 
     @property
     def has_error(self) -> bool:
-        """Whether the source raised, which is still to be raised here."""
+        """Whether the source raised something that `raise_error` has not raised yet."""
         return self._error is not None
 
     @property
@@ -194,19 +193,19 @@ class Window:
 
     @property
     def _lags(self) -> bool:
-        """Whether the oldest task is further behind than is kept account of."""
+        """Whether the oldest task is MAX_LAG tasks behind the newest."""
         return self.dispatched - next(iter(self._tasks), 0) >= MAX_LAG
 
     def _loads(self) -> Counter[int]:
-        """How many tasks each worker has that are not delivered, nor about to be."""
+        """Return how many tasks each worker has, without the one that is being delivered."""
         return Counter(task.worker for seq, task in self._tasks.items() if seq != self.leaving)
 
     def task(self, seq: int) -> Task:
-        """The task of a batch that is not delivered."""
+        """Return the task of a batch that is not delivered."""
         return self._tasks[seq]
 
     def task_keys(self, seq: int) -> list[Any]:
-        """The dataset keys of a batch; [] where it has none, or was delivered."""
+        """Return the dataset keys of a batch; [] if it has none, or was delivered."""
         task = self._tasks.get(seq)
         if task is None:
             return []
@@ -215,7 +214,7 @@ class Window:
         return task.payload if task.kind == TaskKind.TASK_KEYS else [task.payload]
 
     def accept(self, seq: int) -> Task:
-        """Count what was taken as answered; until then the feeder gives it again."""
+        """Accept an answer and return its task; until then the feeder returns it again."""
         task = self._tasks[seq]
         self._feeder.accept()
         self._tasks.pop(seq, None)
@@ -228,18 +227,18 @@ class Window:
             if error is not None:
                 raise error
         finally:
-            del error  # a local of a frame in its traceback would keep it, and all the frames
+            del error  # a frame in its traceback would keep it alive, and all its frames
 
     def keep_error(self, error: BaseException) -> None:
         """Have something raised by `raise_error`."""
         self._error = error
 
     def forget_error(self) -> None:
-        """Nobody is to get what the source raised."""
+        """Drop what the source raised."""
         self._error = None
 
     def add_start(self, worker: int, start: EpochStart) -> None:
-        """Have a worker sent how its epoch starts, before anything else."""
+        """Have an EpochStart sent to a worker, before anything else."""
         self._starts.append((worker, pickle.dumps(start, 5)))
 
     def hold(self, tasks: Iterable[Task]) -> None:
@@ -265,13 +264,13 @@ class Window:
         return seq
 
     def held_by(self, worker: int) -> list[int]:
-        """The tasks of a worker that it could not take yet."""
+        """Return the tasks of a worker for which it had no room yet."""
         return [task.seq for task in self._held if task.worker == worker]
 
     def send(self, task: Task) -> int:
         """Send a task ahead of all that are held, however full the window; returns its number.
 
-        Ctrl-C is the caller's to hold back.
+        The caller holds Ctrl-C back.
         """
         seq = self.add(task)
         if not self._feeder.dispatch(seq, task.kind, task.payload, task.worker):
@@ -281,7 +280,7 @@ class Window:
     def flush(self, size: int | None = None) -> bool:
         """Send what is held until `size` are in flight (None: however many).
 
-        Returns whether more could be sent: False when nobody can take the next.
+        Returns whether more could be sent: False: no worker has room for the next.
         """
         while self._held and (size is None or self._in_flight < size):
             task = self._held[0]
@@ -290,14 +289,14 @@ class Window:
                 if not self._feeder.dispatch(task.seq, task.kind, task.payload, task.worker):
                     return False
                 self._held.popleft()
-            except BaseException:  # Ctrl-C: what was sent is held no more, or it would go twice
+            except BaseException:  # Ctrl-C: what is held would be sent again
                 if self._feeder.sends != sends and self._held and self._held[0] is task:
                     self._held.popleft()
                 raise
         return True
 
     def send_starts(self) -> bool:
-        """Send the workers how their epochs start. Whether tasks may follow: not before those."""
+        """Send each EpochStart that is due. Returns whether tasks may follow them."""
         waiting: deque[tuple[int, bytes]] = deque()
         while self._starts:
             worker, payload = self._starts[0]
@@ -305,16 +304,17 @@ class Window:
                 if worker not in self._feeder.ended_workers():
                     self._starts.extendleft(reversed(waiting))
                     return False
-                waiting.append((worker, payload))  # no task goes to it either before it is replaced
+                waiting.append((worker, payload))  # ended: it gets no task before it is replaced
             self._starts.popleft()
         self._starts = waiting
         return True
 
     def fill(self, taken: int = 0) -> None:
-        """Send tasks until the window is full, or nobody can take one.
+        """Send tasks until the window is full, or no worker has room.
 
         `taken`: how many batches have left the queue and are not counted as delivered yet.
-        Ctrl-C in the user's sampler passes; whatever else it raises is kept for the end.
+        KeyboardInterrupt in the user's sampler is raised; whatever else it raises is kept until the
+        batches before it are delivered.
         """
         size = self.size + taken
         if self._starts and not self.send_starts():
@@ -349,7 +349,7 @@ class Window:
                 return
 
     def _pass(self, task: Task) -> None:
-        """A task was drawn that was delivered before."""
+        """Count a task that was delivered in an earlier run."""
         task.seq = self.dispatched
         self._passes += 1
         self.dispatched += 1
@@ -358,7 +358,7 @@ class Window:
             self._on_pass(task)
 
     def _recover(self, seq: int, drawn: Task | None, error: KeyboardInterrupt) -> None:
-        """Ctrl-C came while task `seq` was drawn and sent: nothing of it is forgotten."""
+        """Ctrl-C came while task `seq` was drawn and sent: note how far it had come."""
         if self.dispatched > seq:
             return  # it was all done
         if drawn is not None and seq in self._passed:

@@ -58,19 +58,19 @@ class Stage:
         self._stats = stats
         self._drop_last_group = drop_last_group
         self._group: list[tuple[int | None, Any]] = []  # (number of the batch, batch)
-        self._held: list[Outcome] = []  # what counts when the group is handed over
+        self._held: list[Outcome] = []  # outcomes that count when the group is handed over
         self._groups = 0
 
     def _add(self, item: Any) -> None:
         """Put a batch into the group.
 
-        The same item may come again, when Ctrl-C came before it counted.
+        The same item comes again if Ctrl-C came before it counted.
         """
         if not self._group or self._group[-1][0] != item.seq:
             self._group.append((item.seq, self._converts[len(self._group)](item)))
 
     def count(self, outcome: Outcome) -> None:
-        """Count what became of a task: now, or with the group that is under way."""
+        """Count the outcome of a task: now, or with the group that is under way."""
         if self._group:
             self._held.append(outcome)
         else:
@@ -99,11 +99,11 @@ class Stage:
         return [batch for _, batch in group]
 
     def drop(self) -> None:
-        """Let go of the group; the user never got it."""
+        """Drop the group: the user never got it."""
         self._group, self._held = [], []
 
     def last_group(self) -> list[Any]:
-        """Return what is left at the end of the epoch, as far as it is delivered."""
+        """Return the short group at the end of the epoch; [] if it is left out."""
         if self._drop_last_group is False:
             return self.hand_over()
         left = len(self.hand_over())

@@ -1,7 +1,7 @@
-"""The state of an engine: saved at what was delivered, checked, and begun with again.
+"""The state of an engine: saved after the last batch delivered, checked, and resumed from.
 
-Imports cursors and orders. A LoaderState belongs to one engine; the state it returns is the user's,
-and the one it was given is copied.
+Imports cursors and orders. A LoaderState belongs to one engine. The state it returns is the user's;
+the state it is given is copied.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Start:
 
     Attributes:
         base_seed: what keys `sample_rng`.
-        at: what was delivered before.
-        order: the state of the order; None: it begins.
-        workers: their cursors; None: nothing is known of them.
-        turn: whose turn it is; None: as ever.
-        beyond: batches behind `at` that were delivered as well.
-        is_resumed: workers are to be sent their cursors.
+        at: how much was delivered before.
+        order: the state of the order; None: it begins anew.
+        workers: their cursors; None: workers have no state.
+        turn: whose turn it is; None: see `Engine._next_turn`.
+        beyond: batches after `at` that were delivered as well.
+        is_resumed: workers are sent their cursors.
     """
 
     base_seed: int
@@ -145,7 +145,7 @@ class LoaderState:
         }
 
     def _next_workers(self) -> WorkerCursors | None:
-        """What the workers begin the next epoch with."""
+        """Return the cursors with which the workers begin the next epoch."""
         config = self._config
         if not self._sends_snapshots and not config.is_iterable:
             return None
@@ -158,18 +158,18 @@ class LoaderState:
         return WorkerCursors(self._workers, size)
 
     def _workers_between(self) -> WorkerCursors | None:
-        """As `_next_workers`, with the state that a dataset at hand has now: nothing runs."""
+        """As `_next_workers`, with the state that the dataset has now if it runs in the trainer."""
         workers = self._next_workers()
         is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
         if workers is not None and is_at_hand and self._sends_snapshots:
-            with suppress(AttributeError):  # of a dataset that has its state from its `__iter__` on
+            with suppress(AttributeError):  # some have no state before `__iter__`
                 workers.all = [WorkerCursor({"dataset": state_of(self._config.dataset)})]
         return workers
 
     # -- beginning -------------------------------------------------------------------------------
 
     def start(self) -> Start:
-        """Where the next iterator begins."""
+        """Return where the next iterator begins."""
         state = self.pending
         if state is None:
             return Start(self.base_seed, workers=self._next_workers())
@@ -185,12 +185,12 @@ class LoaderState:
         )
 
     def choose(self, epoch: int) -> None:
-        """The user chose the next epoch: a state of another one is not gone on with."""
+        """The user chose the next epoch: drop a loaded state of another one."""
         if self.pending is not None and self.pending["epoch"] != epoch:
             self.pending = None
 
     def begun(self, cursor: Cursor) -> None:
-        """The user got an iterator."""
+        """Note the iterator that the user got."""
         cursor.resumed = self.pending
         self.cursor = cursor
         self.pending = None
@@ -207,7 +207,7 @@ class LoaderState:
     # -- loading ---------------------------------------------------------------------------------
 
     def load(self, state: Any, sampler: Any, batch_sampler: Any) -> int:
-        """Let the next iterator begin where `state` was saved; returns its epoch.
+        """Have the next iterator begin where `state` was saved; returns its epoch.
 
         Raises:
             StateError: the state is damaged, or not of such a loader. Nothing has changed then.
@@ -261,12 +261,12 @@ class LoaderState:
                 continue
             if name == "length" and state["batches"] == 0:
                 continue  # a new epoch sees what there is
-            if name == "batch_size" and self._can_cut_anew(was, state):
+            if name == "batch_size" and self._can_resize(was, state):
                 continue
             raise _unlike(name, was, value)
 
-    def _can_cut_anew(self, was: Any, state: dict[str, Any]) -> bool:
-        """Whether batches of another size may go on: where the place is known in samples."""
+    def _can_resize(self, was: Any, state: dict[str, Any]) -> bool:
+        """Whether batches may have another size now: the position is known in samples."""
         is_size = was is None or (type(was) is int and was >= 1)
         is_known = state["samples"] is not None and not state["beyond"]
         return is_size and (self._kind == "iterable" or is_known)

@@ -1,8 +1,8 @@
-"""The schedule of an iterable dataset: round robin over the workers, without those used up.
+"""The schedule of an iterable dataset: round robin over the workers that are not exhausted.
 
 Imports the channel's task kinds and the window. A schedule belongs to one iterator and runs in the
 thread that iterates. What a worker drew from the user's generator cannot be drawn again: a batch
-that found no room is asked for once more, and the end of a worker process ends its part.
+for which there was no memory is asked for again, and the death of a worker ends its share.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["StreamTasks"]
 class StreamTasks:
     """Draws "the next batch" for one worker after the other; see `Schedule`.
 
-    The order of the batches is round robin over the workers, from 0: a worker whose copy of the
-    dataset is used up is passed over from then on. So it is the same in every run, whatever the
+    The order of the batches is round robin over the workers, from 0; a worker whose copy of the
+    dataset is exhausted is skipped from then on. So every run has the same order, whatever the
     timing.
 
     Args:
         backend: makes the batches.
-        cursor: of the epoch: who is used up, and whose turn came last.
+        cursor: of the epoch: who is exhausted, and whose turn was last.
     """
 
     is_resumable = True
@@ -41,13 +41,13 @@ class StreamTasks:
     window: Window  # set when the epoch is opened
 
     def __init__(self, backend: Backend, cursor: StreamCursor) -> None:
-        self._taken = cursor.batches  # batches that left the queue
+        self._taken = cursor.batches  # batches that were taken from the queue
         workers, last = backend.workers, cursor.workers.last
         ended = [worker for worker, each in enumerate(cursor.workers.all) if each.is_ended]
-        self._early: deque[tuple[Any, Task]] = deque()  # accepted while another was waited for
-        self._asked: int | None = None  # the task that asks again for the batch that is next
+        self._early: deque[tuple[Any, Task]] = deque()  # accepted before their turn
+        self._asked: int | None = None  # the task that asks again for the next batch
         self._tries = 0  # how often it was asked for again
-        self._first_deaths: dict[int, list[Death]] = {}  # by worker: before it answered anything
+        self._first_deaths: dict[int, list[Death]] = {}  # deaths before the first answer, by worker
         gone = set(ended)
         self._live = [worker for worker in range(workers) if worker not in gone]
         # place in `_live` of the worker whose turn it is
@@ -58,7 +58,7 @@ class StreamTasks:
     # -- drawing ---------------------------------------------------------------------------------
 
     def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """Pass over workers that have more than their part of all tasks."""
+        """Skip workers that have more tasks than another one."""
         self._loads = loads
 
     def draw(self) -> Task | None:
@@ -81,7 +81,7 @@ class StreamTasks:
         return worker
 
     def end(self, worker: int) -> None:
-        """Pass a worker over from now on."""
+        """Skip a worker from now on."""
         if worker not in self._live:
             return
         place = self._live.index(worker)
@@ -92,15 +92,15 @@ class StreamTasks:
             self._at = 0
 
     def is_live(self, worker: int) -> bool:
-        """Whether the worker's end has not been seen."""
+        """Whether the worker is not exhausted."""
         return worker in self._live
 
     def has_answered(self, worker: int, lost: int) -> bool:
-        """Whether a worker answered any task of this epoch, of which `lost` are unanswered."""
+        """Whether a worker answered any task of this epoch; `lost` of them are unanswered."""
         return self._sent[worker] > lost
 
     def draw_first(self) -> None:
-        """Do nothing: a worker's cursor tells the order."""
+        """Do nothing: the workers' cursors describe the order."""
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class StreamTasks:
         return not self._early and self._asked is None and self.window.is_over
 
     def number_of(self, seq: int | None) -> int:  # noqa: ARG002
-        """The number in its epoch of the batch that is next, for messages."""
+        """Return the number of the next batch in its epoch, for messages."""
         return self._taken
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
@@ -118,9 +118,9 @@ class StreamTasks:
         return functools.partial(self._take, wait)
 
     def _take(self, wait: Callable[[], Any]) -> Any:
-        """Return what comes next: a batch that is asked for again comes before all others."""
+        """Return the next answer: a batch that was asked for again comes before all others."""
         while self._asked is not None:
-            self.send()  # what is accepted below makes room in the window, and nobody notices
+            self.send()  # what is accepted below makes room in the window
             found = wait()
             if found.seq == self._asked:
                 return found
@@ -128,7 +128,7 @@ class StreamTasks:
         return self._early[0][0] if self._early else wait()
 
     def send(self) -> None:
-        """Workers may have room again, while a batch is waited for."""
+        """Send what workers have room for now; called while a batch is waited for."""
         if self._asked is None:
             self.window.fill()
         else:
@@ -152,7 +152,7 @@ class StreamTasks:
         return self.window.accept(item.seq)
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
-        """Ask again for a batch that found no memory, or note an end; False: it is raised."""
+        """Ask again for a batch without memory, or note an end; False: the failure is raised."""
         if item.kind is FailureKind.END:
             with interrupt_after():
                 is_first = self.is_live(item.worker)
@@ -168,16 +168,16 @@ class StreamTasks:
         return True
 
     def _ask_again(self, item: Any, supervisor: Supervisor) -> None:
-        """A worker found no room for what it drew and keeps it: have it sent ahead of the rest.
+        """A worker had no memory for a batch, and keeps its samples: ask for it before all others.
 
-        At first as soon as the worker can; the second time when no other batch takes memory. Then
-        it is ArenaFull, and iterating on asks once more.
+        The first time it is sent as soon as the worker can; the second time when no other batch
+        takes memory. The third time ArenaFull is raised, and the next call asks once more.
         """
         with interrupt_after():
             task = self._accept(item)
             is_new = task.kind != TaskKind.TASK_AGAIN
             self._tries = 1 if is_new else self._tries + 1
-            self._early.appendleft((item, task))  # until it is asked for: waiting may be given up
+            self._early.appendleft((item, task))  # the wait below may be interrupted
         if self._tries > 2:
             self._tries = 0
             raise supervisor.error_of(item, [], self._taken)
@@ -186,14 +186,14 @@ class StreamTasks:
             self._set_aside(supervisor.wait())
         supervisor.trim()
         if self._tries == 2:
-            supervisor.settle()  # the other workers give back what they keep for later
+            supervisor.settle()  # the other workers give their spare slots back
         number = item.seq.to_bytes(8, "little") if is_new else task.payload
         with interrupt_after():
             self._early.popleft()
             self._asked = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
 
     def _set_aside(self, item: Any) -> None:
-        """Accept what came before its turn, without the memory of the arena."""
+        """Accept what came before its turn, as a copy outside of the arena."""
         with interrupt_after():
             task = self.window.accept(item.seq)
             if type(item) is LoDTensorArray:
@@ -203,7 +203,7 @@ class StreamTasks:
     # -- deaths ----------------------------------------------------------------------------------
 
     def lose(self, death: Death, supervisor: Supervisor) -> None:
-        """A worker died: another begins its part, or the part is over."""
+        """A worker died: another one begins its share anew, or the share is over."""
         worker, window = death.worker_id, self.window
         open_ = sorted({*death.lost, *window.held_by(worker)})
         nexts = sum(window.task(seq).kind == TaskKind.TASK_NEXT for seq in open_)
@@ -212,7 +212,7 @@ class StreamTasks:
         elif not self.has_answered(worker, nexts) and not self._is_hopeless(
             death, open_, supervisor
         ):
-            # nothing of its part was seen: the one in its place begins it anew
+            # nothing of its share was delivered: the new worker begins it anew
             window.hold(window.task(seq) for seq in death.lost)
         else:
             self.end(worker)
@@ -225,7 +225,7 @@ class StreamTasks:
             window.drop_held(open_)
 
     def _is_hopeless(self, death: Death, seqs: list[int], supervisor: Supervisor) -> bool:
-        """Whether workers died at the beginning of this part too often."""
+        """Whether workers died at the beginning of this share too often."""
         if not seqs or death.busy is None:
             return False
         deaths = self._first_deaths.setdefault(death.worker_id, [])
@@ -233,7 +233,7 @@ class StreamTasks:
         return len(deaths) > supervisor.worker_retries
 
     def _give_up(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
-        """Nothing comes for these tasks, and nothing is lost by it."""
+        """End tasks that get no batch; no batch is lost by that."""
         for seq in seqs:
             supervisor.give_up(seq, worker, is_end=True)
         self.window.drop_held(seqs)

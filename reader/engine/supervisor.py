@@ -1,7 +1,7 @@
-"""The supervisor of an epoch: it waits for answers, and deals with what goes wrong meanwhile.
+"""The supervisor of an epoch waits for answers, and handles what goes wrong meanwhile.
 
 Imports the window, backends and errors. It belongs to one iterator and runs in the thread that
-iterates: deaths of workers, failed starts, short memory and late batches are its matters.
+iterates. It handles deaths of workers, failed starts, short memory and late batches.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from reader.workers.loop import WorkerError
 __all__ = ["Supervisor"]
 
 _log = logging.getLogger("reader")
-_IDLE_DEATHS = 3  # in a row without any batch, per worker: something kills them all
+_IDLE_DEATHS = 3  # per worker, without any batch in between: something kills them all
 
 
 class Supervisor:
-    """Waits for batches, and replaces, gives up and makes room while it waits.
+    """Waits for batches; meanwhile it replaces workers, gives batches up and frees memory.
 
     Args:
         backend: makes the batches.
@@ -67,7 +67,7 @@ class Supervisor:
         self._window = schedule.window
         self._options = options
         self._stats = stats
-        self._is_torn = False  # whether a wait was given up, by Ctrl-C or a timeout
+        self._is_torn = False  # whether a wait was left by Ctrl-C or a timeout
 
     @property
     def is_usable(self) -> bool:
@@ -93,7 +93,7 @@ class Supervisor:
             self._is_torn, self._stats.last_wait_s = False, 0.0
             return item
         if was_torn or self._window.has_unsent:
-            item = None  # Ctrl-C may have come between a notice and what is done about it
+            item = None  # Ctrl-C may have come between a notice and its handling
         began = time.monotonic()
         deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
         try:
@@ -102,8 +102,8 @@ class Supervisor:
                     self._attend()
                     self._schedule.send()
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-                # a worker thread that holds the lock of the random state is waited for: the error
-                # comes when the late batch does, and the batch is kept for the next call
+                # a worker thread that holds the lock of the random state must be waited for: the
+                # error is raised when the late batch comes, and the next call returns that batch
                 item = self._feeder.take(rest if self._options.is_eager else None)
                 if item is False or (rest == 0.0 and item is not None):
                     number = self._schedule.number_of(None)
@@ -116,7 +116,7 @@ class Supervisor:
             self._stats.wait_s += self._stats.last_wait_s
 
     def _attend(self) -> None:
-        """Something besides batches happened: a worker failed to start, died, or has room."""
+        """Handle what else happened: a worker failed to start, died, or has room again."""
         if self.is_done:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
@@ -125,10 +125,10 @@ class Supervisor:
             self._note_failed(failed)
         death = None
         if self._feeder.ended_workers():
-            with interrupt_after():  # not before it is noted which batches they had
+            with interrupt_after():  # Ctrl-C is raised after it is noted which batches they had
                 death = self._replace_ended()
         if not self.is_usable:
-            self._window.raise_error()  # if Ctrl-C came instead: by the next call
+            self._window.raise_error()  # if Ctrl-C comes here, the next call raises it
         if death is not None:
             raise died(death, self._options.epoch, None)
 
@@ -137,13 +137,13 @@ class Supervisor:
     def error_of(
         self, item: Failure, keys: list[Any], number: int, carried: WorkerError | None = None
     ) -> BaseException:
-        """Return the exception that stands for a Failure, with all that is known of it."""
+        """Return the exception of a Failure, with the deaths at its batch."""
         deaths = self.deaths.get(item.seq, [])
         return failure(self._backend, item, carried, keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
-        """A worker failed to start, and none takes its place: raised at its first batch, or now."""
-        lost = self._feeder.detach(failed.worker)[0]
+        """A worker failed to start, and is not replaced: raise that at its first batch, or now."""
+        lost = self._feeder.detach(failed.worker).seqs
         seqs = [*lost, *self._window.held_by(failed.worker)]
         if not seqs:
             self.raise_failed(failed)
@@ -161,11 +161,11 @@ class Supervisor:
     # -- deaths ----------------------------------------------------------------------------------
 
     def _replace_ended(self) -> Death | None:
-        """Start others in the place of workers that ended; returns a death to be raised."""
+        """Replace workers that ended; returns a death that is to be raised."""
         raised: Death | None = None
         try:
             deaths = self._backend.replace_ended()
-        except BaseException as error:  # no other can be started to make their batches
+        except BaseException as error:  # no worker can be started to make their batches
             self._window.keep_error(error)
             self._abort()
             return None
@@ -184,7 +184,7 @@ class Supervisor:
         return raised
 
     def is_hopeless(self, seq: int, death: Death) -> bool:
-        """Note a worker's death at a batch; whether that was once too often."""
+        """Note a worker's death at a batch; returns whether it was one too many."""
         deaths = self.deaths.setdefault(seq, [])
         deaths.append(death)
         return len(deaths) > self.worker_retries
@@ -200,7 +200,7 @@ class Supervisor:
             self._abort()
 
     def _abort(self) -> None:
-        """The workers cannot go on: end them; the next epoch starts with new ones."""
+        """End workers that cannot continue; the next epoch starts new ones."""
         self.is_done = True
         self._backend.close_soon()
         self.release()
@@ -208,15 +208,15 @@ class Supervisor:
     # -- memory ----------------------------------------------------------------------------------
 
     def shrink(self) -> None:
-        """There is no memory for the next batch: keep fewer in flight, and make it again."""
+        """There is no memory for the next batch: keep fewer in flight, and have it made again."""
         for failed in self.failed.values():
-            self.raise_failed(failed)  # its place is about to be forgotten
+            self.raise_failed(failed)  # its place in the order is forgotten below
         self.halve()
-        with interrupt_after():  # held in this run and in flight: they would be sent twice
+        with interrupt_after():  # in between, tasks are held and in flight
             self._window.hold_all()
             in_order = self._options.in_order
             self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
-        self.settle()  # what the workers still sent is dropped by now
+        self.settle()  # the answers to the old run are dropped by now
         self.trim()
         self.settle()
         self._window.fill()

@@ -1,4 +1,4 @@
-"""The protocol of a backend, and what a backend tells of its workers.
+"""The protocols of a backend and of its feeder, and what a backend reports of its workers.
 
 Imports the standard library and the types that cross. A backend is lent to one iterator at a time,
 by the PoolCache; what it sends and takes goes through its feeder.
@@ -11,15 +11,16 @@ import enum
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from reader._core.feeder import Failure, LostTasks, WorkerProgress
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerError
 
-__all__ = ["Backend", "Death", "WorkerActivity", "WorkerStatus"]
+__all__ = ["Backend", "Death", "TaskFeeder", "WorkerActivity", "WorkerStatus"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Death:
-    """A worker process that ended by itself.
+    """A worker process that ended although nobody closed it.
 
     Attributes:
         worker_id: from 0.
@@ -27,8 +28,8 @@ class Death:
         exitcode: minus the number of a signal; None: not known.
         lost: the numbers of tasks of this epoch that it had and did not answer.
         busy: the one of them that it was at; None: it was idle.
-        started: whether it ever said hello.
-        is_used_up: whether it had said that its copy of an iterable dataset is used up.
+        started: whether it ever reported that it runs.
+        is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
     """
 
     worker_id: int
@@ -50,16 +51,16 @@ class WorkerActivity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStatus:
-    """A worker just now, as `loader.workers()` tells it.
+    """What a worker does at this moment, as `loader.workers()` returns it.
 
     Attributes:
         worker_id: from 0.
         pid: of its process; with threads, of this one.
         activity: whether it makes a batch.
-        batch: the number of the task in hand, None when it is idle. Of a map-style dataset it is
+        batch: the number of the task in hand, None when it is idle. With a map-style dataset it is
             the number of the batch in its epoch.
-        sample: the row of the sample in hand, -1 when it is none in particular.
-        since_s: for how many seconds it has had the batch in hand.
+        sample: the row of the sample in hand, -1 when it is at none in particular.
+        since_s: for how many seconds it has been at that batch.
     """
 
     worker_id: int
@@ -70,12 +71,66 @@ class WorkerStatus:
     since_s: float = 0.0
 
 
+class TaskFeeder(Protocol):
+    """Sends tasks and takes their answers; `reader._core.feeder.Feeder` is the one of pools."""
+
+    @property
+    def accepted(self) -> int:
+        """The `next_seq` of this run, plus how many of its answers were accepted."""
+
+    @property
+    def sent(self) -> int:
+        """One more than the number of the newest task that was sent."""
+
+    @property
+    def sends(self) -> int:
+        """How many tasks were sent in all; one that is sent again counts again."""
+
+    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:
+        """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped."""
+
+    def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
+        """Send a task to a worker, -1: to the least busy one; False: it has no room."""
+
+    def take(self, timeout: float | None = None) -> Any:
+        """Return the next answer, the same one until `accept`.
+
+        A batch, or a Failure in its place. None: something else wants attention (see
+        `ended_workers` and `failed_worker`), or a worker has room again. False: nothing came within
+        `timeout` seconds (None: wait as long as it takes).
+        """
+
+    def accept(self) -> None:
+        """Count the answer that was taken as used; `take` returns the next one from now on."""
+
+    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+        """Put a Failure in the place of a task that is not answered."""
+
+    def ended_workers(self) -> list[int]:
+        """Return the workers whose process ended and was not replaced yet."""
+
+    def failed_worker(self) -> Failure | None:
+        """Return what a worker sent that could not start, once."""
+
+    def detach(self, worker: int) -> LostTasks:
+        """Forget a worker that ended; returns what it did not answer."""
+
+    def worker_progress(self, worker: int) -> WorkerProgress:
+        """Return what a worker is at."""
+
+    def is_busy(self) -> bool:
+        """Whether any worker has a task."""
+
+    def trim(self) -> None:
+        """Have the memory of released batches given back."""
+
+
 class Backend(Protocol):
     """Workers of one kind, for one iterator at a time."""
 
     @property
-    def feeder(self) -> Any:
-        """What sends tasks and takes answers; see `reader._core.feeder.Feeder`."""
+    def feeder(self) -> TaskFeeder:
+        """What sends tasks and takes answers."""
 
     @property
     def workers(self) -> int:
@@ -98,20 +153,20 @@ class Backend(Protocol):
         """Whether nobody closed it."""
 
     def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
-        """An epoch begins, of which `cursor` says how far it had come.
+        """An epoch begins, or resumes where `cursor` is.
 
-        `send_starts` sends the workers what they are to begin with; a backend that needs it before
-        the first task calls it.
+        `send_starts` sends each worker its EpochStart. It is sent with the first task anyway; a
+        backend that needs it before calls it here.
         """
 
     def replace_ended(self) -> list[Death]:
-        """Start others in the place of workers that ended, and tell of them."""
+        """Start new workers in the place of those that ended, and report these."""
 
     def name_of(self, worker: int) -> str:
         """Name a worker in a message."""
 
     def open_error(self, payload: Any) -> WorkerError:
-        """Open what a worker sent in the place of a batch."""
+        """Decode what a worker sent in the place of a batch."""
 
     def cancel_epoch(self) -> None:
         """Drop what is in flight as it comes in. Waits for nothing."""
@@ -120,7 +175,7 @@ class Backend(Protocol):
         """End the workers; a thread of its own does the waiting."""
 
     def close(self) -> None:
-        """End the workers and wait until nothing of them is left. Idempotent."""
+        """End the workers and wait for their end. Idempotent."""
 
     @property
     def handles(self) -> list[Any]:

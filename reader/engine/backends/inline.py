@@ -1,6 +1,6 @@
-"""The thread that iterates as a backend: it makes each batch itself, when the batch is asked for.
+"""A backend without workers: the thread that iterates makes each batch when it asks for it.
 
-Imports the worker's loop. It is what a face promises for `num_workers=0`: no thread, no arena, and
+Imports the worker's loop. Faces choose it for `num_workers=0`: there is no thread and no arena, and
 a batch is the very object that `collate_fn` returned. One backend serves one iterator.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from reader._core.channel import TaskKind
-from reader._core.feeder import Failure, FailureKind
+from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
 from reader.data.seeds import captured_random_state
 from reader.engine.backends.backend import Death, WorkerStatus
 from reader.workers import context
@@ -36,7 +36,7 @@ class InlineBatch:
 
 
 class LocalChannel:
-    """What a fetcher has for a channel where nothing is sent: it keeps what it is given."""
+    """The channel of a fetcher that runs in the trainer: it keeps the answer, and sends nothing."""
 
     def __init__(self) -> None:
         self.run = _RUN
@@ -58,11 +58,11 @@ class LocalChannel:
         self.answer = InlineBatch(self.seq, batch, attached)
 
     def end(self, attached: Any = None) -> None:
-        """There are no more."""
+        """Note that there are no more batches."""
         self.answer = Failure(FailureKind.END, self.seq, self.epoch, 0, attached)
 
     def refuse(self, error: WorkerError) -> None:
-        """Keep an exception. Ctrl-C passes: the batch it came in is made again."""
+        """Keep an exception. KeyboardInterrupt is raised at once; its batch is made again."""
         if isinstance(error.error, KeyboardInterrupt):
             raise error.error
         self.answer = Failure(FailureKind.ERROR, self.seq, self.epoch, 0, error)
@@ -92,7 +92,7 @@ class InlineBackend:
 
     @property
     def feeder(self) -> InlineBackend:
-        """What sends and takes."""
+        """This object: it is its own feeder."""
         return self
 
     # -- as a feeder -----------------------------------------------------------------------------
@@ -140,9 +140,23 @@ class InlineBackend:
     def failed_worker(self) -> None:
         """Return nothing: no worker starts."""
 
-    def worker_progress(self, worker: int) -> tuple[int, int | None, int, float]:  # noqa: ARG002
+    def detach(self, worker: int) -> LostTasks:  # noqa: ARG002
+        """Return that nothing was lost: no worker ends."""
+        return LostTasks([], None, True, False)
+
+    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+        """Do nothing: each task is answered."""
+
+    def worker_progress(self, worker: int) -> WorkerProgress:  # noqa: ARG002
         """Return that it is idle: whoever asks is the worker."""
-        return 0, None, -1, 0.0
+        return WorkerProgress(0, None, -1, 0.0)
+
+    def is_busy(self) -> bool:
+        """Return False: whoever asks is the worker."""
+        return False
+
+    def trim(self) -> None:
+        """Do nothing: there is no arena."""
 
     # -- as a backend ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What pools of processes and of threads have in common: arena, feeder, and their end.
+"""What pools of processes and of threads have in common: arena, feeder, and closing.
 
 Imports the core and workers. A pool belongs to the trainer process that made it; one iterator at a
 time uses it. `close` may come from any thread, also from garbage collection; the state below is
@@ -77,7 +77,7 @@ class Pool(abc.ABC):
         """Start the workers by `start`, then the reader thread."""
         pool_registry.add(self)
         try:
-            # after it was added: whoever ends the program sees it, or this
+            # after it was added: either who ends the program sees this pool, or this call raises
             pool_registry.leave_with_program()
             start()
             self.feeder.start()
@@ -94,7 +94,7 @@ class Pool(abc.ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody closed it."""
+        """Whether it was not closed, in whatever process."""
         return self._state is PoolState.OPEN
 
     @property
@@ -142,7 +142,7 @@ class Pool(abc.ABC):
     # -- ending ----------------------------------------------------------------------------------
 
     def _set_state(self, new: PoolState) -> bool:
-        """Go to `new`; False when another thread went there before."""
+        """Change to the state `new`. False: another thread did so before."""
         with self._state_lock:
             if self._state is new or self._state is PoolState.CLOSED:
                 return False
@@ -150,7 +150,7 @@ class Pool(abc.ABC):
             return True
 
     def close(self) -> None:
-        """End the workers and wait until nothing of them is left: 0.7 s at most. Idempotent.
+        """End the workers and wait for their end, 0.7 s at most. Idempotent.
 
         Batches that the user still holds stay valid. Ctrl-C ends the waiting, not the closing.
         """
@@ -190,11 +190,11 @@ class Pool(abc.ABC):
 
     @abc.abstractmethod
     def _end_workers(self) -> None:
-        """Have the workers end, as far as it takes force."""
+        """End the workers, by signals if they do not end by themselves."""
 
     def _kill_workers(self) -> None:  # noqa: B027
         """End them at once, where that can be done."""
 
     @abc.abstractmethod
     def _let_go(self) -> bool:
-        """Give back what the workers had; whether none of them can use the arena any more."""
+        """Free what the workers had. Returns whether none of them can use the arena any more."""

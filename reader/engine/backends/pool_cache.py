@@ -1,7 +1,7 @@
 """The pools of an engine: lent to an iterator, idle between epochs, or closing.
 
-Imports the pools and workers. Engine and iterators may be dropped in any order and in any thread,
-and whoever is last ends the workers.
+Imports the pools and workers. Engine and iterators may be dropped in any order and in any thread;
+the last one of them ends the workers.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ _POOLS: dict[str, type[ProcessPool] | type[ThreadPool]] = {
 class PoolCache:
     """Makes backends, and keeps for each pool what its workers are given.
 
+    Attributes:
+        is_inline: the thread that iterates makes the batches; there are no pools.
+        shelf: the pools.
+
     Args:
         config: the loader's options.
         policy: the face's promises.
@@ -64,7 +68,7 @@ class PoolCache:
     def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
         self._config = config
         self._make_prepare = policy.worker.make_prepare if config.num_workers else None
-        self._is_inline = policy.dispatch.is_inline and config.num_workers == 0
+        self.is_inline = policy.dispatch.is_inline and config.num_workers == 0
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
         self._given: weakref.WeakKeyDictionary[Pool, WorkerConfig] = weakref.WeakKeyDictionary()
@@ -76,7 +80,7 @@ class PoolCache:
             ConfigError: the dataset cannot be pickled (spawn, forkserver).
             ReaderError: the system refuses memory, descriptors, processes or threads.
         """
-        if self._is_inline:
+        if self.is_inline:
             return InlineBackend(self._workers)
         pool = self.shelf.take_idle()
         if pool is None:
@@ -86,7 +90,7 @@ class PoolCache:
         return pool
 
     def returner(self, backend: Backend) -> Callable[[], None]:
-        """Return what gives a backend back. It leads to no object of the user's."""
+        """Return what gives a backend back. It holds no reference to objects of the user."""
         if isinstance(backend, Pool):
             return functools.partial(self.shelf.give_back, backend)
         return _nothing  # it serves one iterator, and goes with it
@@ -100,7 +104,7 @@ class PoolCache:
         except ConfigError:
             raise
         except ReaderError:
-            # the system refuses something that pools which are just ending may still have
+            # what the system refuses may still be held by pools that are just closing
             if not await_closing():
                 raise
         return self._make_pool(workers), workers
@@ -119,8 +123,8 @@ def _nothing() -> None:
 class PoolShelf:
     """The pools of one engine: lent, idle, or closing.
 
-    It leads to nothing of the user's, so that finalizers may hold it: a dataset or `collate_fn`
-    that leads to its loader would else keep it for ever.
+    It holds no reference to objects of the user, so that finalizers may hold it: else a dataset or
+    `collate_fn` that refers to its loader would keep the loader alive for ever.
 
     Args:
         is_persistent: keep a pool between epochs; else each epoch has its own.
@@ -152,7 +156,7 @@ class PoolShelf:
             self._lent[pool] = None
 
     def give_back(self, pool: Pool) -> None:
-        """Take a pool back from its iterator; never waits."""
+        """Take a pool back from its iterator. Waits for nothing."""
         with self._lock:
             self._lent.pop(pool, None)
             keep = self._is_persistent and not self._is_closed and self._idle is None

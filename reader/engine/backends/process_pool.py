@@ -93,7 +93,7 @@ class ProcessPool(Pool):
     # -- watching --------------------------------------------------------------------------------
 
     def replace_ended(self) -> list[Death]:
-        """Reap worker processes that ended, start others in their place, and tell of them."""
+        """Reap worker processes that ended, start others in their place, and return the deaths."""
         deaths: list[Death] = []
         with self._process_lock:
             if self.is_open:  # else the closing thread reaps them
@@ -144,7 +144,7 @@ class ProcessPool(Pool):
             self._handles[worker_id].note_end(_reap(process))
 
     def _let_go(self) -> bool:
-        """Give back the descriptors and the template; what the user holds stays."""
+        """Close the descriptors and the template. Batches that the user holds stay valid."""
         for fd in self._pidfds.values():
             os.close(fd)
         self._pidfds.clear()

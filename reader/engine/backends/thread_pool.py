@@ -1,7 +1,7 @@
 """Worker threads of the trainer: started, and waited for at their end.
 
-Imports the core and workers. See `pool` for its life. Nothing can end a thread that runs the user's
-code, and so it is waited for, and not for ever.
+Imports the core and workers. See `pool` for its states. Nothing can end a thread that runs the
+user's code: closing waits for it, for a limited time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ThreadPool(Pool):
             name=name,
             daemon=True,  # one that is stuck in the user's code does not keep the process
         )
-        with interrupt_after():  # else it may run and not be noted
+        with interrupt_after():  # between these two the thread would run and nobody know of it
             try:
                 thread.start()
             except RuntimeError as error:
@@ -106,10 +106,10 @@ class ThreadPool(Pool):
         return found
 
     def _end_workers(self) -> None:
-        """Do nothing: each ends after the sample it is at."""
+        """Do nothing: each thread ends after the sample that it is at."""
 
     def _let_go(self) -> bool:
-        """Wait for the threads; one may be in code of the user that nothing can end."""
+        """Wait for the threads; the user's code in one of them may not end."""
         self.rng_lock.stop()
         deadline = time.monotonic() + _GRACE_S
         for thread in self._threads:
@@ -122,7 +122,7 @@ class ThreadPool(Pool):
 def _work(
     channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int, rng_lock: GlobalRngLock
 ) -> None:
-    """Be a worker. Send what ends the loop itself, too: nobody sees the end of a thread."""
+    """Run a worker. Send also what ends the loop itself: nobody sees a thread end."""
     try:
         loop.run(channel, config, worker_id, rng_lock)
     except BaseException as error:
