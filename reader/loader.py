@@ -12,12 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from reader.config import LoaderConfig
-from reader.data import BatchSampler, RandomSampler, SequenceSampler, seeds
+from reader.data import BatchSampler, RandomSampler, SequenceSampler
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.errors import shown
-from reader.frameworks import check_places
 from reader.policy import Policy
 
 __all__ = ["DataLoader"]
@@ -162,15 +161,13 @@ class DataLoader(EngineFace):
             in_order=in_order,
             snapshot_every_n_steps=snapshot_every_n_steps,
         )
-        check_places(config.framework, config.places)
         sampler, batch_sampler = make_samplers(config)
         self.config = config
         self.dataset = dataset
         self.batch_size = config.batch_size
         self.drop_last = config.drop_last
         self.num_workers = config.num_workers
-        base_seed = seeds.fresh_seed() if config.seed is None else config.seed
-        self._engine = Engine(config, Policy(), sampler, batch_sampler, base_seed)
+        self._engine = Engine(config, Policy(), sampler, batch_sampler)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and "_engine" in self.__dict__:

@@ -43,7 +43,7 @@ class WorkerKind:
     takes_start_method: bool
 
 
-# By the argument `worker_type`; `reader.engine.backends.pool_cache` makes the pool of each.
+# By the argument `worker_type`; BACKENDS in `reader.engine.backends.pool_cache` makes each.
 WORKER_KINDS = {
     "process": WorkerKind(is_in_trainer=False, takes_start_method=True),
     "thread": WorkerKind(is_in_trainer=True, takes_start_method=False),

@@ -87,7 +87,7 @@ class WorkerPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class BatchPolicy:
-    """What the user's batch is made of; obeyed by the stage.
+    """What the user's batch is made of; obeyed where the engine chooses adapters.
 
     Attributes:
         has_plain_containers: containers of a batch become dicts and lists.
@@ -101,12 +101,14 @@ class BatchPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class ErrorPolicy:
-    """The words of exceptions; obeyed by `epoch_errors`.
+    """The words of workers' exceptions; obeyed by `reader/engine/epoch_errors.py`.
+
+    It is not applied with `num_workers=0`.
 
     Attributes:
-        error_text: added to the exceptions of workers, with {worker} and {type} in it.
+        error_text: a note added to an exception in a batch's place, with {worker} and {type} in it.
         reword: called with an exception of a worker, the worker's number and its traceback there;
-            may change the exception's text, and returns what to raise.
+            may change the exception's text, and returns what to raise. It sets `__cause__` itself.
         tells_deaths: without retries, the death of a worker is raised even where it costs no batch.
     """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from reader.config import LoaderConfig
-from reader.data import seeds
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
@@ -18,5 +17,4 @@ class Face(EngineFace):
 
     def __init__(self, policy: Policy, dataset: Any, **options: Any) -> None:
         config = LoaderConfig.build(dataset, is_iterable=is_iterable_dataset(dataset), **options)
-        base_seed = seeds.fresh_seed() if config.seed is None else config.seed
-        self._engine = Engine(config, policy, *make_samplers(config), base_seed)
+        self._engine = Engine(config, policy, *make_samplers(config))

@@ -15,11 +15,13 @@ from typing import Any
 
 from reader.checks import as_int
 from reader.config import LoaderConfig
+from reader.data import seeds
 from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.order import open_order
 from reader.data.sampler import SeededSampler
 from reader.engine.backends.backend import Backend, WorkerStatus
+from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
@@ -31,7 +33,7 @@ from reader.engine.stage import Stage, WaitStats
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
 from reader.errors import InternalError, ReaderError
-from reader.frameworks import make_adapters
+from reader.frameworks import check_places, make_adapters
 from reader.policy import ErrorPolicy, Policy
 from reader.workers.pool_registry import leave_with_program
 from reader.workers.worker_state import EpochStart
@@ -47,7 +49,10 @@ class Engine:
         policy: what the face promises.
         sampler: yields indices; None with a batch sampler of the user, and for a stream.
         batch_sampler: yields lists of indices; None without batching, and for a stream.
-        base_seed: what keys `sample_rng` and the batches of a loader with `seed`.
+        base_seed: what keys `sample_rng`; None: the `seed` in the config, or a fresh one.
+
+    Raises:
+        ConfigError: a place that batches cannot be brought to here.
 
     Attributes:
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
@@ -59,8 +64,12 @@ class Engine:
         policy: Policy,
         sampler: Any,
         batch_sampler: Any,
-        base_seed: int,
+        base_seed: int | None = None,
     ) -> None:
+        if base_seed is None:
+            base_seed = seeds.fresh_seed() if config.seed is None else config.seed
+        if policy.batch.make_adapter is None:
+            check_places(config.framework, config.places)
         if policy.dispatch.is_inline and config.num_workers == 0 and config.collate_fn is None:
             raise InternalError(
                 "a face that makes batches in the thread that iterates must give the engine a"
@@ -79,7 +88,7 @@ class Engine:
         self._stats = WaitStats()
         self._cache = PoolCache(config, policy, base_seed)
         # the global random state is swapped in while the consumer waits, and only then
-        self._is_eager = not (config.swaps_random_state or self._cache.is_inline)
+        self._is_eager = self._cache.kind.works_ahead and not config.swaps_random_state
         self._on_end = (
             functools.partial(_prefetch, weakref.ref(self)) if config.prefetch_next_epoch else None
         )
@@ -218,13 +227,13 @@ class Engine:
             self._policy.dispatch,
             self._round_robin if self._policy.dispatch.is_round_robin else None,
             cursor,
-            is_local=self._cache.is_inline,
+            takes_keys=self._cache.kind.takes_keys,
         )
 
     def _make_converts(self) -> list[Callable[[Any], Any]]:
         """Return, for each place, what makes the user's batch of what a worker sent."""
         config, policy = self.config, self._policy.batch
-        if self._cache.is_inline:
+        if self._cache.kind.makes_user_batches:
             return [_value_of] * len(config.places)
         if policy.make_adapter is not None:
             adapters = [policy.make_adapter(place) for place in config.places]
@@ -293,15 +302,15 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Return what was done so far: see `DataLoader.stats`."""
         pool = self._cache.shelf.pool
-        is_usable = pool is not None and pool.is_usable
-        stages = pool.feeder.stats() if pool is not None and is_usable else None
+        usable = pool if isinstance(pool, Pool) and pool.is_usable else None
+        wait_s, last_wait_s = self._stats.times()
         return {
             "batches": self._stats.batches,
-            "wait_s": self._stats.wait_s,
-            "last_wait_s": self._stats.last_wait_s,
+            "wait_s": wait_s,
+            "last_wait_s": last_wait_s,
             "queued": 0 if pool is None else pool.feeder.queued,
-            "stages": stages,
-            "arena": pool.arena.stats() if pool is not None and is_usable else None,
+            "stages": None if usable is None else usable.feeder.stats(),
+            "arena": None if usable is None else usable.arena.stats(),
         }
 
     def workers(self) -> list[WorkerStatus]:

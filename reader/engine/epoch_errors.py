@@ -94,15 +94,17 @@ def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> Base
 
 
 def _worded(
-    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions
+    exc: BaseException, worker: int, where: str, text: str, options: EpochOptions, note: str = ""
 ) -> BaseException:
     """Return an exception of a worker as the user gets it."""
     error = as_user_error(exc)
-    if options.errors.reword is None:
-        with_context(exc, where=where, traceback_text=text)
-        return error
-    error = options.errors.reword(error, worker, text or traceback_text(exc))  # has the traceback
-    return with_context(error, where=where, traceback_text="")
+    if options.errors.reword is not None:
+        error = options.errors.reword(error, worker, text or traceback_text(exc))
+        exc, text = error, ""  # the new text has the traceback
+    if note:
+        add_note(exc, note)
+    with_context(exc, where=where, traceback_text=text)
+    return error
 
 
 def failure(
@@ -157,9 +159,8 @@ def failure(
     where = f"{sample}batch {number} of epoch {epoch}, "
     where += f"dataset indices {shown(indices)}, by " if indices else "by "
     where += backend.name_of(item.worker)
-    if options.errors.error_text:
-        add_note(exc, options.errors.error_text.format(worker=item.worker, type=type(exc).__name__))
-    return _worded(exc, item.worker, where, text, options)
+    note = options.errors.error_text.format(worker=item.worker, type=type(exc).__name__)
+    return _worded(exc, item.worker, where, text, options, note)
 
 
 def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:

@@ -117,10 +117,10 @@ class EngineFace:
         """Return counts and times of the loader so far.
 
         `batches`: delivered. `wait_s`: seconds the consumer waited for batches in all, and
-        `last_wait_s`: for the last one. `queued`: batches that are ready now; if always 0, the
-        workers are the bottleneck. `stages`: the reader thread's counts: batches `received` from
-        workers, `reordered` ones that came before their turn, slots `trimmed`. `arena`: memory and
-        slots. The last two are None without workers.
+        `last_wait_s`: the last time or just now. `queued`: batches that are ready now; if
+        always 0, the workers are the bottleneck. `stages`: the reader thread's counts: batches
+        `received` from workers, `reordered` ones that came before their turn, slots `trimmed`.
+        `arena`: memory and slots. The last two are None without workers.
         """
         return self._engine.stats()
 

@@ -73,7 +73,7 @@ class MapTasks:
         policy: what may be an index.
         round_robin: whose turn it is to take each task; None: the least busy worker takes it.
         cursor: of the epoch; the first task makes the order known to it.
-        is_local: the trainer itself makes the batches, and keys are not pickled.
+        takes_keys: tasks have the keys as they are; else encoded.
     """
 
     is_resumable = False  # the sampler's generator is broken by an exception
@@ -88,7 +88,7 @@ class MapTasks:
         policy: DispatchPolicy,
         round_robin: RoundRobin | None,
         cursor: MapCursor,
-        is_local: bool = False,
+        takes_keys: bool = False,
     ) -> None:
         self._order = order
         self._mark = order.mark
@@ -98,7 +98,7 @@ class MapTasks:
         self._takes_any_key = policy.takes_any_key
         self._round_robin = round_robin
         self._cursor = cursor
-        self._is_local = is_local
+        self._takes_keys = takes_keys
         self._count: int | None = None  # the dataset's length when it was last asked
         self._is_first = True  # no task was drawn yet
         self._has_len = hasattr(type(dataset), "__len__")
@@ -167,7 +167,7 @@ class MapTasks:
                 keys if is_batched else keys[0], is_batched, self._takes_any_key
             )
         except Exception as error:
-            if not self._is_local:
+            if not self._takes_keys:
                 raise self._unsendable(keys, error) from error
             kind, payload = TaskKind.TASK_KEYS, b""
         if not self._takes_any_key:
@@ -179,7 +179,7 @@ class MapTasks:
             self._cursor.know(self._order)
         mark = None if self._mark is None else self._mark(kind, payload)
         worker = -1 if self._round_robin is None else self._round_robin.next_worker()
-        if not self._is_local:
+        if not self._takes_keys:
             return Task(kind, payload, worker, mark)
         if is_batched:
             return Task(TaskKind.TASK_KEYS, keys, worker, mark)

@@ -7,6 +7,7 @@ With several places the batches of a step are its group: they count when the gro
 from __future__ import annotations
 
 import dataclasses
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +22,20 @@ Convert = Callable[[Any], Any]
 
 @dataclasses.dataclass
 class WaitStats:
-    """What the consumer saw: how often and how long it waited for batches."""
+    """What the consumer saw: how many batches it got, and how long it waited for them."""
 
     batches: int = 0
     wait_s: float = 0.0
     last_wait_s: float = 0.0
+    waiting_since: float | None = None  # by time.monotonic; None: it does not wait
+
+    def times(self) -> tuple[float, float]:
+        """Return the seconds of all waits and of the last one, with one that still lasts."""
+        since = self.waiting_since
+        if since is None:
+            return self.wait_s, self.last_wait_s
+        last = time.monotonic() - since
+        return self.wait_s + last, last
 
 
 class Stage:

@@ -94,7 +94,7 @@ class Supervisor:
             return item
         if was_torn or self._window.has_unsent:
             item = None  # Ctrl-C may have come between a notice and its handling
-        began = time.monotonic()
+        began = self._stats.waiting_since = time.monotonic()
         deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
         try:
             while True:
@@ -112,6 +112,7 @@ class Supervisor:
                     self._is_torn = False
                     return item
         finally:
+            self._stats.waiting_since = None
             self._stats.last_wait_s = time.monotonic() - began
             self._stats.wait_s += self._stats.last_wait_s
 

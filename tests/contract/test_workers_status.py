@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,21 @@ def test_worker_that_died_is_seen_ended_until_another_takes_its_place() -> None:
         kill_and_wait(pid)
         assert loader.workers()[1].activity is WorkerActivity.ENDED
         assert len(list(loader)) == 2
+
+
+def test_wait_is_counted_while_it_lasts(tmp_path: Path) -> None:
+    says, hears = Wire(tmp_path / "says"), Wire(tmp_path / "hears")
+    dataset = Stuck(0, says.path, hears.path, count=4)
+    with DataLoader(dataset, batch_size=4, num_workers=1, worker_type="thread") as loader:
+        batches = iter(loader)
+        says.hear()
+        assert loader.stats()["wait_s"] == 0.0
+        consumer = threading.Thread(target=next, args=(batches,))
+        consumer.start()
+        wait_until(lambda: loader.stats()["last_wait_s"] > 0.0)
+        first = loader.stats()["wait_s"]
+        wait_until(lambda: loader.stats()["wait_s"] > first)
+        hears.say()
+        consumer.join()
+    says.close()
+    hears.close()

@@ -283,3 +283,15 @@ def test_arguments_of_ours_are_refused_by_name_when_the_loader_is_made(
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=text):
         ours.DataLoader(ROWS, **options)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_loader_reports_its_workers_and_counts(persistent: bool) -> None:
+    loader = ours.DataLoader(range(12), 4, num_workers=2, persistent_workers=persistent)
+    assert (loader.workers(), loader.stats()) == ([], None)
+    for done, _ in enumerate(loader, 1):
+        assert [worker.worker_id for worker in loader.workers()] == [0, 1]
+        assert loader.stats()["batches"] == done
+    assert len(loader.workers()) == (2 if persistent else 0)
+    assert copy.copy(loader).stats() is None
+    loader.close()

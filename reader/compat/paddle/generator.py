@@ -22,10 +22,8 @@ from reader.compat.paddle.source import (
     current_place,
 )
 from reader.config import LoaderConfig
-from reader.data import seeds
 from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.frameworks import check_places
 from reader.places import parse_places
 from reader.policy import Policy
 
@@ -135,8 +133,7 @@ def make_engine(
         start_method="fork" if use_multiprocess else None,
         drop_last_group=drop_last,
     )
-    check_places(config.framework, config.places)
-    return Engine(config, Policy(), None, None, seeds.fresh_seed())
+    return Engine(config, Policy(), None, None)
 
 
 class GeneratorLoader(SourceLoader):

@@ -23,7 +23,7 @@ from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.config import LoaderConfig
-from reader.data import SequenceSampler, seeds
+from reader.data import SequenceSampler
 from reader.data.iterable import is_iterable_dataset
 from reader.data.one_shot import OneShot
 from reader.engine.engine import Engine
@@ -152,11 +152,10 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
         )
-        check_places("paddle", config.places)
         sampler = config.sampler
         if sampler is None and config.batch_sampler is None and not is_iterable:
             sampler = SequenceSampler(dataset)
-        self._engine = Engine(config, _POLICY, sampler, config.batch_sampler, seeds.fresh_seed())
+        self._engine = Engine(config, _POLICY, sampler, config.batch_sampler)
         # what programs look at
         self.config = config
         self.dataset = dataset

@@ -13,7 +13,7 @@ from reader.checks import as_int
 from reader.compat.paddle.background_reader import as_reader
 from reader.compat.paddle.errors import ArgumentError
 from reader.config import LoaderConfig
-from reader.data import IterableDataset, seeds
+from reader.data import IterableDataset
 from reader.engine.engine import Engine
 from reader.errors import DatasetError, InternalError, got
 from reader.policy import Policy
@@ -68,7 +68,7 @@ def multiprocess_reader(
             prefetch_factor=ahead,
             start_method="fork",
         )
-        with Engine(config, Policy(), None, None, seeds.fresh_seed()) as engine:
+        with Engine(config, Policy(), None, None) as engine:
             yield from engine
 
     return merged

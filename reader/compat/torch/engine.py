@@ -16,7 +16,6 @@ from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, LoaderConfig
-from reader.data import seeds
 from reader.data.order_source import has_state
 from reader.engine.engine import Engine
 from reader.frameworks.torch import to_torch_as_sent
@@ -86,8 +85,7 @@ def make_engine(
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
     policy = dataclasses.replace(_POLICY, worker=worker_policy)
-    base_seed = seeds.fresh_seed() if config.seed is None else config.seed
-    return Engine(config, policy, config.sampler, config.batch_sampler, base_seed)
+    return Engine(config, policy, config.sampler, config.batch_sampler)
 
 
 def start_of(loader: Any) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
 from reader.data.one_shot import OneShot
 from reader.data.sampler import RandomSampler
+from reader.engine.backends.backend import WorkerStatus
+from reader.engine.engine import Engine
 from reader.errors import got
 
 __all__ = ["DataLoader"]
@@ -62,6 +64,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     # of persistent workers: their newest iterator, as long as somebody has it, and what is kept
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
+    _engine: Engine | None = None  # of the newest iterator
 
     def __init__(
         self,
@@ -162,7 +165,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy of the loader has: neither workers nor batches."""
-        return {**self.__dict__, "_newest": None, "_husk": None}
+        return {**self.__dict__, "_newest": None, "_husk": None, "_engine": None}
 
     @property
     def epoch(self) -> int:
@@ -194,8 +197,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             # not the one object that PyTorch resets: the loop that still runs on the last one goes
             # on with its own epoch, and one that was left gives its workers back at once
             self._newest, self._husk = weakref.ref(made), made.husk()
+        self._engine = made.engine if isinstance(made, EngineIterator) else None
         self._epoch += 1
         return made
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return what each worker of the newest iterator does now; see `reader.DataLoader`."""
+        return [] if self._engine is None else self._engine.workers()
+
+    def stats(self) -> dict[str, Any] | None:
+        """Return counts and times of the newest iterator; see `reader.DataLoader.stats`.
+
+        With persistent workers, of all epochs so far. None where the loop is PyTorch's own: without
+        workers and `seed`.
+        """
+        return None if self._engine is None else self._engine.stats()
 
     @property
     def _iterator(self) -> Any:

@@ -38,7 +38,7 @@ class TorchWorker:
         """Prepare this process or thread; returns the seed that `get_worker_info` tells."""
         seed = self.base_seed + worker_id
         own = get_worker_info()
-        if own is not None and own.worker_type == "thread":
+        if own is not None and own.rng is not None:  # in the trainer
             enter_thread(inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread"))
             return seed
         torch.set_num_threads(1)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from reader._core.feeder import Failure, LostTasks, WorkerProgress
 from reader.workers.global_rng_lock import GlobalRngLock
-from reader.workers.loop import WorkerError
+from reader.workers.loop import WorkerConfig, WorkerError
 
-__all__ = ["Backend", "Death", "TaskFeeder", "WorkerActivity", "WorkerStatus"]
+__all__ = ["Backend", "Death", "TaskFeeder", "UserBatch", "WorkerActivity", "WorkerStatus"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +86,10 @@ class TaskFeeder(Protocol):
     def sends(self) -> int:
         """How many tasks were sent in all; one that is sent again counts again."""
 
+    @property
+    def queued(self) -> int:
+        """How many batches are ready to be taken."""
+
     def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:
         """Expect the answers to tasks from `next_seq` on; those to earlier tasks are dropped."""
 
@@ -125,8 +129,47 @@ class TaskFeeder(Protocol):
         """Have the memory of released batches given back."""
 
 
+@dataclasses.dataclass
+class UserBatch:
+    """What `take` returns of a backend that makes the user's batch itself.
+
+    Attributes:
+        seq: the number of its task.
+        value: the user's batch.
+        attached: the state that its worker sent with it, or None.
+    """
+
+    seq: int
+    value: Any
+    attached: Any = None
+
+
 class Backend(Protocol):
-    """Workers of one kind, for one iterator at a time."""
+    """Workers of one kind, for one iterator at a time.
+
+    Attributes:
+        works_ahead: batches may be made before the consumer waits for them.
+        takes_keys: dataset keys come as they are; else encoded, see `reader._core.channel`.
+        makes_user_batches: `take` returns a UserBatch; else a LoDTensorArray of an arena.
+
+    Args:
+        config: what each worker is given.
+        window: most tasks in flight.
+        max_bytes: most memory that batches may own; None: what the machine has.
+        start_method: of processes.
+    """
+
+    works_ahead: ClassVar[bool]
+    takes_keys: ClassVar[bool]
+    makes_user_batches: ClassVar[bool]
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        window: int,
+        max_bytes: int | None = None,
+        start_method: str | None = None,
+    ) -> None: ...
 
     @property
     def feeder(self) -> TaskFeeder:

@@ -6,33 +6,23 @@ a batch is the very object that `collate_fn` returned. One backend serves one it
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from reader._core.channel import TaskKind
 from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
 from reader.data.seeds import captured_random_state
-from reader.engine.backends.backend import Death, WorkerStatus
+from reader.engine.backends.backend import Death, UserBatch, WorkerStatus
 from reader.workers import context
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError, WorkerLoop
 from reader.workers.stream import StreamFetcher
 
-__all__ = ["InlineBackend", "InlineBatch"]
+__all__ = ["InlineBackend"]
 
 _RUN = 1
-
-
-@dataclasses.dataclass
-class InlineBatch:
-    """A batch that was made in the trainer: `value` is the user's."""
-
-    seq: int
-    value: Any
-    attached: Any = None
 
 
 class LocalChannel:
@@ -45,7 +35,7 @@ class LocalChannel:
         self.position = -1
         self.is_stale = False
         self.drew_all = False
-        self.answer: InlineBatch | Failure | None = None
+        self.answer: UserBatch | Failure | None = None
         self._attachment: Callable[[], Any] | None = None
 
     def set_attachment(self, make: Callable[[], Any] | None) -> None:
@@ -55,7 +45,7 @@ class LocalChannel:
     def write(self, batch: Any) -> None:
         """Keep a batch."""
         attached = None if self._attachment is None else self._attachment()
-        self.answer = InlineBatch(self.seq, batch, attached)
+        self.answer = UserBatch(self.seq, batch, attached)
 
     def end(self, attached: Any = None) -> None:
         """Note that there are no more batches."""
@@ -73,22 +63,32 @@ class InlineBackend:
 
     Args:
         config: what a worker would be given; with a `collate_fn`.
+        window, max_bytes, start_method: see Backend; nothing is made ahead or started.
     """
 
+    works_ahead: ClassVar[bool] = False
+    takes_keys: ClassVar[bool] = True
+    makes_user_batches: ClassVar[bool] = True
     workers = 1
     window = 1
     is_usable = True
     is_open = True
     queued = 0
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        window: int = 1,  # noqa: ARG002
+        max_bytes: int | None = None,  # noqa: ARG002
+        start_method: str | None = None,  # noqa: ARG002
+    ) -> None:
         self.rng_lock = GlobalRngLock()
         self.sent = self.sends = self.accepted = 0
         self._config = config
         self._channel = LocalChannel()
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock)
         self._tasks: deque[tuple[int, int, Any]] = deque()  # (seq, kind, payload)
-        self._current: InlineBatch | Failure | None = None  # taken, and not accepted
+        self._current: UserBatch | Failure | None = None  # taken, and not accepted
 
     @property
     def feeder(self) -> InlineBackend:
@@ -115,7 +115,7 @@ class InlineBackend:
     def take(
         self,
         timeout: float | None = None,  # noqa: ARG002
-    ) -> InlineBatch | Failure | Literal[False] | None:
+    ) -> UserBatch | Failure | Literal[False] | None:
         """Make the batch of the next task; None without one. The same comes until `accept`."""
         if self._current is None and self._tasks:
             seq, kind, payload = self._tasks[0]

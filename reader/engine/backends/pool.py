@@ -12,7 +12,7 @@ import enum
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from reader._core.arena import Arena, fork_generation
 from reader._core.feeder import Feeder
@@ -42,23 +42,29 @@ class Pool(abc.ABC):
             a dataset its loader: the caller keeps it.
         window: batches in flight, over all workers.
         max_bytes: most memory that batches may own; None: what the machine has.
-        side: where threads hand over objects; None: workers are processes.
+
+    Attributes:
+        side: where workers in the trainer hand over objects; None: workers are processes.
+        rng_lock: what such workers take to seed the global random state; None: see `side`.
 
     Raises:
         ReaderError: the system refuses memory, descriptors, processes or threads.
     """
 
-    rng_lock: GlobalRngLock | None = None
+    works_ahead: ClassVar[bool] = True
+    takes_keys: ClassVar[bool] = False
+    makes_user_batches: ClassVar[bool] = False
 
     def __init__(
         self,
         config: WorkerConfig,
         window: int,
         max_bytes: int | None = None,
-        side: SideTable | None = None,
     ) -> None:
         self._state = PoolState.CLOSED
         self._config = weakref.ref(config)
+        self.side = SideTable() if config.is_thread else None
+        self.rng_lock = GlobalRngLock() if config.is_thread else None
         self.num_workers = config.num_workers  # 0: one thread
         self.workers = max(1, config.num_workers)
         self.window = window
@@ -68,7 +74,9 @@ class Pool(abc.ABC):
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
         self.arena = Arena.create(self.workers, limit, max_bytes)
-        self.feeder = Feeder(self.arena, self.workers, self.window, limit, available_bytes, side)
+        self.feeder = Feeder(
+            self.arena, self.workers, self.window, limit, available_bytes, self.side
+        )
         self._state_lock = threading.Lock()
         self._closed = threading.Event()
         self._state = PoolState.OPEN

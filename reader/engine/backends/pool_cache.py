@@ -15,7 +15,6 @@ from collections.abc import Callable
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
-from reader.engine.backends.pool import Pool
 from reader.engine.backends.process_pool import ProcessPool
 from reader.engine.backends.thread_pool import ThreadPool
 from reader.errors import ConfigError, ReaderError
@@ -24,7 +23,7 @@ from reader.workers.loop import WorkerConfig
 from reader.workers.pool_registry import await_closing
 from reader.workers.stream import Stream
 
-__all__ = ["PoolCache"]
+__all__ = ["BACKENDS", "PoolCache"]
 
 
 def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
@@ -45,19 +44,16 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
     )
 
 
-# By the argument `worker_type`; `reader.option_checks` has what else follows from it.
-_POOLS: dict[str, type[ProcessPool] | type[ThreadPool]] = {
-    "process": ProcessPool,
-    "thread": ThreadPool,
-}
+# By the argument `worker_type`; WORKER_KINDS in `reader.option_checks` has what else it means.
+BACKENDS: dict[str, type[Backend]] = {"process": ProcessPool, "thread": ThreadPool}
 
 
 class PoolCache:
     """Makes backends, and keeps for each pool what its workers are given.
 
     Attributes:
-        is_inline: the thread that iterates makes the batches; there are no pools.
-        shelf: the pools.
+        kind: the class of the backends.
+        shelf: the backends, but for inline ones.
 
     Args:
         config: the loader's options.
@@ -68,10 +64,13 @@ class PoolCache:
     def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
         self._config = config
         self._make_prepare = policy.worker.make_prepare if config.num_workers else None
-        self.is_inline = policy.dispatch.is_inline and config.num_workers == 0
+        # without workers it is one thread, whatever their kind
+        kind = config.worker_type if config.num_workers else "thread"
+        is_inline = policy.dispatch.is_inline and config.num_workers == 0
+        self.kind: type[Backend] = InlineBackend if is_inline else BACKENDS[kind]
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
-        self._given: weakref.WeakKeyDictionary[Pool, WorkerConfig] = weakref.WeakKeyDictionary()
+        self._given: weakref.WeakKeyDictionary[Backend, WorkerConfig] = weakref.WeakKeyDictionary()
 
     def borrow(self) -> Backend:
         """Return a backend for the caller alone: the idle pool, or a new one.
@@ -80,7 +79,7 @@ class PoolCache:
             ConfigError: the dataset cannot be pickled (spawn, forkserver).
             ReaderError: the system refuses memory, descriptors, processes or threads.
         """
-        if self.is_inline:
+        if self.kind is InlineBackend:
             return InlineBackend(self._workers)
         pool = self.shelf.take_idle()
         if pool is None:
@@ -91,11 +90,11 @@ class PoolCache:
 
     def returner(self, backend: Backend) -> Callable[[], None]:
         """Return what gives a backend back. It holds no reference to objects of the user."""
-        if isinstance(backend, Pool):
-            return functools.partial(self.shelf.give_back, backend)
-        return _nothing  # it serves one iterator, and goes with it
+        if isinstance(backend, InlineBackend):
+            return _nothing  # it has nothing to end, and goes with its iterator
+        return functools.partial(self.shelf.give_back, backend)
 
-    def _start(self) -> tuple[Pool, WorkerConfig]:
+    def _start(self) -> tuple[Backend, WorkerConfig]:
         workers = self._workers
         if self._make_prepare is not None:
             workers = dataclasses.replace(workers, prepare=self._make_prepare())
@@ -109,11 +108,9 @@ class PoolCache:
                 raise
         return self._make_pool(workers), workers
 
-    def _make_pool(self, workers: WorkerConfig) -> Pool:
+    def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
-        # without workers it is one thread, whatever their kind
-        kind = config.worker_type if config.num_workers else "thread"
-        return _POOLS[kind](workers, config.window, config.max_bytes, config.start_method)
+        return self.kind(workers, config.window, config.max_bytes, config.start_method)
 
 
 def _nothing() -> None:
@@ -134,13 +131,13 @@ class PoolShelf:
         self._is_persistent = is_persistent
         # reentrant: garbage collection may give a pool back while this thread borrows one
         self._lock = threading.RLock()
-        self._idle: Pool | None = None
-        self._lent: dict[Pool, None] = {}  # the newest last
+        self._idle: Backend | None = None
+        self._lent: dict[Backend, None] = {}  # the newest last
         # these end in the background, by threads that keep them; close() waits for them
-        self._closing: weakref.WeakSet[Pool] = weakref.WeakSet()
+        self._closing: weakref.WeakSet[Backend] = weakref.WeakSet()
         self._is_closed = False
 
-    def take_idle(self) -> Pool | None:
+    def take_idle(self) -> Backend | None:
         """Return the pool that nobody uses, where there is one."""
         with self._lock:
             pool, self._idle = self._idle, None
@@ -149,13 +146,13 @@ class PoolShelf:
                 pool = None
         return pool
 
-    def lend(self, pool: Pool) -> None:
+    def lend(self, pool: Backend) -> None:
         """Note that a pool is in use."""
         with self._lock:
             self._is_closed = False
             self._lent[pool] = None
 
-    def give_back(self, pool: Pool) -> None:
+    def give_back(self, pool: Backend) -> None:
         """Take a pool back from its iterator. Waits for nothing."""
         with self._lock:
             self._lent.pop(pool, None)
@@ -171,7 +168,7 @@ class PoolShelf:
         """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
         with self._lock:
             self._is_closed = True
-            pools = [*self._lent, *self._closing]
+            pools: list[Backend] = [*self._lent, *self._closing]
             if self._idle is not None:
                 pools.append(self._idle)
             self._idle = None
@@ -191,7 +188,7 @@ class PoolShelf:
             pool.close_soon()
 
     @property
-    def pool(self) -> Pool | None:
+    def pool(self) -> Backend | None:
         """The pool lent last, or the idle one; None when there is none."""
         with self._lock:
             return next(reversed(self._lent), self._idle)

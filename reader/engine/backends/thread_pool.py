@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 from reader._core.channel import WorkerChannel
-from reader._core.stack import SideTable
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
@@ -37,8 +36,6 @@ class ThreadPool(Pool):
         ReaderError: the system refuses memory, descriptors or threads.
     """
 
-    rng_lock: GlobalRngLock
-
     def __init__(
         self,
         config: loop.WorkerConfig,
@@ -46,10 +43,8 @@ class ThreadPool(Pool):
         max_bytes: int | None = None,
         start_method: str | None = None,  # noqa: ARG002
     ) -> None:
-        self.rng_lock = GlobalRngLock()
         self._threads: list[threading.Thread] = []  # in the order of their numbers
-        self._side = SideTable()
-        super().__init__(config, window, max_bytes, self._side)
+        super().__init__(config, window, max_bytes)
         self._open(lambda: self._start_threads(config))
 
     def _start_threads(self, config: loop.WorkerConfig) -> None:
@@ -60,7 +55,7 @@ class ThreadPool(Pool):
                 self.feeder.bell,
                 self._keep_slots,
                 available_bytes,
-                self._side,
+                self.side,
             )
             self.feeder.attach(worker_id)
             self._start_thread(channel, config, worker_id)
@@ -110,17 +105,22 @@ class ThreadPool(Pool):
 
     def _let_go(self) -> bool:
         """Wait for the threads; the user's code in one of them may not end."""
-        self.rng_lock.stop()
+        if self.rng_lock is not None:
+            self.rng_lock.stop()
         deadline = time.monotonic() + _GRACE_S
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        self.rng_lock.abandon()
+        if self.rng_lock is not None:
+            self.rng_lock.abandon()
         return not any(thread.is_alive() for thread in self._threads)
 
 
 def _work(
-    channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int, rng_lock: GlobalRngLock
+    channel: WorkerChannel,
+    config: loop.WorkerConfig,
+    worker_id: int,
+    rng_lock: GlobalRngLock | None,
 ) -> None:
     """Run a worker. Send also what ends the loop itself: nobody sees a thread end."""
     try:

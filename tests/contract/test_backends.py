@@ -1,0 +1,64 @@
+"""Any backend is lent, given back and closed alike, a pool or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reader import DataLoader
+from reader.engine.backends.pool_cache import BACKENDS
+from reader.engine.backends.thread_pool import ThreadPool
+from reader.option_checks import WORKER_KINDS
+from tests.datasets import Rows
+
+
+class Recorded:
+    """A backend that is no Pool: it passes each call on to one, and records it."""
+
+    works_ahead, takes_keys, makes_user_batches = True, False, False
+    made: list[Recorded]
+
+    def __init__(self, *args: Any) -> None:
+        self.calls: list[str] = []
+        self._pool = ThreadPool(*args)
+        Recorded.made.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.append(name)
+        return getattr(self._pool, name)
+
+    def count(self, name: str) -> int:
+        return self.calls.count(name)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Recorded]:
+    """The backends that loaders make for `worker_type="thread"`."""
+    monkeypatch.setitem(BACKENDS, "thread", Recorded)
+    monkeypatch.setattr(Recorded, "made", [], raising=False)
+    return Recorded.made
+
+
+def test_each_kind_of_worker_has_a_backend_and_its_checks() -> None:
+    assert BACKENDS.keys() == WORKER_KINDS.keys()
+
+
+def test_backend_serves_one_epoch_after_the_other_and_is_closed(recorded: list[Recorded]) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "worker_type": "thread"}
+    with DataLoader(Rows(16), batch_size=4, persistent_workers=True, **options) as loader:
+        assert len(list(loader)) == 4
+        next(iter(loader))  # left after one batch
+        assert [worker.worker_id for worker in loader.workers()] == [0, 1]
+        assert loader.stats()["batches"] == 5
+        (backend,) = recorded
+        assert backend.count("cancel_epoch") == 2
+        assert backend.count("close_soon") == 0
+    assert backend.count("close") == 1
+
+
+def test_backend_without_persistent_workers_ends_with_its_epoch(recorded: list[Recorded]) -> None:
+    loader = DataLoader(Rows(16), batch_size=4, num_workers=2, worker_type="thread")
+    assert len(list(loader)) == len(list(loader)) == 4
+    assert [backend.count("close_soon") for backend in recorded] == [1, 1]
+    loader.close()
