@@ -10,7 +10,6 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from reader.checks import as_int
@@ -329,17 +328,6 @@ class Engine:
         """End idle workers in the background; those in use end with their iterators."""
         self.drop_prefetched()
         self._cache.shelf.drop()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def copied(self) -> Engine:
         """Return an engine with the same options and epoch, and neither workers nor batches."""

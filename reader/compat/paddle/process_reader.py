@@ -6,6 +6,7 @@ engine: the processes end when it ends, is closed or is collected.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -68,7 +69,7 @@ def multiprocess_reader(
             prefetch_factor=ahead,
             start_method="fork",
         )
-        with Engine(config, Policy(), None, None) as engine:
+        with contextlib.closing(Engine(config, Policy(), None, None)) as engine:
             yield from engine
 
     return merged
