@@ -84,7 +84,7 @@ class ComposeDataset(Dataset[tuple[Any, ...]]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[tuple[Any, ...]]]:
-        """Fetch many samples; there only where a part has the method."""
+        """Fetch many samples; exists only if a wrapped dataset has the method."""
         return _if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -123,7 +123,7 @@ class ConcatDataset(Dataset[T_co]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[T_co]]:
-        """Fetch many samples; there only where a part has the method."""
+        """Fetch many samples; exists only if a wrapped dataset has the method."""
         return _if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Sequence[int]) -> list[T_co]:

@@ -29,8 +29,8 @@ class OneShot:
         if self._is_used:
             raise ConfigError(
                 f"{self._name} is the one-shot iterator or generator {got(self._items)}, which the"
-                f" first epoch used up. Pass list({self._name}), or an object whose __iter__ is the"
-                " generator function"
+                f" first epoch exhausted. Pass list({self._name}), or an object whose __iter__ is"
+                " the generator function"
             )
         self._is_used = True
         return self._items

@@ -188,7 +188,7 @@ class RandomSampler(SeededSampler[int]):
         return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[int]:
-        """Iterate over the indices from `position` on of the order, at once."""
+        """Iterate over the order from `position` on; seeks there at once."""
         return self._open_at(as_position(position))
 
     def _open_at(self, position: int) -> Iterator[int]:
@@ -233,7 +233,7 @@ class SubsetRandomSampler(SeededSampler[T_co]):
         return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[T_co]:
-        """Iterate over the indices from `position` on of the order, at once."""
+        """Iterate over the order from `position` on; seeks there at once."""
         return self._open_at(as_position(position))
 
     def _open_at(self, position: int) -> Iterator[T_co]:

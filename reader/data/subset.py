@@ -47,7 +47,7 @@ class Subset(Dataset[T_co]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[T_co]]:
-        """Fetch many samples; there only where the dataset has the method."""
+        """Fetch many samples; exists only if the dataset has the method."""
         if not hasattr(self.dataset, "__getitems__"):
             raise AttributeError("the dataset of this Subset has no __getitems__")
         return self._fetch

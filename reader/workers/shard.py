@@ -32,7 +32,7 @@ def shard(
     world_size: int = 1,
     contiguous: bool = False,
 ) -> Iterator[T_co]:
-    """Yield those of `items` that are this worker's: each item goes to one worker of one rank.
+    """Yield this worker's share of `items`: each item goes to one worker of one rank.
 
     Call it in `IterableDataset.__iter__`, where it learns from the loader which worker runs; in the
     trainer, and with `num_workers=0`, it yields the whole share of the rank. The shares of a rank's

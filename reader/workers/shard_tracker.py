@@ -1,4 +1,4 @@
-"""Count the items that each worker takes of those that `reader.shard` divides, for a resume.
+"""Count how many items of its share of `reader.shard` each worker takes, for a resume.
 
 Imports `reader.data.remaining_ranges` and `reader.errors`. The tracker is one per thread: the
 fetcher of an iterable dataset sets it in the thread in which the dataset then calls `shard`.
@@ -84,10 +84,9 @@ class ShardTracker:
         if left is None:
             share = ShardShare(RemainingRanges.whole(), ranks, contiguous, None)
         else:
-            remaining = RemainingRanges.from_json(left["rest"])
-            remaining = remaining.without(left["ranks"], left["taken"], left["contiguous"], length)
-            positions = remaining.share(splits, contiguous, length)
-            share = ShardShare(remaining, ranks, contiguous, positions)
+            ranges = RemainingRanges.from_json(left["rest"])
+            ranges = ranges.without(left["ranks"], left["taken"], left["contiguous"], length)
+            share = ShardShare(ranges, ranks, contiguous, ranges.share(splits, contiguous, length))
         self.begun.append(share)
         return share
 

@@ -157,8 +157,8 @@ def _not_aligned(items: tuple[Any, ...], number: int) -> ComposeNotAligned:
     going = [position for position, item in enumerate(items) if item is not _ENDED]
     return ComposeNotAligned(
         f"outputs of readers are not aligned. After {number} items each, readers {ended} ended and"
-        f" readers {going} went on. Make them equally long, or pass check_alignment=False to leave"
-        " out the rest."
+        f" readers {going} went on. Make them equally long, or pass check_alignment=False to drop"
+        " the remaining items."
     )
 
 

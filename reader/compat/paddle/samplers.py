@@ -187,7 +187,7 @@ class BatchSampler(data.BatchSampler[Any], paddle.io.BatchSampler):
         if not batch and is_again and isinstance(self.sampler, Iterator):
             raise SamplerError(
                 f"the sampler of a BatchSampler is a one-shot iterator, {got(self.sampler)}, and"
-                " was used up by an earlier epoch. Pass a list, or an object whose __iter__"
+                " was exhausted by an earlier epoch. Pass a list, or an object whose __iter__"
                 " returns a fresh iterator for each epoch."
             )
         while len(batch) == size:
