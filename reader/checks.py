@@ -1,7 +1,7 @@
 """Checks of single arguments, shared by every public constructor.
 
-Imports `reader.errors`, numpy and the standard library. Each returns the value as it is to be kept,
-or raises ConfigError or ConfigTypeError with the value, the limit and a remedy; nothing is kept.
+Imports `reader.errors`, numpy and the standard library. Each check returns the converted value, or
+raises ConfigError or ConfigTypeError with the value, the limit and a remedy. Keeps no state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") ->
 
 
 def as_reiterable(name: str, value: Any) -> Any:
-    """Return `value` if each epoch can iterate over it afresh: a one-shot iterator cannot pass."""
+    """Return `value` if each epoch can iterate over it afresh; refuse a one-shot iterator."""
     what = "lists of indices" if name == "batch_sampler" else "dataset indices"
     if isinstance(value, type):
         raise ConfigTypeError(

@@ -41,7 +41,7 @@ class LoaderConfig:
     """The options of one loader, checked. Make it with `LoaderConfig.build`.
 
     Every field has the name and the meaning of the argument of `DataLoader`. `timeout` 0 means no
-    deadline (`timeout_s` says it as None), and `places` is a tuple of Place.
+    deadline (`timeout_s` is then None), and `places` is a tuple of Place.
     """
 
     dataset: Any = dataclasses.field(repr=False)
@@ -87,15 +87,15 @@ class LoaderConfig:
 
     @property
     def swaps_random_state(self) -> bool:
-        """Whether batches are made with the trainer's own global random state seeded for them."""
+        """Whether the trainer's own global random state is seeded for each batch."""
         return self.uses_threads and self.seed is not None and self.seed_globals
 
     @property
     def window(self) -> int:
         """How many batches may be made ahead of the consumer.
 
-        With workers `prefetch_factor` for each of them, or for each place if those are more; with
-        `num_workers=0` the staging buffer of `use_buffer_reader` comes on top, as in Paddle.
+        `prefetch_factor` per worker, or per place if there are more places than workers; with
+        `num_workers=0` the staging buffer of `use_buffer_reader` is added, as in Paddle.
         """
         ahead = self.prefetch_factor * max(1, self.num_workers, len(self.places))
         if self.num_workers == 0 and self.use_buffer_reader:
@@ -113,12 +113,12 @@ class LoaderConfig:
     def build(cls, dataset: Any, *, is_iterable: bool = False, **options: Any) -> LoaderConfig:
         """Check the arguments of a loader, each alone and then together.
 
-        `len(dataset)` is asked for only when the order of the samples depends on it, that is
-        without `sampler` and `batch_sampler`; an exception of `__len__` passes through.
+        `len(dataset)` is read only when the order of the samples depends on it: without `sampler`
+        and `batch_sampler`. An exception of `__len__` passes through.
 
         Args:
             dataset: the dataset.
-            is_iterable: it is to be iterated over, not indexed.
+            is_iterable: whether the loader iterates over it instead of indexing it.
             options: the other arguments of `DataLoader`, by name; those left out get its defaults.
 
         Raises:
@@ -176,7 +176,7 @@ _BOOLS = (
     "seed_globals",
     "in_order",
 )
-# (name, lowest value, remedy); None is let through where it is the default.
+# (name, lowest value, remedy); None passes for the names in _MAY_BE_NONE.
 _NUMBERS = (
     ("batch_size", 1, "None delivers each sample unbatched."),
     ("num_workers", 0, "0 starts no worker process."),

@@ -1,6 +1,6 @@
 """The exceptions of `reader`, each raised for one kind of error.
 
-This module imports the standard library alone, and every other room may import it. An exception
+This module imports the standard library alone, and every other package may import it. An exception
 here owns its fields; it survives pickle and copy with its text, its fields and its notes.
 
     ReaderError(Exception)
@@ -72,7 +72,7 @@ def _revive(cls: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:
 
 
 class ReaderError(Exception):
-    """Base of every exception that `reader` raises of its own."""
+    """Base of every exception that `reader` itself raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), self.args, dict(self.__dict__))
@@ -95,7 +95,7 @@ class SampleIndexError(SamplerError, IndexError):
 
 
 class StateError(ConfigError):
-    """A saved state is damaged, or is that of something else; loading it has changed nothing."""
+    """A saved state is damaged, or was saved by something else; loading it changed nothing."""
 
 
 class DatasetError(ReaderError, RuntimeError):
@@ -227,7 +227,7 @@ class QueueKilled(ReaderError):
 
     Args:
         message: text to use in place of the composed one; also the reason if none is given.
-        reason: what the killer gave: a text or an exception.
+        reason: what was passed to `kill`: a text or an exception.
     """
 
     def __init__(self, message: str | None = None, *, reason: Any = None) -> None:

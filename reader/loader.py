@@ -47,11 +47,11 @@ class DataLoader(EngineFace):
         collate_fn: called in the worker with the list of samples; its result is the batch. None
             stacks arrays and numbers, keeps the containers, and lists strings and other objects.
         num_workers: worker processes, or threads (`worker_type`); 0: one thread in this process.
-        use_buffer_reader: with `num_workers=0`, let `reader_buffer_size` batches more be made
-        ahead. reader_buffer_size: batches staged for each place; less than 2 mean 2.
+        use_buffer_reader: with `num_workers=0`, make `reader_buffer_size` more batches ahead.
+        reader_buffer_size: batches staged for each place; less than 2 means 2.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
-        use_shared_memory: False: the batches you get lie in memory of this process alone, copied
-            from what the workers wrote; shared memory is then only passed through.
+        use_shared_memory: False copies each batch out of shared memory, into memory of this process
+            alone; workers still write to shared memory.
         timeout: seconds to wait for one batch before LoadTimeout; 0: for ever.
         worker_init_fn: called in each worker with its number, before its first batch.
         persistent_workers: keep the workers between epochs; a new epoch then costs a message.
@@ -59,26 +59,26 @@ class DataLoader(EngineFace):
             mode they are DenseTensors.
         sampler: an iterable of indices, iterated anew each epoch; excludes `shuffle`.
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
-            augmentation included, whatever the workers. None: fresh seeds.
+            augmentation included, with any number of workers. None: fresh seeds.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         worker_type: "process", or "thread": the workers run in this process, on this very dataset,
-            and nothing is pickled. It must bear being used by several threads at once, and gains by
-            them where it waits or leaves the GIL (files, decoders, NumPy on large arrays).
-        seed_globals: whether `seed` is for the global generators of random, numpy, torch and paddle
-            as well. Threads then make one batch at a time, and only while it is waited for, since
-            those generators are the process's own. False leaves them alone: the order of samples,
-            `sample_rng` and `get_worker_info().rng` have the seed, and threads run side by side.
-        drop_last_group: what becomes of a last group of batches that is smaller than the number of
-            places: False: it is delivered; True: it is left out; None: left out with a warning.
+            and nothing is pickled. It must be safe to use from several threads at once. Threads pay
+            off where it waits or releases the GIL (files, decoders, NumPy on large arrays).
+        seed_globals: whether `seed` also seeds the global generators of random, numpy, torch and
+            paddle. Threads then make one batch at a time, and only while the consumer waits for it,
+            since the process has those generators once. False leaves them alone: the order,
+            `sample_rng` and `get_worker_info().rng` follow the seed, and threads run in parallel.
+        drop_last_group: what happens to a last group of batches that is smaller than the number of
+            places: False delivers it, True drops it, None drops it with a warning.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
-            one is delivered, so that its first batches are made meanwhile. Other changes to dataset
-            or sampler than by `set_epoch` then come an epoch late.
-        worker_retries: how often a batch is tried again when its worker process died.
-        max_bytes: most shared memory that batches may take; None: what the machine has.
-        in_order: False: batches are delivered as they are made, whatever their numbers.
-        snapshot_every_n_steps: how many batches lie between two looks at the state of a dataset or
-            sampler with `state_dict`; those behind the last look are drawn again on resuming. 0 or
-            None: all are.
+            one is delivered, so that its first batches are made meanwhile. Changes to dataset or
+            sampler other than by `set_epoch` then take effect one epoch late.
+        worker_retries: how often a batch is retried when its worker process dies.
+        max_bytes: limit of the shared memory for batches; None: what the machine has.
+        in_order: False delivers batches as they are made, whatever their numbers.
+        snapshot_every_n_steps: take the state of a dataset or sampler with `state_dict` once per so
+            many batches; a resume draws again the batches since the last state. 0 or None: a resume
+            draws all batches again.
 
     Raises:
         ConfigError: an argument that cannot work, or two that contradict each other.
@@ -197,6 +197,6 @@ def make_samplers(config: LoaderConfig) -> tuple[Any, Any]:
     return sampler, batch_sampler
 
 
-# Samplers are asked anew for each epoch; all else has gone to the workers.
+# Each epoch iterates the samplers anew; the workers already have everything else.
 _FIXED = {field.name for field in dataclasses.fields(LoaderConfig)} | {"config"}
 _FIXED -= {"sampler", "batch_sampler"}

@@ -1,7 +1,7 @@
-"""Checks of what the options of a loader mean, alone and together.
+"""Checks of the options of a loader, alone and together.
 
-`reader.config` calls them and nobody else. This module imports `reader.checks`, `reader.errors` and
-the standard library, and keeps no state.
+Only `reader.config` calls them. This module imports `reader.checks`, `reader.errors` and the
+standard library, and keeps no state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORKER_KINDS = {
 
 
 def check_callable(name: str, value: object) -> None:
-    """Refuse what can be neither called nor left out."""
+    """Refuse what is neither callable nor None."""
     if value is not None and not callable(value):
         raise ConfigTypeError(
             f"{name} must be callable or None, got {got(value)}. Pass the function itself, or None"
@@ -151,7 +151,7 @@ def check_workers(worker_type: object, start_method: object, num_workers: int) -
 
 
 def check_order(o: dict[str, Any]) -> None:
-    """Refuse contradictions among what decides which samples come in which batch."""
+    """Refuse contradictions between the options that decide which samples make which batch."""
     if o["batch_sampler"] is not None:
         if o["batch_size"] is None:
             raise ConfigError(
@@ -218,7 +218,7 @@ def check_dataset(dataset: Any, *, needs_len: bool) -> None:
             f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
             " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."
         )
-    # Not len(): it would hide the refused value, and turn a wrong one into an error of Python's.
+    # Not len(): its own error would hide the refused value.
     as_int(
         "len(dataset)",
         type(dataset).__len__(dataset),

@@ -1,8 +1,8 @@
-"""Places: where a batch lands, as the user names it and as the loader means it.
+"""Places: where a batch lands, parsed from what the user passed.
 
 Imports `reader.errors` alone; places of Paddle and devices of PyTorch are known by their methods,
-so no framework is imported. Whether a place exists in this process is for `reader.frameworks` to
-say, and copies to a place go through the adapter of the framework.
+so no framework is imported. `reader.frameworks` says whether a place exists in this process, and
+its adapters copy batches there.
 """
 
 from __future__ import annotations

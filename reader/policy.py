@@ -1,7 +1,7 @@
-"""What a face promises beyond the engine's own ways, in four parts.
+"""The policy of a face: where it departs from the engine's defaults, in four parts.
 
-Imports the standard library alone. A face makes one Policy; each part is handed whole to the room
-that obeys it, and nothing changes it.
+Imports the standard library alone. A face makes one Policy; each part is passed whole to the
+package that obeys it, and nothing changes it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Prepare = Callable[[int, int, Any], int]  # (worker_id, num_workers, dataset) ->
 
 
 class CollateRules(Protocol):
-    """How a face collates by default where it differs from stacking alike samples.
+    """How a face collates by default, where it does more than stack samples that are alike.
 
-    Rules may have more: `is_strict`, true where samples are alike only with exactly the types of
-    the first, tuples become lists, and a form is asked about once. `pack(objects, fields)`
-    pickles what batches hold beside arrays, so that whole batches arrive as they were; it may add
+    Rules may have more. `is_strict`: samples are alike only with exactly the types of the first,
+    tuples become lists, and `can_stack` is called once for each form. `pack(objects, fields)`
+    pickles what a batch holds beside arrays, so that the whole batch arrives unchanged; it may add
     arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
-    places. `revive(array, type name)` makes the tensor again that was stacked as an array.
+    places. `revive(array, type name)` makes a tensor again of one that was stacked as an array.
     """
 
     def can_stack(self, sample: Any) -> bool:
-        """Whether a first sample of a batch may be stacked in place. Raises for one of no batch."""
+        """Whether the first sample of a batch may be stacked; raises if no batch may hold it."""
 
     def collate(self, samples: list[Any]) -> Any:
         """Return the batch of samples that are not alike."""
@@ -46,11 +46,11 @@ class DispatchPolicy:
 
     Attributes:
         is_round_robin: batch n is made by worker n modulo num_workers.
-        restarts_round_robin: worker 0 makes the first batch of each epoch, also where workers stay.
-        takes_any_key: a sampler may yield anything that the dataset takes for an index, an empty
-            batch too; the dataset alone says which indices there are.
-        is_inline: with `num_workers=0` the thread that iterates makes the batches, by a
-            `collate_fn` that is given.
+        restarts_round_robin: worker 0 makes the first batch of each epoch, with persistent workers
+            too.
+        takes_any_key: a sampler may yield anything that the dataset takes as an index, and empty
+            batches; only the dataset checks the indices.
+        is_inline: with `num_workers=0` the consumer makes the batches; needs a `collate_fn`.
     """
 
     is_round_robin: bool = False
@@ -67,14 +67,14 @@ class WorkerPolicy:
         rules: how samples that are not alike are collated by default; None: they are refused.
         collates_any_result: `__getitems__` may return any number of samples in any form, which
             `rules` collate.
-        keeps_rng: workers send their global random state along whenever they send that of the
-            dataset, so that it goes on after a resume.
-        makes_stale: workers that stay, and are not seeded for each batch, make what they were sent
-            of an epoch that was left: their random state is the same however far they had come.
-        heeds_seeding: the batches of a worker whose `worker_init_fn` seeded torch's generator are
-            keyed by that seed, which torch goes on to tell as its own.
-        make_prepare: called in the trainer whenever workers start; returns what prepares and seeds
-            each of them, in it. None: nothing does.
+        keeps_rng: workers send their global random state with that of the dataset, so that a
+            resume continues it.
+        makes_stale: persistent workers that are not seeded for each batch still make what they
+            were sent of an abandoned epoch, so that their random state does not depend on timing.
+        heeds_seeding: if `worker_init_fn` seeds torch's generator, that seed keys the batches of
+            the worker, and `torch.initial_seed()` still returns it.
+        make_prepare: called in the trainer whenever workers start; returns the function that
+            prepares and seeds a worker, which is called in each. None: nothing does.
     """
 
     rules: CollateRules | None = None
@@ -91,8 +91,8 @@ class BatchPolicy:
 
     Attributes:
         has_plain_containers: containers of a batch become dicts and lists.
-        make_adapter: called with each place; returns what makes the user's batch there of a
-            LoDTensorArray. None: the framework's does.
+        make_adapter: called with each place; returns the function that makes the user's batch there
+            from a LoDTensorArray. None: the framework's own.
     """
 
     has_plain_containers: bool = False
@@ -109,17 +109,17 @@ class ErrorPolicy:
         error_text: a note added to an exception in a batch's place, with {worker} and {type} in it.
         reword: called with an exception of a worker, the worker's number and its traceback there;
             may change the exception's text, and returns what to raise. It sets `__cause__` itself.
-        tells_deaths: without retries, the death of a worker is raised even where it costs no batch.
+        raises_deaths: without retries, the death of a worker is raised even where it costs no batch.
     """
 
     error_text: str = ""
     reword: Callable[[BaseException, int, str], BaseException] | None = None
-    tells_deaths: bool = False
+    raises_deaths: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """The promises of a face."""
+    """Where a face departs from the engine's defaults."""
 
     dispatch: DispatchPolicy = DispatchPolicy()
     worker: WorkerPolicy = WorkerPolicy()

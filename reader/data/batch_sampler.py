@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BatchSampler(Seekable[list[T]]):
-    """Cut what a sampler yields into lists of `batch_size`.
+    """Group the indices of a sampler into lists of `batch_size`.
 
     Args:
         sampler: an iterable of indices that can be iterated over anew for each epoch.
@@ -40,7 +40,7 @@ class BatchSampler(Seekable[list[T]]):
         return _batches(iter(self.sampler), self.batch_size, self.drop_last)
 
     def iter_from(self, position: int) -> Iterator[list[T]]:
-        """Iterate over the batches from `position` on: as quick as entering the sampler is."""
+        """Iterate over the batches from `position` on, by `iter_from` of the sampler."""
         indices = iterate_from(self.sampler, as_position(position) * self.batch_size)
         return _batches(indices, self.batch_size, self.drop_last)
 
@@ -50,7 +50,7 @@ class BatchSampler(Seekable[list[T]]):
 
 
 class NoBatching(Seekable[list[T]]):
-    """Make each index a task of its own, as a list of one: what `batch_size=None` stands for.
+    """Make each index a task of its own, as a list of one, as for `batch_size=None`.
 
     Args:
         sampler: an iterable of indices that can be iterated over anew for each epoch.
@@ -66,7 +66,7 @@ class NoBatching(Seekable[list[T]]):
         return map(list, zip(self.sampler))
 
     def iter_from(self, position: int) -> Iterator[list[T]]:
-        """Iterate over the tasks from `position` on: as quick as entering the sampler is."""
+        """Iterate over the tasks from `position` on, by `iter_from` of the sampler."""
         return map(list, zip(iterate_from(self.sampler, as_position(position))))
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ def _batches(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator
 
 
 def count_of(sampler: Any) -> int:
-    """The length of a sampler or batch sampler. ConfigTypeError when it has none."""
+    """Return the length of a sampler or batch sampler. ConfigTypeError if it has none."""
     if not hasattr(type(sampler), "__len__"):
         raise ConfigTypeError(
             f"the number of batches is not known: the sampler ({type(sampler).__name__}) has no"

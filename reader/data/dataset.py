@@ -1,8 +1,8 @@
 """The base class of map-style datasets.
 
 This module imports the standard library alone. A dataset belongs to the user; each worker process
-works on its own copy of it. Deriving from `Dataset` is a convenience: the loader takes anything
-with the two methods, a list of samples included.
+has its own copy. Deriving from `Dataset` is a convenience: the loader takes anything with the two
+methods, a list of samples included.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Dataset(abc.ABC, Generic[T_co]):
 
     A subclass gives `__getitem__` and `__len__`; without them Python refuses to make an instance.
 
-    A dataset that reads many samples at once more cheaply than one by one (a database query, one
-    read for neighbouring records) also gives::
+    A dataset for which one read of many samples is cheaper than many reads (a database query, one
+    read of neighbouring records) also has::
 
         def __getitems__(self, indices: list[int]) -> list[T_co]: ...
 
@@ -47,4 +47,4 @@ class Dataset(abc.ABC, Generic[T_co]):
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """Return the number of samples. It is asked for at least once per epoch: keep it cheap."""
+        """Return the number of samples. It is called at least once per epoch: keep it cheap."""

@@ -1,7 +1,7 @@
 """Datasets made of other datasets: fields side by side, samples one after the other.
 
-Imports `reader.data.{dataset,iterable}` and `reader.errors`. A wrapper holds what it wraps, in
-`datasets`, and copies none of it; it lives where its parts live, in each worker a copy.
+Imports `reader.data.{dataset,iterable}` and `reader.errors`. A wrapper holds the wrapped datasets
+in `datasets` and copies no sample; each worker has a copy of the wrapper and of what it wraps.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ComposeDataset(Dataset[tuple[Any, ...]]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[tuple[Any, ...]]]:
-        """Fetch many samples; there only where a part has the method."""
+        """Fetch many samples; exists only if a wrapped dataset has the method."""
         return _if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -95,8 +95,8 @@ class ComposeDataset(Dataset[tuple[Any, ...]]):
         return len(self.datasets[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the number of the epoch to those parts that want to know it."""
-        tell_epoch(epoch, *self.datasets)
+        """Pass the number of the epoch to the wrapped datasets that have `set_epoch`."""
+        set_epoch_of(epoch, *self.datasets)
 
 
 class ConcatDataset(Dataset[T_co]):
@@ -117,29 +117,29 @@ class ConcatDataset(Dataset[T_co]):
         self.cumulative_sizes = list(itertools.accumulate(map(len, self.datasets)))
 
     def __getitem__(self, index: int, /) -> T_co:
-        part, position = self._locate(index)
-        sample: T_co = self.datasets[part][position]
+        number, position = self._locate(index)
+        sample: T_co = self.datasets[number][position]
         return sample
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[T_co]]:
-        """Fetch many samples; there only where a part has the method."""
+        """Fetch many samples; exists only if a wrapped dataset has the method."""
         return _if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Sequence[int]) -> list[T_co]:
-        places: dict[int, list[tuple[int, int]]] = {}  # of each part: (row of the batch, position)
+        places: dict[int, list[tuple[int, int]]] = {}  # by dataset: (row of the batch, position)
         for row, index in enumerate(indices):
-            part, position = self._locate(index)
-            places.setdefault(part, []).append((row, position))
+            number, position = self._locate(index)
+            places.setdefault(number, []).append((row, position))
         samples: list[Any] = [None] * len(indices)
-        for part, wanted in places.items():
-            found = fetch_many(self.datasets[part], [position for _, position in wanted])
+        for number, wanted in places.items():
+            found = fetch_many(self.datasets[number], [position for _, position in wanted])
             for (row, _), sample in zip(wanted, found):
                 samples[row] = sample
         return samples
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """Return the number of the part that holds `index`, and the position there."""
+        """Return the number of the dataset that holds `index`, and the position in it."""
         count = self.cumulative_sizes[-1]
         if index < -count:
             raise SampleIndexError(
@@ -153,21 +153,21 @@ class ConcatDataset(Dataset[T_co]):
             )
         if index < 0:
             index += count
-        part = bisect.bisect_right(self.cumulative_sizes, index)
-        return part, index - (self.cumulative_sizes[part - 1] if part else 0)
+        number = bisect.bisect_right(self.cumulative_sizes, index)
+        return number, index - (self.cumulative_sizes[number - 1] if number else 0)
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the number of the epoch to those parts that want to know it."""
-        tell_epoch(epoch, *self.datasets)
+        """Pass the number of the epoch to the wrapped datasets that have `set_epoch`."""
+        set_epoch_of(epoch, *self.datasets)
 
 
 class ChainDataset(IterableDataset[T_co]):
     """Yield the samples of several iterable datasets, those of the first one first.
 
-    It knows of no workers: each part deals out its samples over them, or does not, by itself.
+    It does not divide samples among workers; each wrapped dataset does that itself, or does not.
 
     Args:
         datasets: iterable datasets, or lists and other objects that give a fresh iterator for each
@@ -178,11 +178,11 @@ class ChainDataset(IterableDataset[T_co]):
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = as_parts("ChainDataset", datasets)
+        self.datasets = as_datasets("ChainDataset", datasets)
         for position, dataset in enumerate(self.datasets):
             if isinstance(dataset, Iterator):
                 raise ConfigError(
-                    f"ChainDataset takes parts that give a fresh iterator for each epoch, got the"
+                    f"ChainDataset takes datasets with a fresh iterator for each epoch, got the"
                     f" one-shot iterator {got(dataset)} at position {position}. Pass a list of it,"
                     " or an IterableDataset whose __iter__ makes it."
                 )
@@ -198,33 +198,33 @@ class ChainDataset(IterableDataset[T_co]):
         return itertools.chain.from_iterable(self.datasets)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the number of the epoch to those parts that want to know it."""
-        tell_epoch(epoch, *self.datasets)
+        """Pass the number of the epoch to the wrapped datasets that have `set_epoch`."""
+        set_epoch_of(epoch, *self.datasets)
 
 
-def as_parts(taker: str, datasets: Any) -> list[Any]:
+def as_datasets(taker: str, datasets: Any) -> list[Any]:
     """Return `datasets` as a list of one or more."""
     if isinstance(datasets, type) or not hasattr(type(datasets), "__iter__"):
         raise ConfigTypeError(
             f"{taker} takes a list of datasets, got {got(datasets)}. Pass [dataset] for one."
         )
-    parts = list(datasets)
-    if not parts:
+    found = list(datasets)
+    if not found:
         raise ConfigError(f"{taker} takes one dataset or more, got none. Leave it out, or fill it.")
-    return parts
+    return found
 
 
 def map_style(taker: str, datasets: Any) -> list[Any]:
     """Return `datasets` as a list of one or more, all of them map-style."""
-    parts = as_parts(taker, datasets)
-    for position, dataset in enumerate(parts):
+    found = as_datasets(taker, datasets)
+    for position, dataset in enumerate(found):
         by_index = all(hasattr(type(dataset), name) for name in ("__getitem__", "__len__"))
         if isinstance(dataset, type) or is_iterable_dataset(dataset) or not by_index:
             raise ConfigTypeError(
                 f"{taker} takes map-style datasets, with __getitem__ and __len__, got"
                 f" {got(dataset)} at position {position}. Chain iterable ones by ChainDataset."
             )
-    return parts
+    return found
 
 
 def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
@@ -241,7 +241,7 @@ def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
     return samples
 
 
-def tell_epoch(epoch: int, *datasets: Any) -> None:
+def set_epoch_of(epoch: int, *datasets: Any) -> None:
     """Call `set_epoch(epoch)` of each of the datasets that has the method."""
     for dataset in datasets:
         set_epoch = getattr(dataset, "set_epoch", None)
@@ -253,7 +253,7 @@ _Method = TypeVar("_Method")
 
 
 def _if_any_has(name: str, datasets: Iterable[Any], method: _Method) -> _Method:
-    """Return `method`, or raise AttributeError, so that `hasattr` tells what the parts have."""
+    """Return `method`, or raise AttributeError: `hasattr` is True if a wrapped dataset has it."""
     if not any(hasattr(dataset, name) for dataset in datasets):
         raise AttributeError(f"none of the wrapped datasets has {name}")
     return method

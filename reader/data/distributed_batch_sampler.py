@@ -1,8 +1,7 @@
 """A batch sampler that gives each process of a distributed training its share of the dataset.
 
-Imports `reader.config` for its checks and `reader.data.{entry,permutation,ranks,sampler}`. It runs
-in the trainer alone, reads the environment when it is made, talks to no other process, and owns its
-epoch number.
+Imports `reader.checks` and other samplers of this package. It runs in the trainer alone, reads the
+environment when it is made, talks to no other process, and owns its epoch number.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ Order = Permutation | npt.NDArray[np.int64]
 
 
 class DistributedBatchSampler(Seekable[list[int]]):
-    """Yield the batches of one rank: together the ranks take every sample, each as many batches.
+    """Yield the batches of one rank: all ranks take equally many, and together every sample.
 
-    The split is that of `paddle.io.DistributedBatchSampler` 3.3. The indices 0 .. n - 1 are
-    continued from the start to a multiple of `num_replicas`, so that each rank takes equally many
-    (a few samples then come twice, with `drop_last` too); shuffled if asked; and dealt out by
-    batches: of each block of `batch_size * num_replicas` indices rank r takes the r-th
-    `batch_size`. What is left over at the end is cut into `num_replicas` equal parts.
+    The split is that of `paddle.io.DistributedBatchSampler` 3.3. The indices 0 .. n - 1 are padded
+    from their start to a multiple of `num_replicas`, so that each rank takes equally many (a few
+    samples then come twice, with `drop_last` too). If asked, they are shuffled. Of each block of
+    `batch_size * num_replicas` indices, rank r takes the r-th `batch_size`. The indices after the
+    last whole block are divided into `num_replicas` equal runs.
 
-    When it shuffles, each `iter()` takes the order of `epoch` and counts `epoch` up, or the caller
-    chooses it by `set_epoch`. The order is a pure function of (seed, epoch, len(dataset)), so that
-    ranks agree on it without a message: give all of them the same `seed`.
+    With `shuffle`, each `iter()` takes the order of `epoch` and increments `epoch`; `set_epoch`
+    chooses it. The order is a pure function of (seed, epoch, len(dataset)), so that ranks agree on
+    it without a message: give all of them the same `seed`.
 
     Args:
         dataset: anything with `__len__`, of the same length in every process.
@@ -75,9 +74,9 @@ class DistributedBatchSampler(Seekable[list[int]]):
             "seed", seed, low=0, high=SEED_LIMIT - 1, remedy="All ranks need the same one."
         )
         self.nranks, self.local_rank = replicas_and_rank(num_replicas, rank)
-        self._deal()
+        self._set_sizes()
 
-    def _deal(self) -> None:
+    def _set_sizes(self) -> None:
         """Set what follows from the length of the dataset and the number of ranks."""
         self.epoch = 0
         self.num_samples = -(-len(self.dataset) // self.nranks)
@@ -85,20 +84,20 @@ class DistributedBatchSampler(Seekable[list[int]]):
         self._acc_steps = 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, whose order the next iteration takes, and count on from it."""
+        """Choose the epoch, from 0, whose order the next iteration takes."""
         self.epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
 
     def __iter__(self) -> Iterator[list[int]]:
-        return self._enter(0)
+        return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[list[int]]:
-        """Iterate over the batches from `position` on of those that `iter(self)` would give.
+        """Iterate over the batches of `iter(self)` from `position` on, without drawing the others.
 
-        At once; it counts an epoch as `iter(self)` does.
+        It increments `epoch` as `iter(self)` does.
         """
-        return self._enter(as_position(position))
+        return self._open_at(as_position(position))
 
-    def _enter(self, position: int) -> Iterator[list[int]]:
+    def _open_at(self, position: int) -> Iterator[list[int]]:
         count = len(self.dataset)
         if -(-count // self.nranks) * self.nranks != self.total_size:
             raise ConfigError(
@@ -118,7 +117,7 @@ class DistributedBatchSampler(Seekable[list[int]]):
         return self.num_samples // size if self.drop_last else -(-self.num_samples // size)
 
     def _shuffled(self, epoch: int) -> Order:
-        """Return in which order the positions 0 .. total_size - 1 are dealt out in `epoch`."""
+        """Return the order in which the ranks take the positions 0 .. total_size - 1 in `epoch`."""
         return shuffled(self.total_size, self.seed, epoch)
 
     def _batches(self, indices: Iterator[int], size: int) -> Iterator[list[int]]:
@@ -142,12 +141,12 @@ class DistributedBatchSampler(Seekable[list[int]]):
         All but its `first` ones, counted in its own order.
         """
         block = self.batch_size * self.nranks
-        rest = self.total_size % block
+        tail = self.total_size % block
         blocks, within = divmod(first, self.batch_size)
-        starts = range(self.local_rank * self.batch_size, self.total_size - rest, block)
+        starts = range(self.local_rank * self.batch_size, self.total_size - tail, block)
         for start in starts[blocks:]:
             yield range(start + within, start + self.batch_size)
             within = 0
-        share = rest // self.nranks
-        start = self.total_size - rest + self.local_rank * share
+        share = tail // self.nranks
+        start = self.total_size - tail + self.local_rank * share
         yield range(start + max(first - len(starts) * self.batch_size, 0), start + share)

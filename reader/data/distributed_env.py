@@ -1,7 +1,7 @@
-"""Which process of a distributed training this is: what was passed, or what the launcher set.
+"""The rank of this process in a distributed training: as passed, or as the launcher set it.
 
-Imports `reader.checks` and `reader.errors`. Reads the environment when it is asked, talks to no
-other process and keeps nothing.
+Imports `reader.checks` and `reader.errors`. Reads the environment at each call, talks to no other
+process and keeps no state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reader.errors import ConfigError
 
 __all__ = ["replicas_and_rank"]
 
-# What launchers tell their processes: (how many there are, which one this is).
+# The variables that launchers set: (number of processes, number of this one).
 _VARIABLES = (
     ("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"),
     ("WORLD_SIZE", "RANK"),
@@ -21,10 +21,10 @@ _VARIABLES = (
 
 
 def replicas_and_rank(num_replicas: object, rank: object) -> tuple[int, int]:
-    """Return how many processes take part and the number of this one; None asks the environment.
+    """Return the number of processes and the rank of this one; None reads the environment.
 
     Raises:
-        ConfigError: a number that cannot be, or that neither the caller nor the environment gives.
+        ConfigError: a number is out of range, or neither the caller nor the environment gives it.
     """
     replicas = _or_from_environment("num_replicas", 0, num_replicas, low=1)
     number = _or_from_environment("rank", 1, rank, low=0)
@@ -37,7 +37,7 @@ def replicas_and_rank(num_replicas: object, rank: object) -> tuple[int, int]:
 
 
 def _or_from_environment(name: str, column: int, value: object, *, low: int) -> int:
-    """Return `value`, or where it is None what the launcher set in the environment."""
+    """Return `value`, or if it is None, what the launcher set in the environment."""
     if value is not None:
         return as_int(name, value, low=low, remedy="None reads it from the environment.")
     for variables in _VARIABLES:
@@ -52,6 +52,6 @@ def _or_from_environment(name: str, column: int, value: object, *, low: int) -> 
         return int(text)
     names = " nor ".join(variables[column] for variables in _VARIABLES)
     raise ConfigError(
-        f"{name} must be given, because the environment tells neither {names}. Start the program"
+        f"{name} must be given, because the environment has neither {names}. Start the program"
         f" by a launcher that sets them, or pass num_replicas=1, rank=0 for a single process."
     )

@@ -1,8 +1,7 @@
 """A sampler that gives each process of a distributed training its share of the dataset.
 
-Imports `reader.config` for its checks and `reader.data.{entry,permutation,ranks,sampler}`. It runs
-in the trainer alone, reads the environment when it is made, talks to no other process, and owns its
-epoch number.
+Imports `reader.checks` and other samplers of this package. It runs in the trainer alone, reads the
+environment when it is made, talks to no other process, and owns its epoch number.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(SeededSampler[int]):
-    """Yield the indices of one rank: together the ranks take every sample, each as many.
+    """Yield the indices of one rank: all ranks take equally many, and together every sample.
 
     The arguments and the split are those of `torch.utils.data.DistributedSampler` 2.13: of the
-    order of all samples rank r takes those at places r, r + num_replicas, and so on; the order is
-    continued from its start to a multiple of `num_replicas`, or cut to one with `drop_last`. The
-    order itself is a keyed permutation and not torch's: a start, or an entry at any position, takes
-    microseconds and no memory, be there a billion samples.
+    order of all samples rank r takes those at places r, r + num_replicas, and so on. The order is
+    padded from its start to a multiple of `num_replicas`, or cut to one with `drop_last`. The order
+    itself is a keyed permutation, not torch's: to start, or to seek to any position, takes
+    microseconds and no memory, even with a billion samples.
 
-    Each iteration takes the order of `epoch` and counts `epoch` up, or the caller chooses it by
-    `set_epoch`: a program that forgets to sees another order each time, too. The order is a pure
-    function of (seed, epoch, len(dataset)), so that ranks agree on it without a message.
+    Each iteration takes the order of `epoch` and increments `epoch`, so that the order changes even
+    if the program does not call `set_epoch`. The order is a pure function of (seed, epoch,
+    len(dataset)), so that ranks agree on it without a message.
 
-    An epoch can be continued by another number of ranks: see `resume_from`.
+    Another number of ranks can continue an epoch: see `resume_from`.
 
     Args:
         dataset: anything with `__len__`, of the same length in every process.
@@ -45,7 +44,7 @@ class DistributedSampler(SeededSampler[int]):
             PADDLE_TRAINER_ID or RANK.
         shuffle: take another order in each epoch; else that of the dataset.
         seed: an int in [0, 2**64), the same one in all ranks.
-        drop_last: leave out what is left over at the end, rather than take a few samples twice.
+        drop_last: drop the samples over at the end, rather than take a few samples twice.
 
     >>> for rank in range(2):
     ...     print(list(DistributedSampler(range(5), 2, rank, shuffle=False)))
@@ -73,16 +72,16 @@ class DistributedSampler(SeededSampler[int]):
         self._count = len(self.dataset)
         self.num_samples = self._share(self._count)
         self.total_size = self.num_samples * self.num_replicas
-        self._consumed = 0  # by which the next iteration begins
-        self._begun_at = 0  # and by which the last one began
+        self._consumed = 0  # with which the next iteration begins
+        self._begun_at = 0  # with which the last one began
 
     def resume_from(self, consumed: int) -> None:
-        """Let the next iteration, and it alone, deal out what is left of an epoch.
+        """Let the next iteration, and it alone, take the remaining samples of an epoch.
 
-        The ranks that took the beginning may have been more or fewer than now: of what they left
-        this rank takes its share, nothing is lost, and nothing comes twice but the few samples that
-        even out the very end. Choose the epoch by `set_epoch` or `load_state_dict`. The length
-        stays that of a whole epoch.
+        There may have been more or fewer ranks before: this rank takes its share of the samples
+        that they left. No sample is lost, and none comes twice, except for the few that pad the
+        end. Choose the epoch by `set_epoch` or `load_state_dict`. The length stays that of a whole
+        epoch.
 
         Args:
             consumed: how many places of the order all ranks together have taken, 0 or more: in
@@ -112,9 +111,9 @@ class DistributedSampler(SeededSampler[int]):
         return {**super().state_dict(), "consumed": consumed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration, and it alone, be the one that `state_dict` told of.
+        """Let the next iteration, and it alone, be the one that the state describes.
 
-        Later ones count on from its epoch.
+        Later ones take the epochs after it.
 
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
@@ -125,20 +124,20 @@ class DistributedSampler(SeededSampler[int]):
         self._consumed = consumed
 
     def __iter__(self) -> Iterator[int]:
-        return self._enter(0)
+        return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[int]:
-        """Iterate over the indices of this rank from `position` on, at once.
+        """Iterate over the indices of this rank from `position` on, without drawing the others.
 
-        It counts an epoch as `iter(self)` does; after `resume_from`, position 0 is the first index
-        of what is left.
+        It increments `epoch` as `iter(self)` does; after `resume_from`, position 0 is the first of
+        the remaining indices.
         """
-        return self._enter(as_position(position))
+        return self._open_at(as_position(position))
 
     def __len__(self) -> int:
         return self.num_samples
 
-    def _enter(self, position: int) -> Iterator[int]:
+    def _open_at(self, position: int) -> Iterator[int]:
         if len(self.dataset) != self._count:
             raise ConfigError(
                 f"a dataset split over {self.num_replicas} ranks must keep its length: it had"
@@ -150,7 +149,7 @@ class DistributedSampler(SeededSampler[int]):
         places = range(first + self.rank, sys.maxsize, self.num_replicas)
         places = places[position : self._share(self._count - first)]
         inside = len(range(places.start, min(places.stop, self._count), self.num_replicas))
-        around = (place % self._count for place in places[inside:])  # evens out the end
+        around = (place % self._count for place in places[inside:])  # pads the end
         if not self.shuffle:
             return chain(places[:inside], around)
         order = shuffled(self._count, seed, epoch)

@@ -17,7 +17,7 @@ __all__ = [
     "find_carriers",
     "own_epoch",
     "set_epochs",
-    "tell_epoch",
+    "apply_marks",
 ]
 
 _DEPTH = 8  # of objects inside objects
@@ -55,7 +55,7 @@ def set_epochs(epoch: int, *objects: Any) -> None:
             each.set_epoch(epoch)
 
 
-def tell_epoch(dataset: Any, marks: list[Mark]) -> None:
+def apply_marks(dataset: Any, marks: list[Mark]) -> None:
     """Call `set_epoch` of a copy of the dataset as `epoch_marks` found it."""
     for path, epoch in marks:
         found = dataset

@@ -1,7 +1,7 @@
-"""Exception classes seen from outside: their names, their layout, and how to find them again.
+"""Inspect exception classes: their names, their layout, and where to find them again.
 
-Imports the standard library alone. Used by `reader.data.exception_codec` on classes that it knows
-nothing about, so each function holds for any class, however odd. Nothing here keeps state.
+Imports the standard library alone. `reader.data.exception_codec` uses it on unknown classes, so
+each function works for any class. Nothing here keeps state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 MAX_TEXT = 2000
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for what a `class` statement made
 
-# What the user's code may raise on being called; a KeyboardInterrupt in the trainer is a real one.
+# What a call of the user's code may raise; a KeyboardInterrupt in the trainer is a real one.
 FROM_USER = (Exception, SystemExit, GeneratorExit)
 
 
@@ -45,7 +45,7 @@ def attempt(do: Callable[..., T], *args: Any) -> T | None:
 
 
 def guarded(to_text: Callable[[Any], str], value: object) -> str:
-    """Return `to_text(value)`, of limited length, or what failed there; never raises."""
+    """Return `to_text(value)`, of limited length, or a stand-in if that raises; never raises."""
     try:
         return str.__str__(to_text(value))[:MAX_TEXT]
     except BaseException:
@@ -64,7 +64,7 @@ def type_name(cls: type) -> str:
 def names(cls: type[BaseException]) -> list[tuple[str, str]]:
     """Return (module, qualname) of `cls` and of its bases, nearest first.
 
-    The main module goes by its name in the trainer, which a spawned worker knows by another.
+    The main module has its name in the trainer; a spawned worker has it under another one.
     """
     return [_own_names(base) for base in cls.__mro__ if issubclass(base, BaseException)]
 
@@ -91,7 +91,7 @@ def user_defines(cls: type[BaseException], name: str) -> bool:
 
 
 def descriptors(cls: type[BaseException]) -> dict[str, Any]:
-    """Return what holds values outside of `__dict__`: fields of bases in C, and `__slots__`."""
+    """Return the descriptors of values outside `__dict__`: fields of C bases, and `__slots__`."""
     found: dict[str, Any] = {}
     for base in cls.__mro__:
         if base is BaseException:
@@ -113,7 +113,7 @@ def is_unset(descriptor: Any, value: object) -> bool:
 def find_by_name(
     module: str, qualname: str, *, may_import: bool = True
 ) -> type[BaseException] | None:
-    """Find an exception class where its names say; `may_import` allows to import its module."""
+    """Find an exception class by its names; `may_import` allows the import of its module."""
     found: Any = sys.modules.get(module)
     if found is None and may_import:
         found = attempt(importlib.import_module, module)
@@ -123,10 +123,10 @@ def find_by_name(
 
 
 def find_by_walk(module: str, qualname: str, address: int) -> type[BaseException] | None:
-    """Find a class of that name among all that exist here: in a forked trainer, the very one.
+    """Find a class of that name among all in this process.
 
-    A function that makes a class makes another of the same name at each call: the one at the
-    `address` the worker knew wins, or else the newest.
+    There may be several, if a function makes the class. The one at the `address` that it has in the
+    worker wins (a forked worker shares addresses), or else the newest.
     """
     newest: type[BaseException] | None = None
     seen: set[type] = set()

@@ -1,8 +1,8 @@
-"""An exception as bytes, and back: same class, arguments, attributes, notes and chain.
+"""Encode an exception as bytes, and back: same class, arguments, attributes, notes and chain.
 
-The user's code may have broken any method of its exception, so nothing of it is called unguarded:
-both sides go through the descriptors of `BaseException`. Imports `reader.errors` and
-`reader.data.exception_*`; the bytes hold all there is and belong to their carrier.
+The user's code may have broken any method of its exception, so that every call of one is guarded,
+and fields go through the descriptors of `BaseException`. Imports `reader.errors` and
+`reader.data.exception_*`; keeps no state, and the bytes belong to the caller.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reader.errors import InternalError
 
 __all__ = ["add_note", "cause_of", "decode", "encode"]
 
-_MAX_NODES = 256  # exceptions in one chain; a loop that chains on and on is cut here
+_MAX_NODES = 256  # exceptions in one chain; the others of a longer chain are lost
 _MAX_BYTES = 8 << 20  # all values together: AttributeError.obj, for one, is often the dataset
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
@@ -51,12 +51,12 @@ _repr.maxlist = _repr.maxtuple = _repr.maxdict = _repr.maxset = _repr.maxarray =
 
 @dataclass(slots=True)
 class _Value:
-    """One pickled value, and the text that stands in where it cannot be pickled or unpickled."""
+    """One pickled value, and the text that replaces it if it cannot be pickled or unpickled."""
 
     kind: str
     text: str
     pickled: bytes | None
-    why: str = ""  # it could not be pickled
+    why: str = ""  # the reason, if it could not be pickled
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class _Node:
     is_importable: bool = True  # in the worker
     class_id: int = 0  # address of the class: the same in a trainer that forked the worker
     by_value: list[bytes] = field(default_factory=list)  # the class, where it is not importable
-    whole: bytes | None = None  # an exception of an extension type, which alone knows its insides
+    whole: bytes | None = None  # the pickled exception, if its type is an extension type
     text: str = ""  # its str()
     args: list[_Value] = field(default_factory=list)
     members: list[tuple[str, _Value]] = field(default_factory=list)  # fields in C, and __slots__
     attributes: list[tuple[str, _Value]] = field(default_factory=list)
-    state: _Value | None = None  # for a __setstate__ of the user's
+    state: _Value | None = None  # for the user's own __setstate__
     group: tuple[str, list[int]] | None = None  # message and exceptions of an exception group
     cause: int | None = None
     context: int | None = None
@@ -83,9 +83,9 @@ class _Node:
 def encode(exc: BaseException) -> bytes:
     """Turn `exc`, with its arguments, attributes, notes, causes and contexts, into bytes.
 
-    Never raises, whatever `exc` is. It runs code of the user's (`__str__`, `__reduce__`), guarded.
-    An argument or attribute that cannot be pickled becomes its `repr`, and so do large ones once
-    they would take more than 8 MiB together.
+    Never raises, whatever `exc` is. It calls the user's `__str__` and `__reduce__`, guarded. An
+    argument or attribute that cannot be pickled becomes its `repr`, and so does one with which all
+    together would take more than 8 MiB.
     """
     try:
         return pickle.dumps(_Encoder(exc).nodes)
@@ -103,9 +103,9 @@ def encode(exc: BaseException) -> bytes:
 def decode(data: bytes) -> BaseException:
     """Rebuild the exception that `encode` was given.
 
-    Its class is found by import, or among the classes that exist in this process, or by value;
-    failing all that, the nearest base class stands in and a note says for which type. No `__init__`
-    or `__new__` of the user's is called; a `__setstate__` of the user's is.
+    Its class is found by import, or among the classes in this process, or by value. If all fail,
+    the nearest base class stands in, and a note names the type. The user's `__init__` and `__new__`
+    are not called; the user's `__setstate__` is.
 
     Never raises for what the user's exception does. Bytes that are not from `encode` give an
     `InternalError`.
@@ -135,7 +135,7 @@ class _Encoder:
         self.nodes: list[_Node] = []
         self._bytes_left = _MAX_BYTES
         self._positions: dict[int, int] = {}
-        self._found: list[BaseException] = []  # keeps them alive, so that ids stay theirs
+        self._found: list[BaseException] = []  # keeps them alive, so that no id is used again
         self._position(root)
         for exc in self._found:  # grows while exceptions are found
             node = _Node(names(type(exc)))
@@ -147,7 +147,7 @@ class _Encoder:
                 node.notes.append(f"reader: parts are lost, because carrying it raised {kind}")
 
     def _position(self, exc: BaseException) -> int | None:
-        """Return where `exc` is or will be among the nodes; None when there are too many."""
+        """Return the position of `exc` among the nodes; None when there are too many."""
         position = self._positions.get(id(exc))
         if position is None and len(self._found) < _MAX_NODES:
             position = self._positions[id(exc)] = len(self._found)
@@ -214,13 +214,13 @@ class _Encoder:
 
 
 class _Decoder:
-    """Makes all exceptions of a chain empty and then fills them, so that cycles come out whole."""
+    """Makes all exceptions of a chain, and then fills them, so that a chain may have cycles."""
 
     def __init__(self, nodes: list[_Node]) -> None:
         self._nodes = nodes
         self._made: dict[int, BaseException] = {}
-        self._complete: set[int] = set()  # those that unpickled themselves
-        for position in reversed(range(len(nodes))):  # the parts of a group mostly before the group
+        self._complete: set[int] = set()  # those that were unpickled whole
+        for position in reversed(range(len(nodes))):  # members of a group mostly before the group
             self._shell(position)
         self.exceptions = [self._made[position] for position in range(len(nodes))]
         for position in range(len(nodes)):
@@ -241,7 +241,7 @@ class _Decoder:
         return self._made[position]
 
     def _empty(self, node: _Node, cls: type[BaseException]) -> BaseException:
-        """Make an exception of `cls` by the constructor of its base in C, and by no other."""
+        """Make an exception of `cls`, calling only the constructor of its C base."""
         base = static_base(cls)
         if node.group is not None and issubclass(cls, _Group):
             message, members = node.group
@@ -281,7 +281,7 @@ class _Decoder:
                 loaded = self._load(node, f"attribute {name!r}", value)
                 if name in slots:
                     attempt(slots[name].__set__, exc, loaded)
-                else:  # its class is lost; an attribute is the nearest thing
+                else:  # its class is lost; a plain attribute replaces the slot
                     attributes[name] = loaded
         if self._set_state(node, exc):
             node.attributes = [(k, v) for k, v in node.attributes if k == "__notes__"]
@@ -295,7 +295,7 @@ class _Decoder:
             add_note(exc, note)
 
     def _set_state(self, node: _Node, exc: BaseException) -> bool:
-        """Hand the state to the user's own `__setstate__`, if there is one and it takes it."""
+        """Pass the state to the user's own `__setstate__`; return whether it took it."""
         if node.state is None or node.state.pickled is None:
             return False
         if not user_defines(type(exc), "__setstate__"):
@@ -326,7 +326,7 @@ def _find_class(node: _Node) -> type[BaseException] | None:
         found = find_by_walk(module, qualname, node.class_id) or find_by_name(module, qualname)
     for form in node.by_value if found is None else ():
         found = found or as_exception_class(attempt(pickle.loads, form))
-        if found is not None:  # its names are what the next one of its kind is found by
+        if found is not None:  # the next exception of this class is found by these names
             attempt(setattr, found, "__module__", module)
             attempt(setattr, found, "__qualname__", qualname)
     return found

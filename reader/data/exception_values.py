@@ -1,7 +1,7 @@
 """Pickle the values that an exception holds: bounded in size, with exceptions by reference.
 
-Imports `reader.data.exception_class`, and cloudpickle when plain pickle refuses a value. Used by
-`reader.data.exception_codec`, which owns the list that the references point into.
+Imports `reader.data.exception_class`, and cloudpickle when plain pickle refuses a value.
+`reader.data.exception_codec` uses it, and owns the list that the references index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reader.data.exception_class import find_by_name
 __all__ = ["TooLarge", "class_by_value", "dump", "load"]
 
 
-_CLASS_BYTES = 1 << 20  # its code, and whatever of the user's globals that refers to
+_CLASS_BYTES = 1 << 20  # limit for a class: its code, and the globals that the code uses
 
 
 class TooLarge(Exception):
@@ -58,7 +58,7 @@ def _cloud_pickler() -> Any:
 
     class CloudPickler(_ByReference, cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
-            # By value, a class of the main module would not be the trainer's class of that name.
+            # Pickled by value, a class of the main module would not be the trainer's own class.
             if isinstance(obj, type) and find_by_name("__main__", obj.__qualname__) is obj:
                 return NotImplemented
             return super().reducer_override(obj)
@@ -76,7 +76,7 @@ def dump(value: object, position: Callable[[BaseException], int | None], limit_b
         limit_bytes: how long the result may be.
 
     Raises:
-        TooLarge: it is longer; found out without making it all.
+        TooLarge: it is longer; raised before all of it is made.
         BaseException: whatever the code of the user's classes raises.
     """
     try:
@@ -112,8 +112,8 @@ def load(pickled: bytes, exceptions: list[BaseException]) -> Any:
 def class_by_value(cls: type) -> list[bytes]:
     """Pickle a class that no import finds, with its code; plain `pickle.loads` reads it.
 
-    The first form refers to its bases in the main module, so that the trainer's own are its bases;
-    the second brings them along, for a trainer whose main module is another.
+    The first form refers to bases in the main module by name, so that the trainer's own become its
+    bases; the second includes them, for a trainer with another main module.
     """
     import cloudpickle
 

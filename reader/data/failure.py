@@ -1,8 +1,8 @@
-"""The user's exception on its way from a worker to the user's loop.
+"""Prepare an exception of a worker for the user's loop.
 
-`encode` (in the worker) and `decode` (in the trainer) come from `reader.data.exception_codec`; here
-is what is said about an exception on the way: where it was raised, and which types may not be
-raised as they are. Imports those modules and `reader.errors`; keeps no state.
+Adds where it was raised, and replaces types that must not be raised as they are. `encode` (in the
+worker) and `decode` (in the trainer) come from `reader.data.exception_codec`. Imports that module,
+`exception_class` and `reader.errors`; keeps no state.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def traceback_text(exc: BaseException) -> str:
 def with_context(exc: BaseException, *, where: str, traceback_text: str) -> BaseException:
     """Add a note to `exc` that says where it was raised, and return `exc`.
 
-    The same note is not added twice, so an exception object that the dataset raises again and again
-    (with `num_workers=0` it is the very object) does not grow with each pass over the same sample.
+    The same note is not added twice: with `num_workers=0` the dataset may raise the same object at
+    each pass over a sample, and its notes must not grow.
 
     Python 3.10 prints no notes: there the note is kept in `__notes__` as later versions do, and an
     exception without a cause gets a `RemoteTraceback` with the same text as its cause.
@@ -64,8 +64,8 @@ def with_context(exc: BaseException, *, where: str, traceback_text: str) -> Base
 def as_user_error(exc: BaseException) -> BaseException:
     """Return what may be raised in the user's loop for `exc`.
 
-    StopIteration and its like would end the loop, and SystemExit and its like the program, without
-    a word: they become the `__cause__` of a `DatasetError`. Any other exception is returned itself.
+    StopIteration would silently end the loop, and SystemExit the program: they, and types like
+    them, become the `__cause__` of a `DatasetError`. Any other exception is returned as it is.
     """
     if isinstance(exc, (StopIteration, StopAsyncIteration)):
         effect = "it would end the loop over the batches early and silently"

@@ -1,4 +1,4 @@
-"""The base class of iterable datasets, and how one is told from a map-style dataset.
+"""The base class of iterable datasets, and what distinguishes one from a map-style dataset.
 
 This module imports the standard library alone; it looks at the names of classes of torch and
 paddle without importing either. A dataset belongs to the user; each worker iterates its own copy.
@@ -15,7 +15,7 @@ __all__ = ["IterableDataset", "is_dead", "is_iterable_dataset"]
 
 T_co = TypeVar("T_co", covariant=True)
 
-# The packages whose own class of this name says that only __iter__ counts.
+# The packages whose IterableDataset says that only __iter__ counts.
 _PACKAGES = ("paddle", "reader", "torch")
 
 
@@ -25,10 +25,10 @@ class IterableDataset(abc.ABC, Generic[T_co]):
     A subclass gives `__iter__`; without it Python refuses to make an instance. It is called anew
     for each epoch.
 
-    Each worker process iterates its own copy of the dataset, so that with N workers and an
-    `__iter__` that does not ask which worker it runs in, each sample comes N times. Let it yield a
-    part of the samples: `reader.shard(items)` deals any iterable out over the workers, and
-    `reader.get_worker_info()` tells the id of the worker and how many there are.
+    Each worker process iterates its own copy of the dataset: with N workers each sample comes N
+    times, unless `__iter__` yields only this worker's share. `reader.shard(items)` divides any
+    iterable among the workers; `reader.get_worker_info()` returns the id of the worker and the
+    number of workers.
 
     `__len__` is not needed, and where there is one it limits nothing.
 
@@ -50,8 +50,8 @@ class IterableDataset(abc.ABC, Generic[T_co]):
 def is_iterable_dataset(dataset: Any) -> bool:
     """Say whether a loader must iterate over `dataset`, rather than index it.
 
-    That is so for an instance of `IterableDataset`, of this package, of paddle or of torch, and for
-    any object with `__iter__` and without `__getitem__`. A class is none, and neither is a one-shot
+    True for an instance of the `IterableDataset` of this package, of paddle or of torch, and for
+    any object with `__iter__` and without `__getitem__`. False for a class, and for a one-shot
     iterator or generator, which could serve one epoch only. Looks at the type, calls nothing.
 
     >>> is_iterable_dataset({1, 2}), is_iterable_dataset([1, 2]), is_iterable_dataset(iter([1, 2]))
@@ -76,5 +76,5 @@ def _has(value: object, name: str) -> bool:
 
 
 def is_dead(samples: Any) -> bool:
-    """Whether an exception has just ended a generator, so that it only looks used up."""
+    """Whether this is a generator that has ended: after an exception it only looks exhausted."""
     return type(samples) is GeneratorType and samples.gi_frame is None

@@ -1,7 +1,7 @@
-"""The shuffled order of an epoch: which index stands at which place, at no cost for the others.
+"""The shuffled order of an epoch, which computes the index at any place without the others.
 
 Imports `reader._core.permutation`, which computes it, and `reader.data.seeds` for its key. An order
-is constant once it is made and belongs to nobody; iterators over it belong to who asked.
+never changes once it is made; an iterator over it belongs to the caller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def indices_at(order: Permutation, places: range) -> Iterator[int]:
     """Iterate over the indices at some places of an order, as Python ints.
 
     Args:
-        order: of as many as 2**63 - 1 indices; nothing but a few thousand of them is kept.
+        order: of up to 2**63 - 1 indices; the iterator keeps a few thousand of them.
         places: within the order, with a step from 1.
     """
     return chain.from_iterable(_chunks(order, places))
@@ -46,6 +46,6 @@ def indices_at(order: Permutation, places: range) -> Iterator[int]:
 def _chunks(order: Permutation, places: range) -> Iterator[list[int]]:
     length, step = _FIRST, places.step
     while places:
-        part, places = places[:length], places[length:]
-        yield order.take(part.start, part[-1] + 1, step).tolist()
+        chunk, places = places[:length], places[length:]
+        yield order.take(chunk.start, chunk[-1] + 1, step).tolist()
         length = min(length * 4, _MOST)

@@ -1,6 +1,6 @@
 """Ragged fields: samples of different lengths as one tensor with its level of detail (LoD).
 
-Imports LoDTensor. To be called in a `collate_fn`, in whatever process that runs; keeps no state.
+Imports LoDTensor. Called in a `collate_fn`, in any process; keeps no state.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["RaggedFields", "concat_ragged"]
 
 
 def concat_ragged(samples: Sequence[Any]) -> LoDTensor:
-    """Return the rows of all samples, one behind the other, with the offsets of each sample.
+    """Return the rows of all samples, one after the other, with the offsets of each sample.
 
     The LoD travels with the batch: with framework="numpy" the leaf is a LoDTensor, and with
     "paddle" in static mode a DenseTensor with that LoD. The bytes are copied here once, and once
     more on their way to the trainer.
 
     Args:
-        samples: arrays or tensors with the same dtype and the same shape behind the first
-            dimension, which may differ and may be 0; one at least.
+        samples: arrays or tensors, one at least, with the same dtype and the same shape except for
+            the first dimension, which may differ and may be 0.
 
     Raises:
-        CollateError: no samples, or samples that do not fit together; the text names two.
+        CollateError: there are no samples, or two differ; the text names both.
 
     >>> import numpy as np
     >>> tensor = concat_ragged([np.zeros((2, 3)), np.ones((1, 3))])
@@ -60,13 +60,13 @@ def concat_ragged(samples: Sequence[Any]) -> LoDTensor:
 
 
 class RaggedFields:
-    """Collate samples of several fields: those that are named with LoD, the others by stacking.
+    """Collate samples of several fields: concatenate the ragged ones, stack the others.
 
-    An instance goes into `collate_fn=`. Samples are dicts, of which `fields` are keys, or tuples
-    and lists, of which they are places. The batch is a dict or a list.
+    Pass an instance as `collate_fn=`. Samples are dicts, whose keys `fields` names, or tuples and
+    lists, whose positions it names. The batch is a dict or a list.
 
     Args:
-        fields: keys or places of the fields to be concatenated, one at least.
+        fields: keys or positions of the ragged fields, one at least; they become LoDTensors.
 
     Raises, when called:
         CollateError: a sample lacks a field, or samples do not fit together.

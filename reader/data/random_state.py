@@ -1,8 +1,8 @@
-"""The global random state of a process as a value: taken, written as JSON, and put back.
+"""The global random state of a process as a value: captured, written as JSON, and put back.
 
-Imports numpy, `reader.errors` and the standard library; torch is looked up where somebody else has
-imported it. A captured state is a plain dict that belongs to who asked for it; the generators that
-it is taken from belong to the user.
+Imports numpy, `reader.errors` and the standard library, and uses torch only where it is already
+imported. A captured state is a plain dict that belongs to the caller; the generators belong to the
+user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 def capture() -> dict[str, Any]:
     """Return the state of `random`, of numpy's legacy generator and of torch's CPU generator.
 
-    It can be pickled and, by `to_json`, written as JSON. Torch's is there when torch is imported.
+    It can be pickled and, by `to_json`, written as JSON. It has torch's if torch is imported.
     """
     found: dict[str, Any] = {
         "python": random.getstate(),
@@ -46,7 +46,7 @@ def capture() -> dict[str, Any]:
 
 
 def put_back(state: dict[str, Any]) -> None:
-    """Set the generators that `capture` read; those that are not in `state` are left alone."""
+    """Set the generators that `capture` reads; one that `state` lacks is left alone."""
     if "python" in state:
         random.setstate(state["python"])
     if "numpy" in state:
@@ -58,7 +58,7 @@ def put_back(state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def swapped_in(state: dict[str, Any]) -> Iterator[None]:
-    """Have `state` in the generators inside, and the caller's own again on leaving."""
+    """Set the generators to `state` inside the block, and restore them on leaving."""
     put_own_back = captured_random_state()
     try:
         put_back(state)
@@ -80,7 +80,7 @@ def set_generator(generator: Any, state: bytes) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """Write what `capture` returned with what JSON has; `from_json` reads it."""
+    """Return what `capture` returned as JSON values; `from_json` reads them."""
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, np.ndarray):

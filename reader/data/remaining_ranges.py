@@ -1,8 +1,7 @@
-"""The ranges of a sequence that remain when it was divided and partly taken.
+"""The ranges that remain of a sequence that was divided and partly taken.
 
-Imports `reader.data.shard` and `reader.errors`. RemainingRanges are plain numbers, the same size
-however far the sequence was taken; positions behind the sequence's end may be among them and mean
-nothing.
+Imports `reader.data.shard` and `reader.errors`. RemainingRanges are a few plain numbers, however
+much of the sequence was taken. They may include positions past the end, which are ignored.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 from reader.data.shard import shard_positions
 from reader.errors import StateError, got
 
-__all__ = ["RemainingRanges", "Shares"]
+__all__ = ["RemainingRanges", "Splits"]
 
-Shares = tuple[tuple[int, int], tuple[int, int]]  # (ranks, this rank), (workers, this worker)
+Splits = tuple[tuple[int, int], tuple[int, int]]  # (ranks, this rank), (workers, this worker)
 _FAR = 1 << 62
 
 
@@ -25,7 +24,7 @@ class RemainingRanges:
 
     Args:
         left: ranges of positions, each below `open_at`.
-        open_at: all positions from here on are left, too; None: none is.
+        open_at: all positions from here on remain, too; None: no others remain.
     """
 
     def __init__(self, left: list[range], open_at: int | None) -> None:
@@ -34,18 +33,18 @@ class RemainingRanges:
 
     @classmethod
     def whole(cls) -> RemainingRanges:
-        """Nothing was taken."""
+        """Return the ranges of a sequence of which nothing was taken."""
         return cls([], 0)
 
-    def share(self, cuts: Shares, contiguous: bool, length: int | None) -> list[range]:
+    def share(self, splits: Splits, contiguous: bool, length: int | None) -> list[range]:
         """Return the positions of one share, in ascending order.
 
         Args:
-            cuts: which share.
-            contiguous: cut into runs; else item by item.
+            splits: which share.
+            contiguous: divide into runs; else round robin.
             length: of the sequence; must be given with `contiguous`.
         """
-        (ranks, rank), (workers, worker) = cuts
+        (ranks, rank), (workers, worker) = splits
         stop = _FAR if length is None else length
         ranges = [*self.left] if self.open_at is None else [*self.left, range(self.open_at, stop)]
         ranges = [_below(each, stop) for each in ranges]
@@ -65,20 +64,20 @@ class RemainingRanges:
     def without(
         self, ranks: int, taken: list[int], contiguous: bool, length: int | None
     ) -> RemainingRanges:
-        """Return what is left when each rank's workers have taken so many of their shares.
+        """Return what remains when each rank's workers have `taken` so much of their shares.
 
         Args:
-            ranks: how many there were, in lockstep.
+            ranks: how many ranks there were, in lockstep.
             taken: how many positions each worker has taken.
-            contiguous: how they were divided.
+            contiguous: how the positions were divided.
             length: of the sequence.
         """
         left: list[range] = []
         tails: list[range] = []
         for worker, count in enumerate(taken):
             for rank in range(ranks):
-                cuts = ((ranks, rank), (len(taken), worker))
-                for each in _after(self.share(cuts, contiguous, length), count):
+                splits = ((ranks, rank), (len(taken), worker))
+                for each in _after(self.share(splits, contiguous, length), count):
                     (tails if _is_open(each) else left).append(each)
         if not tails:
             return RemainingRanges(left, None)
@@ -87,7 +86,7 @@ class RemainingRanges:
         return RemainingRanges([each for each in left if each], open_at)
 
     def to_json(self) -> dict[str, Any]:
-        """The rest as JSON has it."""
+        """Return the ranges as JSON values."""
         left = [[each.start, each.stop, each.step] for each in self.left]
         return {"left": left, "open_at": self.open_at}
 
@@ -124,7 +123,7 @@ def _below(positions: range, stop: int) -> range:
 
 
 def _run(ranges: list[range], places: range) -> Iterator[range]:
-    """The positions at some places of ranges that lie one behind the other."""
+    """Yield the positions at `places` of the ranges joined end to end."""
     before = 0
     for each in ranges:
         start, stop = max(0, places.start - before), min(len(each), places.stop - before)
@@ -134,7 +133,7 @@ def _run(ranges: list[range], places: range) -> Iterator[range]:
 
 
 def _ascending(ranges: Any) -> list[range]:
-    """Sort ranges; those that mesh are taken apart, but for the one without an end."""
+    """Sort ranges; interleaved ones become single positions, except one without an end."""
     found = sorted((each for each in ranges if each), key=lambda each: each.start)
     if all(one[-1] < other.start for one, other in itertools.pairwise(found)):
         return found
@@ -144,7 +143,7 @@ def _ascending(ranges: Any) -> list[range]:
 
 
 def _after(ranges: list[range], count: int) -> Iterator[range]:
-    """Leave out the first positions of ascending ranges."""
+    """Yield what remains of ascending ranges without their first `count` positions."""
     for each in ranges:
         if count < len(each):
             yield each[count:]

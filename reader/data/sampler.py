@@ -1,8 +1,8 @@
 """Samplers: which samples an epoch takes, in which order.
 
-Imports `reader.config` for its checks and `reader.data.{entry,permutation,seeds}`. A sampler runs
-in the trainer alone, in the thread that dispatches tasks; it owns its epoch number, and iterators
-share nothing with it or with each other, so that several of one sampler do not disturb each other.
+Imports `reader.checks` and `reader.data.{permutation,seeds,seekable}`. A sampler runs in the
+trainer alone, in the thread that dispatches tasks; it owns its epoch number. Its iterators share
+nothing with it or with each other.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Sampler(Seekable[T_co], abc.ABC):
 
     Deriving from it is a convenience; the loader takes any iterable that can be iterated over anew
     for each epoch. A sampler with `__len__` gives its loader a length.
-    Samplers with a `seed` are told the number of each epoch by their DataLoader, unless they have
-    `counts_epochs`; any other sampler keeps its own count, or is told by whoever made it.
-    A loader that resumes enters the order by `iter_from`, which passes indices by where a subclass
-    has no better way.
+    Before each epoch a DataLoader calls `set_epoch` of a sampler with a `seed`, unless that has
+    `counts_epochs`; any other sampler counts its own epochs, or its owner sets them.
+    A loader that resumes calls `iter_from`, which skips indices one by one unless a subclass has a
+    faster way.
     """
 
     @abc.abstractmethod
@@ -56,8 +56,8 @@ class Sampler(Seekable[T_co], abc.ABC):
 class SequenceSampler(Sampler[int]):
     """Yield 0, 1, ... len(dataset) - 1.
 
-    The length is asked for anew each time, so a dataset that has grown is seen whole from the next
-    epoch on.
+    Each iteration reads the length anew, so that an epoch includes the samples that the dataset has
+    gained.
 
     Args:
         dataset: anything with `__len__`.
@@ -70,13 +70,13 @@ class SequenceSampler(Sampler[int]):
         self._dataset = as_sized(dataset)
 
     def __iter__(self) -> Iterator[int]:
-        return self._enter(0)
+        return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[int]:
-        """Iterate over the indices from `position` on, at once."""
-        return self._enter(as_position(position))
+        """Iterate over the indices from `position` on; seeks there at once."""
+        return self._open_at(as_position(position))
 
-    def _enter(self, position: int) -> Iterator[int]:
+    def _open_at(self, position: int) -> Iterator[int]:
         return iter(range(position, len(self._dataset)))
 
     def __len__(self) -> int:
@@ -84,17 +84,17 @@ class SequenceSampler(Sampler[int]):
 
 
 class SeededSampler(Sampler[T_co]):
-    """Base class of samplers whose order is drawn from (seed, epoch).
+    """Base class of samplers whose order is a function of (seed, epoch).
 
     Without a `seed` each iteration takes a fresh one from the system. Global random state is
-    neither read nor changed. A subclass calls `_begin()` once for each iteration, and draws from
-    the seed and epoch that it returns alone.
+    neither read nor changed. A subclass calls `_begin()` once for each iteration, and draws only
+    from the seed and epoch that it returns.
 
     Args:
         seed: an int in [0, 2**64), or None.
     """
 
-    counts_epochs = False  # whether it counts its epochs by itself, and no DataLoader tells it
+    counts_epochs = False  # whether it counts its own epochs; else a DataLoader sets them
 
     def __init__(self, seed: int | None = None) -> None:
         if seed is not None:
@@ -116,15 +116,15 @@ class SeededSampler(Sampler[T_co]):
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, whose order the next iterations take; running ones go on."""
+        """Choose the epoch, from 0, whose order later iterations take; running ones keep theirs."""
         self._epoch = as_int("epoch", epoch, low=0, remedy="Count epochs from 0.")
 
     def state_dict(self) -> dict[str, int]:
         """Return what repeats the order of the last begun iteration: its "seed" and "epoch".
 
-        Before any was begun, and after `load_state_dict`, it is the order of the next iteration;
-        a sampler without a seed settles it by that. Where in the order an iteration is, who draws
-        from it knows: see `iter_from`.
+        Before the first iteration, and after `load_state_dict`, it is the order of the next one; a
+        sampler without a seed chooses that order now. The state has no position: the consumer of an
+        iteration counts its indices, and passes the count to `iter_from`.
         """
         key = self._loaded or self._begun
         if key is None:
@@ -134,9 +134,9 @@ class SeededSampler(Sampler[T_co]):
         return {"seed": key[0], "epoch": key[1]}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration, and it alone, take the order that `state_dict` told of.
+        """Let the next iteration, and it alone, take the order that the state describes.
 
-        Whatever `set_epoch` says until then; the sampler's own seed stays for the iterations after.
+        `set_epoch` does not change that. Later iterations take the sampler's own seed again.
 
         Raises:
             StateError: it is no state of such a sampler. Nothing has changed then.
@@ -165,12 +165,12 @@ class RandomSampler(SeededSampler[int]):
     With a `seed` the order is a pure function of (seed, epoch, len(dataset)). Without one it is
     fresh from the system at each iteration. Global random state is neither read nor changed.
 
-    The order is a keyed permutation, of which any part is computed by itself: an iteration starts,
-    or is entered at any position, in microseconds, and keeps a few thousand indices, be there a
+    The order is a keyed permutation, which computes any index without the others. An iteration
+    starts, or seeks to any position, in microseconds, and keeps a few thousand indices even of a
     billion.
 
     Args:
-        dataset: anything with `__len__`, asked anew each time.
+        dataset: anything with `__len__`, which each iteration reads anew.
         seed: an int in [0, 2**64), or None.
 
     >>> sampler = RandomSampler("abcde", seed=3)
@@ -185,13 +185,13 @@ class RandomSampler(SeededSampler[int]):
         super().__init__(seed)
 
     def __iter__(self) -> Iterator[int]:
-        return self._enter(0)
+        return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[int]:
-        """Iterate over the indices from `position` on of the order, at once."""
-        return self._enter(as_position(position))
+        """Iterate over the order from `position` on; seeks there at once."""
+        return self._open_at(as_position(position))
 
-    def _enter(self, position: int) -> Iterator[int]:
+    def _open_at(self, position: int) -> Iterator[int]:
         # Epoch and length are read now: a generator would read them at its first item instead.
         count = len(self._dataset)
         return indices_at(shuffled(count, *self._begin()), range(position, count))
@@ -206,7 +206,7 @@ class SubsetRandomSampler(SeededSampler[T_co]):
     The order of the positions is that of `RandomSampler` for as many samples.
 
     Args:
-        indices: a sequence of dataset indices, of any type; its length is asked for anew each time.
+        indices: a sequence of dataset indices, of any type; each iteration reads its length anew.
         seed: an int in [0, 2**64), or None for a fresh order at each iteration.
 
     >>> sorted(SubsetRandomSampler([7, 3, 5]))
@@ -230,13 +230,13 @@ class SubsetRandomSampler(SeededSampler[T_co]):
         super().__init__(seed)
 
     def __iter__(self) -> Iterator[T_co]:
-        return self._enter(0)
+        return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[T_co]:
-        """Iterate over the indices from `position` on of the order, at once."""
-        return self._enter(as_position(position))
+        """Iterate over the order from `position` on; seeks there at once."""
+        return self._open_at(as_position(position))
 
-    def _enter(self, position: int) -> Iterator[T_co]:
+    def _open_at(self, position: int) -> Iterator[T_co]:
         count = len(self.indices)
         positions = indices_at(shuffled(count, *self._begin()), range(position, count))
         return map(self.indices.__getitem__, positions)
@@ -246,7 +246,7 @@ class SubsetRandomSampler(SeededSampler[T_co]):
 
 
 def state_number(state: Any, key: str, high: int) -> int:
-    """Return a number in [0, high] of the state of a sampler. Else StateError."""
+    """Return a number in [0, high] from the state of a sampler. StateError if there is none."""
     if not isinstance(state, dict) or key not in state:
         raise StateError(
             f"the state of a sampler is a dict with {key!r}, got {got(state)}. Pass what"
@@ -265,7 +265,7 @@ def in_chunks(order: np.ndarray[Any, Any]) -> Iterator[list[int]]:
 
 
 def as_sized(dataset: Any) -> Sized:
-    """Return `dataset` if it is an instance of something with a length. Else ConfigTypeError."""
+    """Return `dataset` if it is an instance with a length. ConfigTypeError if not."""
     if isinstance(dataset, type) or not isinstance(dataset, Sized):
         raise ConfigTypeError(
             f"a sampler takes a dataset with __len__, got {got(dataset)}. Pass the dataset, or"

@@ -1,8 +1,8 @@
 """Seeds and random generators that depend on (seed, epoch, position) and on nothing else.
 
-The keyed functions are pure. `seed_known_libraries` and what puts its changes back touch the global
-random state of `random`, `numpy.random` and, where somebody else already imported them, the CPU
-generators of torch and paddle; that state belongs to the user. Imports numpy and `reader.errors`.
+The keyed functions are pure. `seed_known_libraries` and `captured_random_state` touch the global
+random state of `random`, `numpy.random` and, if they are already imported, the CPU generators of
+torch and paddle; that state belongs to the user. Imports numpy and the standard library.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = [
     "torch_seed",
 ]
 
-# What a stream is for. It is part of the key, so that no two purposes share a stream.
+# What the random numbers are for. It is in the key, so that no two purposes share numbers.
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
 _PERMUTATION, _DRAWS = 4, 5
 _WORD = 0xFFFF_FFFF
-_TOLD = 2**63 - 1  # a dataset may return the seed it is told, and an int64 is to hold it
+_INT64_MAX = 2**63 - 1  # a dataset may return its seed as a sample, which must fit an int64
 
 
 def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSequence:
-    """Mix the key of a stream. Each number takes two 32-bit words, so no two keys read alike."""
+    """Mix a key. Each number takes two 32-bit words, so that no two keys are equal by chance."""
     return np.random.SeedSequence(
         [
             purpose,
@@ -52,7 +52,7 @@ def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSe
 
 def fresh_seed() -> int:
     """Return a seed in [0, 2**63) from the system, touching no global random state."""
-    return int.from_bytes(os.urandom(8), "little") & _TOLD
+    return int.from_bytes(os.urandom(8), "little") & _INT64_MAX
 
 
 def batch_seed(seed: int, epoch: int, n: int) -> int:
@@ -63,23 +63,23 @@ def batch_seed(seed: int, epoch: int, n: int) -> int:
         epoch: from 0.
         n: number of the batch in its epoch, from 0.
     """
-    return int(_key(_BATCH, seed, epoch, n).generate_state(1, np.uint64)[0]) & _TOLD
+    return int(_key(_BATCH, seed, epoch, n).generate_state(1, np.uint64)[0]) & _INT64_MAX
 
 
 def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """Return a new generator for the sample at `index`: the same in whichever worker it is made.
+    """Return a new generator for the sample at `index`: the same in every worker.
 
     Args:
         seed: the loader's seed, in [0, 2**64).
         epoch: from 0.
-        index: dataset index, anything with `__index__`; its low 64 bits count.
+        index: dataset index, anything with `__index__`; only its low 64 bits are used.
     """
     key = _key(_SAMPLE, seed, epoch, operator.index(index))
     return np.random.Generator(np.random.Philox(key))
 
 
 def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
-    """Return the generator that shuffles `epoch`: fresh from the system when `seed` is None."""
+    """Return the generator that shuffles `epoch`; without a `seed` the system seeds it."""
     key = np.random.SeedSequence() if seed is None else _key(_ORDER, seed, epoch, 0)
     return np.random.Generator(np.random.Philox(key))
 
@@ -95,21 +95,21 @@ def order_key(seed: int, epoch: int) -> int:
     return int(low) | int(high) << 64
 
 
-def draws_rng(seed: int, epoch: int, part: int) -> np.random.Generator:
-    """Return the generator of the `part`-th part, from 0, of an epoch of independent draws."""
-    return np.random.Generator(np.random.Philox(_key(_DRAWS, seed, epoch, part)))
+def draws_rng(seed: int, epoch: int, chunk: int) -> np.random.Generator:
+    """Return the generator of the `chunk`-th chunk, from 0, of an epoch of independent draws."""
+    return np.random.Generator(np.random.Philox(_key(_DRAWS, seed, epoch, chunk)))
 
 
 def seed_known_libraries(value: int, shown: int | None = None) -> None:
     """Seed the global generators that dataset code draws from.
 
     These are `random`, `numpy.random`, and the CPU generators of torch and paddle if those are
-    already imported; nothing is imported for it. Device generators are left alone, since seeding
-    them in a forked worker would start the device there.
+    already imported; this imports neither. Device generators are left alone, since seeding them in
+    a forked worker would start the device there.
 
     Args:
         value: the seed, in [0, 2**64).
-        shown: what `torch.initial_seed()` tells all the same; None: `value`.
+        shown: what `torch.initial_seed()` returns from now on; None: `value`.
     """
     random.seed(value)
     _seed_numpy(value)
@@ -118,19 +118,19 @@ def seed_known_libraries(value: int, shown: int | None = None) -> None:
     if shown is not None:
         generator = _torch_generator()
         state = generator.get_state()
-        state.numpy()[:8] = np.frombuffer(shown.to_bytes(8, "little"), np.uint8)  # it lies in front
+        state.numpy()[:8] = np.frombuffer(shown.to_bytes(8, "little"), np.uint8)  # the seed's bytes
         generator.set_state(state)
 
 
 def torch_seed() -> int | None:
-    """Return what torch's generator was seeded with last; None while torch is not imported."""
+    """Return the last seed of torch's generator; None while torch is not imported."""
     generator = _torch_generator()
     return None if generator is None else int(generator.initial_seed())
 
 
 def _seed_numpy(value: int) -> None:
     np.random.seed([value & _WORD, value >> 32 & _WORD])
-    # NumPy 1.24 began to let another bit generator stand behind the global functions.
+    # Since NumPy 1.24 the global functions may use another bit generator.
     get_bit_generator = getattr(np.random, "get_bit_generator", None)
     if get_bit_generator and not isinstance(get_bit_generator(), np.random.MT19937):
         # Any other generator keeps the spare deviate of standard_normal through seed().
@@ -139,14 +139,14 @@ def _seed_numpy(value: int) -> None:
 
 
 def _torch_generator() -> Any:
-    """Return torch's own CPU generator; None while torch is not imported, or not whole yet."""
+    """Return torch's own CPU generator; None while torch is not imported, or not completely."""
     return getattr(sys.modules.get("torch"), "default_generator", None)
 
 
 def _framework_generators() -> list[Any]:
-    """Return the CPU generators of torch and paddle, as far as those are imported by now.
+    """Return the CPU generators of torch and paddle, if these are imported.
 
-    A module that another thread is still importing may lack its parts: it is passed over.
+    A module that another thread is still importing may lack its generator: it is skipped.
     """
     found = []
     torch_generator = _torch_generator()
@@ -159,9 +159,9 @@ def _framework_generators() -> list[Any]:
 
 
 def captured_random_state() -> Callable[[], None]:
-    """Return what puts back the global random state that `seed_known_libraries` changes.
+    """Return a function that restores the global random state that `seed_known_libraries` changes.
 
-    A framework imported between the two keeps the state it then has.
+    A framework that is imported before that function runs keeps the state it then has.
     """
     restore: list[tuple[Callable[[Any], None], Any]] = [
         (random.setstate, random.getstate()),

@@ -1,7 +1,7 @@
-"""Cutting a stream or a sequence into shards, so that each item lies in exactly one.
+"""Divide a stream or a sequence into shards: each item is in exactly one of them.
 
 Imports `reader.data.iterable` and `reader.errors`. Nothing here knows of workers or ranks: the
-caller says how many shards there are and which one is wanted, once or several times over.
+caller says how many shards there are and which one it wants, and may split that one again.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["check_items", "items_at", "shard_items", "shard_positions"]
 
 
 def shard_positions(positions: range, num_shards: int, index: int, contiguous: bool) -> range:
-    """Return the `index`-th of `num_shards` parts of `positions`.
+    """Return the `index`-th of `num_shards` shards of `positions`.
 
-    The parts differ in length by one at most, the first ones are the longer ones, and some are
-    empty where there are fewer positions than parts.
+    The shards differ in length by one at most, the first ones are the longer ones, and some are
+    empty where there are fewer positions than shards.
 
     Args:
-        positions: the positions to share.
-        num_shards: how many parts, 1 or more.
+        positions: the positions to divide.
+        num_shards: how many shards, 1 or more.
         index: which of them, from 0.
-        contiguous: cut into runs; else deal the positions out in turn.
+        contiguous: divide into runs; else round robin.
 
     >>> [list(shard_positions(range(5), 2, index, contiguous=False)) for index in range(2)]
     [[0, 2, 4], [1, 3]]
@@ -40,43 +40,43 @@ def shard_positions(positions: range, num_shards: int, index: int, contiguous: b
     return positions[start : start + least + (index < longer)]
 
 
-def shard_items(items: Any, cuts: Iterable[tuple[int, int]], contiguous: bool) -> Iterator[Any]:
+def shard_items(items: Any, splits: Iterable[tuple[int, int]], contiguous: bool) -> Iterator[Any]:
     """Yield the items of one shard, in their order.
 
     What has a length and `__getitem__` is indexed, so that the items of other shards are not even
-    read; anything else, mappings included, is iterated over, and the others' items are passed by.
+    read; anything else, mappings included, is iterated over, and the others' items are skipped.
 
     Args:
         items: a sequence, a map-style dataset or an iterable.
-        cuts: (num_shards, index) of each cut, applied one after the other: a cut into 3, and the
-            shard that it leaves into 2, makes 6 shards.
-        contiguous: cut into runs of items; needs a length.
+        splits: (num_shards, index) of each split, applied one after the other: a split into 3, and
+            of the resulting shard into 2, makes 6 shards.
+        contiguous: divide into runs of items; needs a length.
     """
     if _is_indexed(items):
         positions = range(len(items))
-        for num_shards, index in cuts:
+        for num_shards, index in splits:
             positions = shard_positions(positions, num_shards, index, contiguous)
         for position in positions:
             yield items[position]
         return
     chosen = iter(items)
     if not contiguous:
-        for num_shards, index in cuts:
+        for num_shards, index in splits:
             chosen = islice(chosen, index, None, num_shards)
         yield from chosen
         return
     positions = range(len(items))
-    for num_shards, index in cuts:
+    for num_shards, index in splits:
         positions = shard_positions(positions, num_shards, index, contiguous)
     yield from islice(chosen, positions.start, positions.stop)
 
 
 def items_at(items: Any, positions: Iterable[range]) -> Iterator[Any]:
-    """Yield the items at some positions, ascending; those behind the end are passed over.
+    """Yield the items at some ascending positions; positions past the end are ignored.
 
     Args:
         items: a sequence, a map-style dataset or an iterable.
-        positions: ranges that do not mesh, in ascending order.
+        positions: ranges in ascending order, each past the end of the one before.
     """
     if _is_indexed(items):
         count = len(items)
@@ -92,7 +92,7 @@ def items_at(items: Any, positions: Iterable[range]) -> Iterator[Any]:
 
 
 def check_items(items: Any, contiguous: bool) -> None:
-    """Refuse what `shard_items` cannot cut into shards."""
+    """Refuse what `shard_items` cannot divide into shards."""
     if isinstance(items, type) or not (_is_indexed(items) or hasattr(type(items), "__iter__")):
         raise ConfigTypeError(
             f"shard() takes a sequence or an iterable, got {got(items)}. Pass what holds or yields"
@@ -100,13 +100,13 @@ def check_items(items: Any, contiguous: bool) -> None:
         )
     if contiguous and not isinstance(items, Sized):
         raise ConfigError(
-            f"contiguous=True cuts the items into runs and must know how many there are, got"
+            f"contiguous=True divides the items into runs and needs their number, got"
             f" {got(items)} without __len__. Pass a sequence, or contiguous=False."
         )
 
 
 def _is_indexed(items: Any) -> bool:
-    """Say whether positions name the items. Those of a mapping have keys for names instead."""
+    """Say whether the items have positions; those of a mapping have keys instead."""
     if is_iterable_dataset(items):
         return False
     kind = type(items)

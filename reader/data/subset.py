@@ -1,7 +1,7 @@
-"""A part of a dataset, and how to cut one into parts at random.
+"""Subsets of a dataset, and how to split one at random.
 
-Imports `reader.config` for its checks and `reader.data.{dataset,datasets,seeds}`. A Subset holds
-the dataset it is a part of, in `dataset`, and its list of indices; it copies no sample.
+Imports `reader.checks` and `reader.data.{dataset,datasets,seeds}`. A Subset holds the whole
+dataset, in `dataset`, and a list of indices; it copies no sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
-from reader.data.datasets import fetch_many, tell_epoch
+from reader.data.datasets import fetch_many, set_epoch_of
 from reader.data.seeds import order_rng
 from reader.errors import ConfigError, ConfigTypeError, got
 
@@ -47,7 +47,7 @@ class Subset(Dataset[T_co]):
 
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[T_co]]:
-        """Fetch many samples; there only where the dataset has the method."""
+        """Fetch many samples; exists only if the dataset has the method."""
         if not hasattr(self.dataset, "__getitems__"):
             raise AttributeError("the dataset of this Subset has no __getitems__")
         return self._fetch
@@ -59,8 +59,8 @@ class Subset(Dataset[T_co]):
         return len(self.indices)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the dataset the number of the epoch, if it wants to know it."""
-        tell_epoch(epoch, self.dataset)
+        """Pass the number of the epoch to the dataset, if it has `set_epoch`."""
+        set_epoch_of(epoch, self.dataset)
 
 
 def random_split(
@@ -68,13 +68,13 @@ def random_split(
     lengths: Sequence[float],
     generator: int | np.random.Generator | np.random.RandomState | None = None,
 ) -> list[Subset[Any]]:
-    """Cut a dataset into parts of the given lengths, each sample in exactly one of them.
+    """Split a dataset into subsets of the given lengths, each sample in exactly one of them.
 
     Args:
         dataset: a map-style dataset.
-        lengths: how many samples each part gets, together all there are; or fractions that sum to
-            1. Fractions are rounded down, and the samples left over dealt out one by one from the
-            first part on; a part that gets none is worth a UserWarning.
+        lengths: how many samples each subset gets, together all there are; or fractions that sum to
+            1. Fractions are rounded down, and the remaining samples go one each to the first
+            subsets; an empty subset is worth a UserWarning.
         generator: an int in [0, 2**64), from which the split follows; a NumPy generator to draw
             from; None: another split each time, and no global random state is touched.
 
@@ -86,11 +86,11 @@ def random_split(
     ([7, 3], 10)
     """
     lengths = split_lengths(len(dataset), lengths)
-    return deal(Subset, dataset, lengths, draw_permutation(len(dataset), generator))
+    return split(Subset, dataset, lengths, draw_permutation(len(dataset), generator))
 
 
 def split_lengths(count: int, lengths: Sequence[float]) -> list[int]:
-    """Return how many of `count` samples each part gets, checked. Warns of parts without any."""
+    """Return how many of `count` samples each subset gets, checked. Warns of empty ones."""
     try:
         total = math.fsum(lengths)
     except TypeError:
@@ -146,12 +146,12 @@ def draw_permutation(count: int, generator: Any) -> list[int]:
     return indices
 
 
-_Part = TypeVar("_Part")
+_Subset = TypeVar("_Subset")
 
 
-def deal(
-    make: Callable[[Any, list[int]], _Part], dataset: Any, lengths: list[int], order: list[int]
-) -> list[_Part]:
-    """Cut `order` into runs of the `lengths`, and make a part of the dataset of each."""
+def split(
+    make: Callable[[Any, list[int]], _Subset], dataset: Any, lengths: list[int], order: list[int]
+) -> list[_Subset]:
+    """Split `order` into runs of the `lengths`, and make a subset of each."""
     ends = itertools.accumulate(lengths)
     return [make(dataset, order[end - length : end]) for end, length in zip(ends, lengths)]

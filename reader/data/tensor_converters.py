@@ -1,7 +1,7 @@
-"""Tensors of other libraries as arrays, without a copy and without importing those libraries.
+"""Convert tensors of other libraries to arrays, without a copy and without importing the libraries.
 
 Imports `reader._core` and looks into `sys.modules`: a value can only be a tensor of a library that
-somebody imported. The converters registered here serve collating and LoDTensor alike.
+is imported. Collating and LoDTensor both use the converters registered here.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ def from_paddle(value: Any) -> Found | None:
 
 
 def _empty(shape: tuple[int, ...], name: str) -> Found:
-    """An array without elements, of a type by name."""
+    """Return an array without elements, of the type with that name."""
     kind = field_type(name)
     return np.empty(shape, kind.storage), name if kind.extended else None, []
 
 
 def register_known_libraries() -> None:
-    """Teach the core the tensors of torch and paddle. Imports neither."""
+    """Register the converters for torch and paddle. Imports neither."""
     register_array_converter("torch", from_torch)
     register_array_converter("paddle", from_paddle)
 

@@ -1,7 +1,7 @@
 """A sampler that takes some samples more often than others.
 
-Imports `reader.config` for its checks and `reader.data.{entry,sampler,seeds}`. It runs in the
-trainer alone and keeps its own copy of the weights; no random state outlives an iteration.
+Imports `reader.checks` and `reader.data.{sampler,seeds,seekable}`. It runs in the trainer alone and
+keeps its own copy of the weights; no random state outlives an iteration.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class WeightedRandomSampler(SeededSampler[int]):
     """Yield `num_samples` indices, each drawn with a probability proportional to its weight.
 
     With a `seed` the indices are a pure function of (seed, epoch, weights, num_samples); without
-    one they are fresh from the system at each iteration. With replacement an iteration keeps a few
-    thousand indices at a time, however large `num_samples` is, and can be entered anywhere at once;
-    without, it keeps 8 bytes per index and draws rows of weights whole.
+    one each iteration takes a fresh seed from the system. With replacement an iteration keeps a few
+    thousand indices at a time, however large `num_samples` is, and seeks to any position at once.
+    Without replacement it keeps 8 bytes per index and draws each row of weights whole.
 
     Args:
         weights: *shape* (n,), or (rows, n): `num_samples` indices are drawn for each row in turn.
@@ -56,13 +56,13 @@ class WeightedRandomSampler(SeededSampler[int]):
         super().__init__(seed)
 
     def __iter__(self) -> Iterator[int]:
-        return self._enter(0)
+        return self._open_at(0)
 
     def iter_from(self, position: int) -> Iterator[int]:
-        """Iterate over the draws from `position` on, at once where they are with replacement."""
-        return self._enter(as_position(position))
+        """Iterate over the draws from `position` on; with replacement it seeks there at once."""
+        return self._open_at(as_position(position))
 
-    def _enter(self, position: int) -> Iterator[int]:
+    def _open_at(self, position: int) -> Iterator[int]:
         row, within = divmod(position, self.num_samples)
         return chain.from_iterable(self._draws(*self._begin(), row, within))
 
@@ -73,9 +73,9 @@ class WeightedRandomSampler(SeededSampler[int]):
     def _draws(self, seed: int, epoch: int, row: int, within: int) -> Iterator[list[int]]:
         """Yield the draws from place `within` of row `row` on, a few thousand at a time.
 
-        Each part has random numbers of its own, so that none before it need be drawn.
+        Each chunk has its own generator, so that no chunk before it need be drawn.
         """
-        parts_per_row = -(-self.num_samples // _CHUNK) if self.replacement else 1
+        chunks_per_row = -(-self.num_samples // _CHUNK) if self.replacement else 1
         for number, weights in enumerate(np.atleast_2d(self.weights)[row:], row):
             if self.replacement:
                 heights = np.cumsum(weights)
@@ -83,19 +83,19 @@ class WeightedRandomSampler(SeededSampler[int]):
                     -1
                 ]  # rounding must not lead past it to a weight of 0
                 for start in range(within // _CHUNK * _CHUNK, self.num_samples, _CHUNK):
-                    part = draws_rng(seed, epoch, number * parts_per_row + start // _CHUNK)
-                    draws = part.random(min(_CHUNK, self.num_samples - start)) * heights[-1]
+                    rng = draws_rng(seed, epoch, number * chunks_per_row + start // _CHUNK)
+                    draws = rng.random(min(_CHUNK, self.num_samples - start)) * heights[-1]
                     drawn = np.minimum(np.searchsorted(heights, draws, side="right"), last)
                     yield drawn[max(within - start, 0) :].tolist()
             else:
-                part, shares = draws_rng(seed, epoch, number), weights / weights.sum()
-                drawn = part.choice(len(weights), self.num_samples, False, shares)
+                rng, shares = draws_rng(seed, epoch, number), weights / weights.sum()
+                drawn = rng.choice(len(weights), self.num_samples, False, shares)
                 yield from in_chunks(drawn[within:])
             within = 0
 
 
 def as_weights(weights: Any) -> np.ndarray[Any, Any]:
-    """Return weights of any kind as an array of numbers, on their memory where that is possible.
+    """Return weights of any kind as an array of numbers, without a copy where possible.
 
     Raises:
         ConfigTypeError: they cannot be read as an array of numbers.
@@ -120,7 +120,7 @@ def as_weights(weights: Any) -> np.ndarray[Any, Any]:
 def _checked(
     weights: np.ndarray[Any, Any], num_samples: int, replacement: bool
 ) -> np.ndarray[Any, Any]:
-    """Return a copy as float64 of weights that can be drawn from. Else ConfigError."""
+    """Return the weights as a float64 copy. ConfigError if they cannot be drawn from."""
     if weights.ndim not in (1, 2) or weights.size == 0:
         raise ConfigError(
             f"weights must have the shape (n,) or (rows, n), n from 1, got {weights.shape}. Pass"

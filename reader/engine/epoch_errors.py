@@ -57,9 +57,9 @@ class EpochOptions:
     length: Callable[[], int] | None = None
 
     @property
-    def tells_deaths(self) -> bool:
+    def raises_deaths(self) -> bool:
         """Whether a worker's death is raised even where it costs no batch."""
-        return self.errors.tells_deaths and self.worker_retries == 0
+        return self.errors.raises_deaths and self.worker_retries == 0
 
 
 def late(

@@ -178,7 +178,7 @@ class Supervisor:
             self._schedule.lose(death, self)
             if death.busy is None:
                 self._count_idle_death(death)
-            if not self._options.tells_deaths:
+            if not self._options.raises_deaths:
                 _log.warning("%s", died(death, None, None))
             elif death.busy is None:
                 raised = death

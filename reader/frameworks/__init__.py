@@ -1,7 +1,7 @@
 """The trainer's last step: from a batch in the arena to the user's framework and place.
 
-One module per framework; each alone imports its framework, when it is first used. This room may
-import errors, places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch.
+One module per framework; only that one imports the framework, on first use. This package may import
+errors, places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Adapter = Callable[[LoDTensorArray], Any]
 def make_adapters(
     framework: str, feed_list: Sequence[Any] | None, return_list: bool, places: Sequence[Place]
 ) -> list[Adapter]:
-    """Return, for each place, the function that makes the user's batch of a LoDTensorArray.
+    """Return, for each place, the function that makes the user's batch from a LoDTensorArray.
 
     Args:
         framework: "numpy", "torch" or "paddle"; imported here.
         feed_list: the inputs of a static program, variables or names; for paddle.
         return_list: False: one dict per place, by those names.
-        places: where the batches go; checked before by `check_places`.
+        places: where the batches go; `check_places` has checked them.
     """
     if framework == "torch":
         from reader.frameworks.torch import make_torch_adapter
@@ -44,7 +44,7 @@ def make_adapters(
 
 
 def check_places(framework: str, places: Sequence[Place]) -> None:
-    """Refuse places that batches cannot be brought to here.
+    """Refuse places that batches cannot be copied to in this process.
 
     Raises:
         ConfigError: a place that the framework as installed lacks, or that needs CUDA.

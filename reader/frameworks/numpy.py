@@ -1,6 +1,6 @@
-"""Batches as NumPy arrays: views of the arena, writable and the user's own.
+"""Batches as NumPy arrays: writable views of the arena.
 
-Imports LoDTensorArray alone.
+Imports LoDTensorArray alone. The arrays belong to the user.
 """
 
 from __future__ import annotations

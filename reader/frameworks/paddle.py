@@ -1,7 +1,7 @@
 """Batches as paddle tensors on the arena's memory: Tensor in dynamic mode, DenseTensor in static.
 
 Imports paddle and LoDTensorArray. A field whose type paddle lacks (strings, uint16, ...) stays a
-NumPy array. Paddle holds the memory through DLPack; letting go of it needs no GIL.
+NumPy array. Paddle holds the memory through DLPack, and releases it without the GIL.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def missing_place(place: Place) -> str:
 def make_paddle_adapter(
     feed_list: Sequence[Any] | None, return_list: bool, place: Place, is_single: bool
 ) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes paddle's batch of a LoDTensorArray.
+    """Return the function that makes paddle's batch from a LoDTensorArray.
 
     In dynamic mode that is the batch in its containers. In static mode: with `return_list` the same
     with DenseTensors; else a dict by the names of `feed_list`, in a list when there is one place.
@@ -49,7 +49,7 @@ def make_paddle_adapter(
     Args:
         feed_list: the variables of the program, or names.
         return_list: see above.
-        place: where the batch lands; refused before, but for the CPU.
+        place: where the batch lands; must be the CPU.
         is_single: whether it is the only place.
     """
     if place.kind != "cpu":
@@ -77,7 +77,7 @@ def to_paddle(batch: LoDTensorArray) -> Any:
     dense = dense_fields(batch)
     if not paddle.in_dynamic_mode():
         return batch.place_fields(dense)
-    # by the list, as paddle's own loader does: far cheaper than Tensor(dense) for each
+    # all in one call, as paddle's own loader does: far cheaper than Tensor(dense) for each
     if _ARRAY not in map(type, dense):
         return batch.place_fields(_make_tensors(dense))
     tensors = iter(_make_tensors([d for d in dense if type(d) is not _ARRAY]))
@@ -87,7 +87,7 @@ def to_paddle(batch: LoDTensorArray) -> Any:
 def dense_fields(
     batch: LoDTensorArray, shapes: Mapping[int, tuple[int, ...]] | None = None
 ) -> list[Any]:
-    """The fields as DenseTensors, or as arrays where paddle lacks the type.
+    """Return the fields as DenseTensors, or as arrays where paddle lacks the type.
 
     `shapes`: {field: another shape to give it}. Paddle keeps one deleter for each address, so no
     field may be imported twice.

@@ -1,7 +1,7 @@
-"""How a batch becomes the feed of a static program: by name or by position, and as declared.
+"""Make a batch the feed of a static program: by name or position, with declared shapes and types.
 
-Imports LoDTensorArray and the kinds of structure nodes; paddle itself is not needed. A FeedPlan
-belongs to one adapter; what it found out about a structure is remembered.
+Imports LoDTensorArray and the kinds of structure nodes, not paddle. A FeedPlan belongs to one
+adapter; it remembers which fields of a structure go to which inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FeedPlan"]
 
 
 class _Leaf(NamedTuple):
-    """A field of a batch, and what it is called there."""
+    """A field of a batch, and its key there."""
 
     field: int
     key: Any  # of the innermost dict around it, or None
@@ -29,7 +29,7 @@ class _Leaf(NamedTuple):
 
 
 class _Input(NamedTuple):
-    """An input of the program as it is declared; None where only its name is known."""
+    """An input of the program as declared; a field is None where only the name is known."""
 
     name: str
     shape: tuple[int, ...] | None  # -1: any length
@@ -108,7 +108,7 @@ class FeedPlan:
             if others:
                 shown = ", ".join(text or "the batch itself" for text in others)
                 raise CollateError(
-                    f"feed_list names {self._names}, and the batch has parts that are no arrays"
+                    f"feed_list names {self._names}, and the batch has leaves that are no arrays"
                     f" and cannot be fed: {shown}. Leave them out in the dataset or collate_fn, or"
                     " pass return_list=True"
                 )
@@ -139,7 +139,7 @@ class FeedPlan:
         )
 
     def _fit(self, declared: _Input, tensor: LoDTensor) -> tuple[int, ...] | None:
-        """Refuse a tensor unlike its input; returns a shape for it where only the rank differs."""
+        """Refuse a tensor unlike its input; return a new shape if only the rank differs."""
         if declared.dtype is not None and tensor.dtype != declared.dtype:
             raise ConfigError(
                 f"feed_list: input {declared.name!r} is declared as {declared.dtype}, and the batch"
@@ -175,7 +175,7 @@ def _declared(item: Any) -> _Input:
 
 
 def _leaves(at: Structure, key: Any) -> Iterator[_Leaf]:
-    """The fields of a structure in order."""
+    """Yield the fields of a structure in order."""
     children = at.children or []
     if at.kind == NodeKind.FIELD:
         yield _Leaf(at.index, key, None)

@@ -1,7 +1,7 @@
 """Batches as torch tensors on the arena's memory.
 
 Imports torch and LoDTensorArray. A field whose type torch lacks (strings, dates, records) stays a
-NumPy array. What makes the fields of a form of batches is found once, and kept in their Schema.
+NumPy array. The functions that make the fields are found once per Schema, and kept in it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def missing_device(place: Place) -> str:
 
 
 def make_torch_adapter(place: Place) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes the batch of a place; refused before, but for the CPU."""
+    """Return the function that makes the batch of a place, which must be the CPU."""
     if place.kind != "cpu":
         raise InternalError(f"an adapter for {place} was asked for, which check_places refuses")
     return to_torch
@@ -57,7 +57,7 @@ def to_torch(batch: LoDTensorArray) -> Any:
 
 
 def to_torch_as_sent(batch: LoDTensorArray) -> Any:
-    """As to_torch; what the worker sent as a NumPy array stays one."""
+    """As `to_torch`, but what the worker sent as a NumPy array stays one."""
     return batch.place_fields(_adapt(batch, True))
 
 
@@ -79,7 +79,7 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
 
 
 def _maker(its_type: FieldType) -> Callable[[Any], Any]:
-    """What makes the leaf of a field's bytes."""
+    """Return the function that makes a leaf from a field's bytes."""
     if not its_type.extended:
         return _from_numpy if _has_torch_type(its_type.storage) else _same
     if its_type.name in _EXTENDED:

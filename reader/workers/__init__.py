@@ -1,5 +1,5 @@
 """What runs in a worker, and the pool that starts, watches and replaces workers.
 
-This room may import errors, config, `reader._core` and `reader.data`. A worker's state belongs to
-its process; the pool's to the trainer.
+This package may import errors, config, `reader._core` and `reader.data`. A worker's state belongs
+to its process, a pool's to the trainer.
 """

@@ -1,6 +1,6 @@
 """What code of the user can ask about the worker it runs in.
 
-Imports `reader.data.seeds`, `reader.errors` and this room's rng. The state is one per thread: a
+Imports `reader.data.seeds`, `reader.errors` and this package's rng. The state is one per thread: a
 worker process has one, a worker thread of the trainer another, and the trainer's own threads have
 none.
 """
@@ -26,10 +26,10 @@ __all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
 class WorkerInfo:
     """A worker as its own code sees it.
 
-    `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy, and with worker
-    threads the loader's own; `seed` is the number this worker's random state was seeded with at its
-    start, another for each worker. `worker_type` is "process" or "thread"; `rng` has the generators
-    of a worker thread (see WorkerRng), and is None in a process, where the global ones are its own.
+    `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy, or with worker
+    threads the loader's own; `seed` is what this worker's random state was seeded with at its
+    start, different in each worker. `worker_type` is "process" or "thread". `rng` has the
+    generators of a worker thread (see WorkerRng), and is None in a process, which has its own.
     """
 
     id: int
@@ -42,25 +42,25 @@ class WorkerInfo:
 
 class _State(threading.local):
     info: WorkerInfo | None = None
-    task: tuple[int, int] | None = None  # (base seed, epoch) of the batch in hand
+    task: tuple[int, int] | None = None  # (base seed, epoch) of the current batch
 
 
 _state = _State()
 
 
-def enter_worker(info: WorkerInfo | None) -> None:
-    """Set what `get_worker_info` answers in this thread."""
+def set_worker_info(info: WorkerInfo | None) -> None:
+    """Set what `get_worker_info` returns in this thread."""
     _state.info = info
 
 
-def enter_task(base_seed: int, epoch: int) -> None:
-    """Set what `sample_rng` is keyed by in this thread."""
+def set_task(base_seed: int, epoch: int) -> None:
+    """Set what keys `sample_rng` in this thread."""
     _state.task = (base_seed, epoch)
 
 
 @contextlib.contextmanager
 def in_task() -> Iterator[None]:
-    """Leave a task that is entered within, for one that this thread was in before, or none."""
+    """On leaving, put back the task that this thread had on entering, or None."""
     before = _state.task
     try:
         yield
@@ -80,9 +80,9 @@ def get_worker_info() -> WorkerInfo | None:
 def sample_rng(index: int) -> np.random.Generator:
     """Return the random generator of one sample, keyed by (seed, epoch, `index`).
 
-    Whoever makes the sample gets the same numbers: any worker, any number of workers, any run with
-    the same `seed=` of the loader. Without `seed=` the loader draws a seed of its own when it is
-    made. To be called from the dataset or `collate_fn`, in the thread that the loader calls.
+    The numbers are the same in any worker, with any number of workers, and in any run with the same
+    `seed=` of the loader. Without `seed=` the loader draws a seed when it is made. Call it from the
+    dataset or `collate_fn`, in the thread in which the loader calls them.
 
     Args:
         index: the dataset index of the sample.

@@ -1,4 +1,4 @@
-"""One task of a worker: from dataset keys to a batch that was sent.
+"""One task of a worker: from dataset keys to the batch that is sent.
 
 Imports the channel's task kinds. A Fetcher belongs to one worker and is used in its main thread;
 the dataset and the functions in it are the user's.
@@ -24,9 +24,9 @@ class Fetcher:
             one.
         collate_fn: called with the list of samples of a batch, or with one sample without batching;
             None stacks the samples in place.
-        snapshots: tells with batches what the dataset's state is; None: nothing does.
-        collate: takes whatever `__getitems__` returned that is no list to be stacked; None: it must
-            return one sample for each key.
+        snapshots: takes the states that are sent with batches; None: none are.
+        collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
+            None: `__getitems__` must return one sample for each key.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Fetcher:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
-        self.row = -1  # the sample in hand, -1 when it is none in particular
-        self.is_stacking = False  # then the channel knows the sample
+        self.row = -1  # the current sample; -1: none in particular
+        self.is_stacking = False  # if so, the channel knows the current sample
 
     def resume(self, run: int, cursor: dict[str, Any]) -> None:  # noqa: ARG002
-        """Go on with the state in a worker's cursor. Raises what the user's code raises."""
+        """Restore the state in a worker's cursor. Raises what the user's code raises."""
         self._snapshots.restore(cursor)
         put_rng(cursor)
 
@@ -58,7 +58,7 @@ class Fetcher:
         self.row = -1
         self.is_stacking = False
         if self._snapshots.is_wanted:
-            # each batch may change a state that only its own samples lead to
+            # with every batch: each may change the state, and only its own samples repeat that
             channel.set_attachment(self._snapshots.take)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
@@ -84,7 +84,7 @@ class Fetcher:
             channel.stack(self.dataset, keys, keys)
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
-        """The samples of a batch; not all of them when nobody waits for it any more."""
+        """Return the samples of a batch; fewer once the batch is stale."""
         if self.getitems:
             samples = self.getitems(keys)
             if self._collate is not None:

@@ -1,7 +1,7 @@
-"""Turns at the global random state: worker threads that seed it do so one at a time.
+"""A lock on the global random state: worker threads that seed it take turns.
 
-Imports `reader.data.seeds` and `reader.errors`. The turns are the process's, under one lock; each
-pool of threads has a GlobalRngLock. A thread holds its turn while it runs the user's code.
+Imports `reader.data.seeds` and `reader.errors`. One lock guards all turns of the process; each pool
+of threads has a GlobalRngLock. A thread holds its turn while it runs the user's code.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["GlobalRngLock"]
 
 
 class _Thread(threading.local):
-    turn: _Turn | None = None  # the one that this thread has
+    turn: _Turn | None = None  # the turn that this thread holds
 
 
 _thread = _Thread()
-# Guards _held; the global random state itself belongs to whoever has the last of the turns. It is
-# reentrant, because garbage collection may close a pool while the same thread has it.
+# Guards _held; the thread with the last turn owns the global random state. Reentrant, because
+# garbage collection may close a pool in a thread that holds the lock.
 _changed = threading.Condition(threading.RLock())
-_held: list[_Turn] = []  # each but the first was asked for by code that runs in the one before
+_held: list[_Turn] = []  # code that runs in one turn asked for the turn after it
 
 
 def _renew() -> None:
-    """A child of a fork is alone, whoever had a turn or the lock."""
+    """Free the lock and the turns in a forked child: their threads do not exist there."""
     global _changed
     _changed = threading.Condition(threading.RLock())
     _held.clear()
@@ -42,9 +42,9 @@ os.register_at_fork(after_in_child=_renew)
 class GlobalRngLock:
     """The turns of the worker threads of one pool.
 
-    The consumer calls `ask` before it sends a task, and `await_end` when it has the batch; a worker
-    thread enters `turn`, and with it the seeded state, while it makes the batch. A loader that is
-    iterated over by the dataset of another, in that one's turn, gets its turn within.
+    The consumer calls `ask` before it sends a task, and `await_end` when it has the batch. A worker
+    thread makes the batch within `turn`, with the state seeded. If a dataset itself iterates over a
+    loader with such threads, these take turns within the turn of the dataset's worker.
     """
 
     def __init__(self) -> None:
@@ -52,32 +52,32 @@ class GlobalRngLock:
         self._is_closed = False
 
     def ask(self) -> None:
-        """The calling thread waits for the batch that is asked for next."""
+        """Note the turn of the calling thread, which will wait for the next task's batch."""
         self._caller = _thread.turn
 
     def turn(self, seed: int) -> AbstractContextManager[Any]:
-        """Enter with the global generators seeded, and leave with them as they were before.
+        """Return a context that seeds the global generators, and restores them on leaving.
 
-        Waits for turns that others have.
+        Entering it waits until other threads have ended their turns.
         """
         return _Turn(self, self._caller, seed)
 
     def await_end(self) -> None:
         """Wait until no thread of the pool has a turn.
 
-        A batch is sent in its turn: whoever takes it may be there before the state is put back.
+        A worker sends its batch within its turn: the batch may arrive before the state is restored.
         """
         with _changed:
             _changed.wait_for(lambda: self._is_closed or not self._places())
 
     def stop(self) -> None:
-        """No turn begins any more."""
+        """Let no further turn begin."""
         with _changed:
             self._is_closed = True
             _changed.notify_all()
 
     def abandon(self) -> None:
-        """Put back what a turn has changed that does not end; what was asked for in it ends too."""
+        """Restore the state that an unfinished turn has changed; the turns within it end too."""
         with _changed:
             places = self._places()
             if places:
@@ -87,28 +87,28 @@ class GlobalRngLock:
             _changed.notify_all()
 
     def _places(self) -> list[int]:
-        return [place for place, turn in enumerate(_held) if turn.turns is self]
+        return [place for place, turn in enumerate(_held) if turn.lock is self]
 
     @property
     def is_closed(self) -> bool:
-        """Whether the pool ends."""
+        """Whether `stop` was called."""
         return self._is_closed
 
 
 class _Turn(AbstractContextManager["_Turn"]):
-    """One batch's turn. `put_back` is called once, with the lock."""
+    """The turn of one batch. `put_back` is called once, while `_changed` is held."""
 
     put_back: Callable[[], None]
 
-    def __init__(self, turns: GlobalRngLock, caller: _Turn | None, seed: int) -> None:
-        self.turns = turns
+    def __init__(self, lock: GlobalRngLock, caller: _Turn | None, seed: int) -> None:
+        self.lock = lock
         self._caller = caller
         self._seed = seed
 
     def __enter__(self) -> _Turn:
         with _changed:
-            _changed.wait_for(lambda: self.turns.is_closed or self._is_next())
-            if self.turns.is_closed:
+            _changed.wait_for(lambda: self.lock.is_closed or self._is_next())
+            if self.lock.is_closed:
                 raise ReaderError("the loader was closed before this batch was begun")
             self.put_back = seeds.captured_random_state()
             _held.append(self)

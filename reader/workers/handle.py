@@ -1,7 +1,7 @@
-"""A worker as its user may look at it: what `multiprocessing.Process` tells, for as long as asked.
+"""Handles of workers: the user reads and ends a worker as a `multiprocessing.Process`.
 
 Imports the errors. A handle outlives the process and the pool; the pool notes the
-exit code when it reaps the process, and any thread of the trainer may ask.
+exit code when it reaps the process, and any thread of the trainer may read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WorkerHandle:
     """A worker process, alive or not.
 
     Args:
-        process: started.
+        process: a started process.
     """
 
     def __init__(self, process: BaseProcess) -> None:
@@ -34,7 +34,7 @@ class WorkerHandle:
         self._ended = threading.Event()
 
     def note_end(self, exitcode: int | None) -> None:
-        """The pool reaped the process."""
+        """Note that the pool has reaped the process."""
         self._exitcode = exitcode
         self._process = None
         self._ended.set()
@@ -44,7 +44,7 @@ class WorkerHandle:
         """The exit code, minus the number of a signal that ended it; None while it lives."""
         process = self._process
         if process is not None and self._has_ended(0):
-            self._ended.wait(1.0)  # the pool's word comes at once where it is being closed
+            self._ended.wait(1.0)  # a pool that is being closed calls note_end at once
             return self._exitcode if self._ended.is_set() else process.exitcode
         return self._exitcode
 
@@ -80,8 +80,8 @@ class WorkerHandle:
             poll.register(fd, select.POLLIN)
             deadline = None if timeout is None else time.monotonic() + timeout
             while True:
-                rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-                if poll.poll(rest):
+                left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if poll.poll(None if left_s is None else left_s * 1000):
                     return True
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
@@ -94,10 +94,10 @@ class WorkerHandle:
 
 
 class ThreadHandle:
-    """A worker thread of this process, with the same questions. Nothing can end it from outside.
+    """A worker thread of this process, as a WorkerHandle. Nothing can end it from outside.
 
     Args:
-        thread: started.
+        thread: a started thread.
     """
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -120,7 +120,7 @@ class ThreadHandle:
         self._thread.join(timeout)
 
     def terminate(self) -> None:
-        """Do nothing, if it has ended.
+        """Do nothing if the thread has ended.
 
         Raises:
             ReaderError: it runs.
@@ -128,7 +128,7 @@ class ThreadHandle:
         if self.is_alive():
             raise ReaderError(
                 f"{self.name} is a thread and cannot be ended from outside; close its loader, or"
-                ' take worker_type="process"'
+                ' use worker_type="process"'
             )
 
     def kill(self) -> None:

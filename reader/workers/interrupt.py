@@ -1,7 +1,7 @@
-"""Ctrl-C while processes are started: it comes after, whole.
+"""Hold Ctrl-C back while processes are started.
 
-Imports the standard library alone. Touches the handler of SIGINT of the main thread for as long as
-a `with` block runs, and puts it back.
+Imports the standard library alone. Replaces the SIGINT handler in the main thread while a `with`
+block runs, and then restores it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["interrupt_after"]
 def interrupt_after() -> Iterator[None]:
     """Hold Ctrl-C back until the block is done.
 
-    A signal that arrives during a fork is handled in the first Python code behind it, which is a
-    callback of `os.register_at_fork`, and Python drops what those raise. It could also come between
-    the start of a process and the note that it must be ended.
+    Python handles a signal that arrives during a fork in the first Python code after it, which is a
+    callback of `os.register_at_fork`, and drops what those raise. A signal may also arrive after a
+    process has started and before the pool has noted that it must end it.
 
-    In other threads than the main one nothing is done: handlers do not run there.
+    Does nothing outside the main thread: handlers do not run there.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

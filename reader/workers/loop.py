@@ -1,7 +1,7 @@
 """The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
 
-Imports this room's context, fetchers and locks, the channel, seeds and failures. It runs in the
-worker's main thread and prints nothing: whatever goes wrong is an answer that the trainer reports.
+Imports this package's context, fetchers and locks, the channel, seeds and failures. It runs in the
+worker's main thread and prints nothing: each error is an answer that the trainer reports.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "run"]
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig:
-    """What every worker of a pool is given; the same in each."""
+    """What every worker of a pool is given; the same for all."""
 
     dataset: Any
     collate_fn: Callable[[Any], Any] | None
     worker_init_fn: Callable[[int], Any] | None
-    num_workers: int  # 0: one thread of the trainer, in which code of the user sees no worker
+    num_workers: int  # 0: one thread of the trainer, in which get_worker_info() is None
     seed: int | None  # the user's: seeds every batch
     base_seed: int  # keys sample_rng: the user's seed, or the loader's own
     stream: Stream | None = None  # of an iterable dataset
     # without make_prepare, which stays in the trainer
     policy: WorkerPolicy = WorkerPolicy()  # noqa: RUF009
     # prepares a worker and seeds it: (worker_id, num_workers, dataset) -> the seed. Called in the
-    # worker; get_worker_info() answers there already, with a seed that is replaced by this one. A
-    # worker thread has `rng` to seed, which the loop does, and must leave global state alone.
+    # worker, where get_worker_info() already answers, with a seed that this one then replaces. In a
+    # worker thread it must leave global state alone; the loop seeds the thread's `rng`.
     prepare: Prepare | None = None
     worker_type: str = "process"
     seed_globals: bool = True  # whether `seed` seeds the global generators before each batch
     snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
-    shown_seed: int | None = None  # what torch is to tell as its seed, of a worker that has its own
+    shown_seed: int | None = None  # what torch.initial_seed() returns, if the worker has its own
 
-    makes_stale: bool = False  # batches of an epoch that was left are made all the same
+    makes_stale: bool = False  # batches of an abandoned epoch are still made
 
     @property
     def is_thread(self) -> bool:
@@ -61,10 +61,10 @@ class WorkerConfig:
 
 
 class WorkerError(NamedTuple):
-    """What crosses to the trainer when a batch failed.
+    """What a worker sends to the trainer when a batch fails.
 
     `error`: the exception, or in a process what `exception_codec.encode` made of it; `traceback`:
-    the worker's, "" where the exception has it; `row`: of the sample, -1 when it is none in
+    the worker's, "" where the exception has it; `row`: of the sample in its batch, -1: none in
     particular; `drawn`: how many samples of an iterable dataset were drawn for the batch.
     """
 
@@ -80,7 +80,7 @@ def run(
     worker_id: int,
     rng_lock: GlobalRngLock | None = None,
 ) -> None:
-    """Work until the pool stops. Exceptions of the user's code become answers.
+    """Make batches until the pool stops. Exceptions of the user's code become answers.
 
     Args:
         channel: the worker's.
@@ -89,7 +89,7 @@ def run(
         rng_lock: guards the global random state of a thread; None in a process, which has its own.
     """
     try:
-        rng = _enter(config, worker_id) if config.num_workers else None
+        rng = _prepare(config, worker_id) if config.num_workers else None
         if config.policy.heeds_seeding and rng is None:
             config = _heed_seeding(config)
     except BaseException as error:
@@ -103,18 +103,18 @@ def run(
     while (task := channel.next_task()) is not None:
         loop.step(*task)
         del task
-    channel.set_attachment(None)  # it holds the fetcher, and so an iterator that is to be closed
+    channel.set_attachment(None)  # else it keeps the fetcher alive, and so the dataset's iterator
 
 
 class WorkerLoop:
-    """Makes the batch of one task after the other: in a process, a thread, or the caller itself.
+    """Makes the batch of one task after the other: in a process, a thread, or the caller.
 
     Args:
-        channel: takes batches and failures; a WorkerChannel, or what stands for one in the trainer.
+        channel: takes batches and failures; a WorkerChannel, or its stand-in in the trainer.
         config: see WorkerConfig.
         worker_id: from 0.
         rng: the generators of a worker thread; None: the global ones are its own.
-        rng_lock: guards the global random state, where it is not this worker's own.
+        rng_lock: guards the global random state, where that is not this worker's own.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class WorkerLoop:
         self._is_thread = config.is_thread
         self.fetcher = make_fetcher(config, worker_id)
         self.base_seed = config.base_seed
-        # of the dataset's set_epoch or load_state_dict; raised in the place of the next batch
+        # of the dataset's set_epoch or load_state_dict; raised in place of the next batch
         self.start_error: BaseException | None = None
 
     def start_epoch(self, start: EpochStart) -> None:
-        """Begin an epoch, maybe where a worker's cursor says."""
+        """Begin an epoch, at the worker's cursor if there is one."""
         self.base_seed = start.base_seed
         try:
             self.fetcher.resume(self._channel.run, start.open(self._config.dataset))
@@ -145,13 +145,13 @@ class WorkerLoop:
             self.start_error = error
 
     def step(self, kind: int, keys: Any) -> None:
-        """Deal with one task. What the user's code raises becomes an answer."""
+        """Do one task. An exception of the user's code becomes an answer."""
         if kind == TaskKind.TASK_EPOCH:
             self.start_epoch(keys)
             return
         channel, fetcher = self._channel, self.fetcher
         epoch = channel.epoch
-        context.enter_task(self.base_seed, epoch)
+        context.set_task(self.base_seed, epoch)
         try:
             if kind == TaskKind.TASK_BROKEN:
                 raise DatasetError(
@@ -179,26 +179,26 @@ class WorkerLoop:
         fetcher.row = -1
         fetcher.is_stacking = False
         error = self.start_error
-        if isinstance(fetcher, StreamFetcher):  # once; each batch of a map is its own
+        if isinstance(fetcher, StreamFetcher):  # raised once; with a map-style dataset, each time
             self.start_error = None
             fetcher.give_up(self._channel.run)
         try:
             raise error or DatasetError("the epoch could not be started")
         finally:
-            del error  # a local of a frame in its traceback would keep it
+            del error  # else this frame, which is in its traceback, keeps it alive
 
 
-def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
-    """Be a worker whom the user's code can ask about; returns the generators of a thread."""
+def _prepare(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
+    """Set get_worker_info(), seed, run `worker_init_fn`; return the generators of a thread."""
     seed = seeds.fresh_seed()
     rng = WorkerRng(seed) if config.is_thread else None
     info = context.WorkerInfo(
         worker_id, config.num_workers, config.dataset, seed, config.worker_type, rng
     )
-    context.enter_worker(info)
+    context.set_worker_info(info)
     if config.prepare is not None:
         seed = config.prepare(worker_id, config.num_workers, config.dataset)
-        context.enter_worker(dataclasses.replace(info, seed=seed))
+        context.set_worker_info(dataclasses.replace(info, seed=seed))
         if rng is not None:
             rng.reseed(seed)
     elif rng is None:
@@ -210,7 +210,7 @@ def _enter(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
 
 
 def _heed_seeding(config: WorkerConfig) -> WorkerConfig:
-    """Key the batches by the seed that `worker_init_fn` gave torch, where it did."""
+    """Key the batches by the seed that `worker_init_fn` gave torch, if it gave one."""
     info, own = context.get_worker_info(), seeds.torch_seed()
     if info is None or own is None or own == info.seed or config.seed is None:
         return config
@@ -218,9 +218,9 @@ def _heed_seeding(config: WorkerConfig) -> WorkerConfig:
 
 
 def _use_one_thread() -> None:
-    """Have torch work in this process's one thread, where somebody imported it.
+    """Make torch compute in one thread, if it is imported.
 
-    Workers are many, and the threads that torch had before a fork do not exist behind it.
+    There are many workers, and the threads that torch had before a fork do not exist after it.
     """
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_num_threads"):
@@ -228,7 +228,7 @@ def _use_one_thread() -> None:
 
 
 def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:
-    """Return what makes the batches of a worker."""
+    """Return the fetcher of a worker."""
     is_shared = config.is_thread and config.num_workers > 1
     snapshots = WorkerState(
         worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
@@ -266,7 +266,7 @@ def seeded(
 def reseeding(
     config: WorkerConfig, epoch: int, rng: WorkerRng | None
 ) -> Callable[[int], None] | None:
-    """What seeds again, within a turn, for batches that are drawn once more."""
+    """Return the function that seeds again, within a turn, for batches that are drawn again."""
     if config.seed is None:
         return None
     seed, seeds_globals, shown = config.seed, config.seed_globals, config.shown_seed
@@ -285,7 +285,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def _carry(error: BaseException, is_thread: bool, row: int = -1, drawn: int = 0) -> Any:
-    """What crosses to the trainer for an exception: a WorkerError, pickled by a process."""
+    """Return what is sent to the trainer for an exception: a WorkerError, pickled in a process."""
     if is_thread:
         return WorkerError(error, "", row, drawn)
     return carried(error, row, drawn)

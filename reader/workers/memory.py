@@ -19,7 +19,7 @@ def available_bytes() -> int:
 
     The smallest of what /proc/meminfo calls available and, for each memory cgroup from this
     process's own to the root, its limit minus what is in use and cannot be reclaimed. A headroom of
-    16 MiB, or 2 % of a cgroup's limit where that is more, stays out.
+    16 MiB, or 2 % of a cgroup's limit where that is more, is subtracted.
     """
     found = [_machine_available()]
     try:
@@ -47,15 +47,15 @@ def _machine_available() -> int:
 
 
 def _chain(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int]:
-    """What each group from `path` up to `root` has left; nothing for groups without a limit."""
+    """Return the free bytes of each group from `path` up to `root` that has a limit."""
     found = []
     group = root / path.lstrip("/")
     if not group.is_dir():  # a container sees its own group as the root
         group = root
     while group.is_relative_to(root):
-        left = _group_available(group, limit, usage, reclaimable)
-        if left is not None:
-            found.append(left)
+        available = _group_available(group, limit, usage, reclaimable)
+        if available is not None:
+            found.append(available)
         group = group.parent
     return found
 

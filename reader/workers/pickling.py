@@ -1,8 +1,8 @@
-"""What workers are given, pickled once for all of them, with the descriptors that it holds.
+"""The config of workers, pickled once for all of them, with the descriptors in it.
 
 Imports multiprocessing's pickling of its own primitives and cloudpickle, and looks for torch in
-`sys.modules`. The trainer's starter owns a `Packed`; its descriptors are duplicates, so that what
-the user closes meanwhile does not change what a worker that replaces another is given.
+`sys.modules`. The trainer's starter owns a `PickledConfig`. Its descriptors are duplicates: a
+worker that replaces another gets them even if the user has closed the originals.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ import cloudpickle
 from reader.errors import ConfigError, shown
 from reader.workers.loop import WorkerConfig
 
-__all__ = ["Packed", "pickle_config", "unpickle_config"]
+__all__ = ["PickledConfig", "pickle_config", "unpickle_config"]
 
 _PROTOCOL = 5
-_PARTS = ("dataset", "collate_fn", "worker_init_fn")
+_FROM_USER = ("dataset", "collate_fn", "worker_init_fn")
 
-_received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by their index
+_received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by index
 
 
-class Packed:
+class PickledConfig:
     """A pickled config.
 
     Args:
         data: the pickle.
-        fds: descriptors that it holds, by their index in it. They become this object's.
+        fds: the descriptors in it, by index. This object owns them from now on.
     """
 
     def __init__(self, data: bytes, fds: list[int]) -> None:
@@ -50,26 +50,26 @@ class Packed:
             os.close(self.fds.pop())
 
 
-def pickle_config(config: WorkerConfig) -> Packed:
+def pickle_config(config: WorkerConfig) -> PickledConfig:
     """Pickle what workers are given, as multiprocessing pickles the arguments of a process.
 
-    So a dataset may hold what only a process that is being started can be given: values, arrays,
-    locks, events, queues and connections of multiprocessing, sockets and shared torch tensors.
+    So a dataset may hold what a process can be given only at its start: values, arrays, locks,
+    events, queues and connections of multiprocessing, sockets and shared torch tensors.
 
     Raises:
-        ConfigError: a part of it can be pickled neither by pickle nor by cloudpickle.
+        ConfigError: neither pickle nor cloudpickle can pickle it.
         OSError: the system refuses descriptors.
     """
     with contextlib.suppress(Exception):
-        return _pack(config, pickle.Pickler)
+        return _pickle(config, pickle.Pickler)
     try:
-        return _pack(config, cloudpickle.Pickler)
+        return _pickle(config, cloudpickle.Pickler)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        for name in _PARTS:
+        for name in _FROM_USER:
             try:
-                _pack(getattr(config, name), cloudpickle.Pickler).close()
+                _pickle(getattr(config, name), cloudpickle.Pickler).close()
             except Exception as its_error:
                 raise ConfigError(
                     f"the {name}, {shown(getattr(config, name))}, cannot be sent to worker"
@@ -80,11 +80,11 @@ def pickle_config(config: WorkerConfig) -> Packed:
 
 
 def unpickle_config(data: bytes | bytearray, fds: Sequence[int]) -> WorkerConfig:
-    """Unpickle a config, in the worker's main thread. What unpickles a descriptor owns it.
+    """Unpickle a config, in the worker's main thread. The object that takes a descriptor owns it.
 
     Args:
-        data: of a Packed.
-        fds: this process's own duplicates of its descriptors; those left over are closed.
+        data: of a PickledConfig.
+        fds: this process's own duplicates of its descriptors; those that nothing takes are closed.
     """
     _received.update(enumerate(fds))
     try:
@@ -96,7 +96,7 @@ def unpickle_config(data: bytes | bytearray, fds: Sequence[int]) -> WorkerConfig
 
 
 class _SentFd:
-    """A descriptor within a pickle: a worker has it under a number of its own."""
+    """A descriptor within a pickle; its number in the worker is another one."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -106,7 +106,7 @@ class _SentFd:
 
 
 class _Spawning:
-    """Stands for the processes that are going to be started, while something is pickled."""
+    """Stands in for the process that will be started, while its arguments are pickled."""
 
     DupFd = _SentFd
 
@@ -118,31 +118,31 @@ class _Spawning:
         return len(self.fds) - 1
 
 
-def _pack(value: Any, pickler: type[pickle.Pickler]) -> Packed:
+def _pickle(value: Any, pickler: type[pickle.Pickler]) -> PickledConfig:
     spawning: Any = _Spawning()
     made = io.BytesIO()
     reducers: dict[type, Callable[[Any], Any]] = _reducers()
     if pickler is cloudpickle.Pickler:
         reducers.update(pickler.dispatch_table)
-    # a class of its own, as cloudpickle's has the attribute and would hide that of an object
+    # a new class, since the attribute of cloudpickle's class would hide one of the instance
     kind = type("_Pickler", (pickler,), {"dispatch_table": reducers})
     before: Any = context.get_spawning_popen()
     context.set_spawning_popen(spawning)
     try:
         kind(made, _PROTOCOL).dump(value)
     except BaseException:
-        Packed(b"", spawning.fds).close()
+        PickledConfig(b"", spawning.fds).close()
         raise
     finally:
         context.set_spawning_popen(before)
-    return Packed(made.getvalue(), spawning.fds)
+    return PickledConfig(made.getvalue(), spawning.fds)
 
 
 def _reducers() -> dict[type, Callable[[Any], Any]]:
-    """What pickles arguments of processes knows beyond pickle, by type.
+    """Return the reducers that multiprocessing has beyond those of pickle, by type.
 
-    A tensor of torch is shared with the workers where the user shared it, and else copied as ever:
-    PyTorch moves each one into shared memory, at a descriptor for each.
+    A torch tensor that the user shared is shared with the workers, any other is copied. PyTorch
+    would move each one into shared memory, at one descriptor each.
     """
     forking: Any = reduction.ForkingPickler
     found: dict[type, Callable[[Any], Any]] = dict(copyreg.dispatch_table)
@@ -150,7 +150,7 @@ def _reducers() -> dict[type, Callable[[Any], Any]]:
     for kind, reduce in dict(forking._extra_reducers).items():
         library = kind.__module__.partition(".")[0]
         if kind is functools.partial or library == "paddle":
-            continue  # pickle alone keeps attributes; paddle's count those who unpickle
+            continue  # pickle alone keeps a partial's attributes; paddle's count their readers
         if library == "torch" and torch is not None:
             if issubclass(kind, torch.Tensor):
                 reduce = functools.partial(_reduce_tensor, reduce)
@@ -179,7 +179,7 @@ def _reduce_storage(share: Callable[[Any], Any], value: Any) -> Any:
     if not _is_shared(value):
         return value.__reduce_ex__(_PROTOCOL)
     if sys.modules["torch"].multiprocessing.get_sharing_strategy() == "file_system":
-        # its own way counts those on their way, and so each pickle may be taken only once
+        # torch's own reducer counts references in flight: each pickle could be loaded only once
         return _open_storage, (type(value), *value._share_filename_cpu_())
     return share(value)
 

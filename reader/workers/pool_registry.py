@@ -1,7 +1,7 @@
-"""The pools of this process that are not closed, and their end when the program ends.
+"""The open pools of this process, which are closed when the program ends.
 
 Imports the standard library alone. Any thread may open and close pools at any time, also while the
-program ends and its pools are closed.
+program ends and its pools are being closed.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ __all__ = ["add", "await_closing", "leave_with_program", "remove", "snapshot"]
 class _Pool(Protocol):
     @property
     def is_closing(self) -> bool:
-        """Whether it ends in the background."""
+        """Whether it is being closed in the background."""
 
     def close(self) -> None:
-        """End it and wait for it."""
+        """End it and wait until it has ended."""
 
 
-# id -> pool. A list of a dict's values is made at one go, and no other thread comes between; a
-# WeakSet may change while it is iterated over.
+# id -> pool. Listing a dict's values is atomic; a WeakSet may change while it is iterated over.
 _pools: dict[int, weakref.ref[_Pool]] = {}
 _registered_in: int | None = None  # the process whose exit closes the pools
 _leaving_in: int | None = None  # the process that closes its pools because it ends
 
 
 def add(pool: _Pool) -> None:
-    """Have a pool closed before this process ends, before anything waits for its workers.
+    """Close a pool when this process ends, before anything waits for its workers.
 
-    Children made by multiprocessing run its finalizers and no atexit handlers; both kinds of
-    process run them before multiprocessing waits for its own children.
+    A finalizer of multiprocessing runs also in its children, which run no atexit handlers; it runs
+    before multiprocessing waits for the children of the process.
     """
     global _registered_in
     _pools[id(pool)] = weakref.ref(pool)
@@ -45,17 +44,17 @@ def add(pool: _Pool) -> None:
 
 
 def remove(pool: _Pool) -> None:
-    """A pool was closed."""
+    """Forget a pool that was closed."""
     _pools.pop(id(pool), None)
 
 
 def snapshot() -> list[_Pool]:
-    """The pools that are open just now."""
+    """Return the pools that are open now."""
     return [pool for each in list(_pools.values()) if (pool := each()) is not None]
 
 
 def await_closing() -> bool:
-    """Wait until pools that are ending have given back what they had; whether there were any."""
+    """Wait until pools that are being closed are; return whether there were any."""
     closing = [pool for pool in snapshot() if pool.is_closing]
     for pool in closing:
         pool.close()
@@ -63,7 +62,7 @@ def await_closing() -> bool:
 
 
 def leave_with_program() -> None:
-    """End the calling thread if the program ends, and the thread is one that it does not wait for.
+    """End the calling thread if it is a daemon thread and the program is ending.
 
     Raises:
         SystemExit: in a daemon thread of such a program; it ends the thread and prints nothing.

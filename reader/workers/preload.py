@@ -1,7 +1,7 @@
-"""Which heavy libraries the workers of a config will import anyway, so that a template may do so.
+"""Guess which heavy libraries workers will import anyway, so that a template imports them once.
 
-Imports nothing of the project but the config's shape. Keeps no state; runs in the trainer, and a
-wrong guess costs time, never a result.
+Imports `reader.workers.loop` alone. Keeps no state; runs in the trainer, and a wrong guess costs
+time, never a result.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from reader.workers.loop import WorkerConfig
 
 __all__ = ["libraries_of"]
 
-# They take a second or more, start no thread that a fork would miss, and begin the same in each
-# process: none keeps a random state of its own that each worker must have another of.
+# They take a second or more to import, start no thread that a fork would lose, and keep no random
+# state that must differ between workers.
 _HEAVY = ("torch", "paddle")
 _DEPTH = 4  # main -> a module of the user -> a library -> a heavy one
 
 
-def libraries_of(config: WorkerConfig, packed: bytes) -> list[str]:
+def libraries_of(config: WorkerConfig, pickled: bytes) -> list[str]:
     """Return the heavy libraries that this process has and its workers will need.
 
     Args:
         config: what the workers are given.
-        packed: the same, pickled; what it names is imported to unpickle it.
+        pickled: the same, pickled; unpickling imports what it names.
     """
     modules = _begin(config)
     return [
         name
         for name in _HEAVY
-        if name in sys.modules and (name.encode() in packed or _reaches(modules, name))
+        if name in sys.modules and (name.encode() in pickled or _reaches(modules, name))
     ]
 
 
 def _begin(config: WorkerConfig) -> list[ModuleType]:
-    """The modules that a worker imports first: the main one, and those of the user's code."""
+    """Return the modules a worker imports first: the main one, and those of the user's code."""
     names = ["__main__"]
     for part in (config.dataset, config.collate_fn, config.worker_init_fn, config.prepare):
         names += [getattr(part, "__module__", None) or "", type(part).__module__]
@@ -46,7 +46,7 @@ def _begin(config: WorkerConfig) -> list[ModuleType]:
 def _reaches(modules: list[ModuleType], wanted: str) -> bool:
     """Whether one of `modules`, or one that it uses, uses the library `wanted`.
 
-    Only what lies in the modules' own dicts is looked at: nothing lazy is woken.
+    Looks only into the modules' own dicts, so that no lazy module is loaded.
     """
     seen: set[int] = set()
     for _ in range(_DEPTH):
@@ -69,7 +69,7 @@ def _used_by(module: ModuleType) -> set[str]:
     names: set[str] = set()
     for value in list(vars(module).values()):
         name: Any = None
-        kind = type(value)  # asking the value itself would wake what warns of its use
+        kind = type(value)  # an attribute of the value itself might issue a warning
         if issubclass(kind, ModuleType):
             name = vars(value).get("__name__")
         elif kind is FunctionType or kind is type:

@@ -1,7 +1,7 @@
-"""A worker process: how it is started, and what it does from its first line to its last.
+"""A worker process: how the trainer starts it, and what runs in it.
 
-Imports the contexts of multiprocessing, the core, the loop and template. `WorkerSetup` is made in
-the trainer by the pool's starter and crosses by fork or by pickle; descriptors cross with it.
+Imports the contexts of multiprocessing, the core, the loop and template. The pool's starter makes a
+`WorkerSetup` in the trainer; it reaches the worker by fork or by pickle, with its descriptors.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _log = logging.getLogger("reader")
 
 _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
 
-# Starting a process looks through multiprocessing's list of all; on Python 3.10 it must not meet
-# one that is being closed. Taken for nothing else, and before no other lock.
+# Starting a process walks multiprocessing's set of children; on Python 3.10 it must not meet one
+# that is being closed. Guards nothing else; no other lock is taken while it is held.
 _table_lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """A child of a fork is alone, whoever held the lock."""
+    """Free the lock in a forked child: the thread that held it does not exist there."""
     global _table_lock
     _table_lock = threading.Lock()
 
@@ -58,14 +58,14 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def forget_process(process: BaseProcess) -> None:
-    """Free what Python keeps of a process that has ended and was joined."""
+    """Free what Python keeps of a process that has ended and is joined."""
     with _table_lock:
         process.close()
 
 
 @dataclasses.dataclass(frozen=True)
 class InheritedFd:
-    """A descriptor of the trainer's that the worker gets too: under fork it simply has it."""
+    """A descriptor of the trainer that the worker gets too; a forked one inherits it."""
 
     fd: int
 
@@ -87,8 +87,8 @@ class WorkerSetup:
     trainer: InheritedFd  # pidfd of the trainer
     keep_slots: int
     config: loop.WorkerConfig | None  # under fork
-    packed: InheritedFd | None  # else: a memory file with the pickled config
-    held: tuple[InheritedFd, ...] = ()  # and the descriptors that it holds
+    pickled: InheritedFd | None  # else: a memory file with the pickled config
+    held: tuple[InheritedFd, ...] = ()  # and the descriptors in it
 
 
 class ProcessStarter:
@@ -96,7 +96,7 @@ class ProcessStarter:
 
     Args:
         config: what each worker is given; not kept.
-        start_method: of multiprocessing; None: what Python's own default is.
+        start_method: of multiprocessing; None: Python's own default.
 
     Raises:
         ConfigError: the config cannot be pickled, and the method needs it.
@@ -105,22 +105,22 @@ class ProcessStarter:
 
     def __init__(self, config: loop.WorkerConfig, start_method: str | None) -> None:
         if start_method is None:
-            # asking for the default context's method must not fix it for the whole process
+            # reading the default method must not fix it for the whole process
             start_method = multiprocessing.get_start_method(allow_none=True)
             start_method = start_method or multiprocessing.get_all_start_methods()[0]
         self._context: BaseContext = multiprocessing.get_context(start_method)
         self._method = start_method
         self._libraries: list[str] = []
         self._template: Template | None = None
-        self._packed: int | None = None
+        self._pickled_fd: int | None = None
         self._trainer = -1
         self._held: list[int] = []
         try:
             if start_method != "fork":
-                packed = pickle_config(config)
-                self._held = packed.fds
-                self._libraries = libraries_of(config, packed.data)
-                self._packed = memory_file("reader-config", packed.data)
+                pickled = pickle_config(config)
+                self._held = pickled.fds
+                self._libraries = libraries_of(config, pickled.data)
+                self._pickled_fd = memory_file("reader-config", pickled.data)
             self._trainer = os.pidfd_open(os.getpid())
         except BaseException as error:
             self.close()
@@ -134,7 +134,7 @@ class ProcessStarter:
         return self._method == "forkserver" and len(self._held) > _MANY_FDS
 
     def open_template(self) -> None:
-        """Have workers forked by a template, if they are not the trainer's forks. Waits for it.
+        """Start a template that forks the workers, unless the trainer does; wait for it.
 
         Raises:
             ReaderError: the system refuses another process.
@@ -153,14 +153,14 @@ class ProcessStarter:
     def start(
         self, worker_id: int, config: loop.WorkerConfig, arena: Arena, bell: int, keep_slots: int
     ) -> BaseProcess:
-        """Start a worker process. It gets no Ctrl-C from its first instruction on.
+        """Start a worker process, in which Ctrl-C is blocked from the first instruction.
 
-        `config`: what it is given, the same as all.
+        `config`: the same for all workers.
 
         Raises:
             ReaderError: the system or Python refuses another process.
         """
-        is_fork = self._packed is None
+        is_fork = self._pickled_fd is None
         setup = WorkerSetup(
             worker_id=worker_id,
             arena=arena if is_fork else InheritedFd(arena.fd),
@@ -168,7 +168,7 @@ class ProcessStarter:
             trainer=InheritedFd(self._trainer),
             keep_slots=keep_slots,
             config=config if is_fork else None,
-            packed=None if self._packed is None else InheritedFd(self._packed),
+            pickled=None if self._pickled_fd is None else InheritedFd(self._pickled_fd),
             held=tuple(InheritedFd(fd) for fd in self._held),
         )
         if self._template is not None:
@@ -179,14 +179,14 @@ class ProcessStarter:
         return _start(self._context, setup)
 
     def close(self) -> None:
-        """End the template and close what workers inherited. The workers have ended."""
+        """End the template and close what workers inherit. Call it when the workers have ended."""
         if self._template is not None:
             self._template.close()
-        for fd in (self._packed, self._trainer, *self._held):
+        for fd in (self._pickled_fd, self._trainer, *self._held):
             if fd is not None and fd >= 0:
                 os.close(fd)
         self._held = []
-        self._template, self._packed, self._trainer = None, None, -1
+        self._template, self._pickled_fd, self._trainer = None, None, -1
 
     def _give_up_template(self) -> None:
         _log.warning("the process that imports libraries for workers ended; each imports its own")
@@ -199,7 +199,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     process: BaseProcess = context.Process(  # type: ignore[union-attr]
         target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
     )
-    # the mask is inherited, across exec too; the worker opens it when it ignores SIGINT
+    # the mask is inherited, across exec too; the worker unblocks SIGINT once it ignores it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with _table_lock, default_method_left_alone():
@@ -224,7 +224,7 @@ def _refused(what: str, error: Exception) -> ReaderError:
 
 
 def main(setup: WorkerSetup) -> None:
-    """Be a worker. Does not return and prints nothing: the trainer reports."""
+    """Run a worker. Does not return and prints nothing: the trainer reports."""
     status = 1
     try:
         _work(setup)
@@ -247,7 +247,7 @@ def _work(setup: WorkerSetup) -> None:
         arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
     )
     try:
-        config = setup.config or _unpack(setup)
+        config = setup.config or _unpickle(setup)
     except BaseException as error:
         channel.fail(loop.carried(error))
     else:
@@ -258,10 +258,10 @@ def _work(setup: WorkerSetup) -> None:
     util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
 
 
-def _unpack(setup: WorkerSetup) -> loop.WorkerConfig:
-    if setup.packed is None:
+def _unpickle(setup: WorkerSetup) -> loop.WorkerConfig:
+    if setup.pickled is None:
         raise InternalError("a worker was started with neither a config nor a pickled one")
-    fd = setup.packed.fd
+    fd = setup.pickled.fd
     size = os.fstat(fd).st_size
     data = bytearray()
     while len(data) < size:

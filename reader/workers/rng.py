@@ -1,7 +1,7 @@
-"""The random generators of one worker thread, which shares the global ones with everybody.
+"""The random generators of one worker thread, beside the global ones that all threads share.
 
-Imports numpy, and torch only where somebody else did. A WorkerRng belongs to one thread: the loop
-seeds it, and the user's code in that thread draws from it.
+Imports numpy, and uses torch only where it is already imported. A WorkerRng belongs to one thread:
+the loop seeds it, and the user's code in that thread draws from it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LOW_64 = 0xFFFF_FFFF_FFFF_FFFF
 class WorkerRng:
     """Generators that no other thread draws from; `get_worker_info().rng` in a worker thread.
 
-    Each is made when it is first asked for, and stays the same object for as long as the thread
-    works. With `seed=` of the loader they are seeded before each batch, from (seed, epoch, number
-    of the batch); without it once, with the worker's own seed. The names are those of torch 2.13.
+    Each is made on first use, and stays the same object while the thread runs. With `seed=` of the
+    loader they are seeded before each batch, from (seed, epoch, number of the batch); without it
+    once, with the worker's own seed. The names are those of torch 2.13.
 
     Args:
-        seed: what they are seeded with; the low 64 bits count.
+        seed: what they are seeded with; only the low 64 bits are used.
     """
 
     def __init__(self, seed: int) -> None:
@@ -36,7 +36,7 @@ class WorkerRng:
 
     @property
     def random_generator(self) -> random.Random:
-        """As the module `random`."""
+        """A generator with the methods of the module `random`."""
         if self._random is None:
             self._random = random.Random(self._seed)
         return self._random
@@ -58,7 +58,7 @@ class WorkerRng:
         return self._torch
 
     def reseed(self, seed: int) -> None:
-        """Seed them anew, in place."""
+        """Seed the generators anew, in place."""
         self._seed = seed & _LOW_64
         if self._random is not None:
             self._random.seed(self._seed)

@@ -1,7 +1,7 @@
-"""Dealing the items of an iterable dataset out over ranks and workers.
+"""Divide the items of an iterable dataset among ranks and workers.
 
-Imports `reader.config` for its checks, `reader.data.shard` for the arithmetic and
-`reader.workers.context` to learn which worker asks. Keeps no state.
+Imports `reader.checks`, `reader.data.shard` for the arithmetic and `reader.workers.context` to
+learn which worker asks. Keeps no state.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def shard(
     world_size: int = 1,
     contiguous: bool = False,
 ) -> Iterator[T_co]:
-    """Yield those of `items` that are this worker's: each item goes to one worker of one rank.
+    """Yield this worker's share of `items`: each item goes to one worker of one rank.
 
-    To be called in `IterableDataset.__iter__`, where it learns from the loader which worker runs;
-    in the trainer, and with `num_workers=0`, the whole share of the rank is yielded. The shares of
-    a rank's workers differ in length by one item at most and may be empty, and so do those of the
-    ranks, which may have different numbers of workers.
+    Call it in `IterableDataset.__iter__`, where it learns from the loader which worker runs; in the
+    trainer, and with `num_workers=0`, it yields the whole share of the rank. The shares of a rank's
+    workers differ in length by one item at most and may be empty. So do the shares of the ranks,
+    which may have different numbers of workers.
 
-    A loader that resumes goes on with any number of workers, and of ranks that were in lockstep,
-    where each item makes one sample, as it comes: what is left of the items is then divided anew.
+    A loader may resume with another number of workers, or of ranks that ran in lockstep, if each
+    item makes one sample, in order: the remaining items are then divided anew.
 
     Args:
         items: a sequence or a map-style dataset, of which only this worker's items are read; or any
-            other iterable, which each worker reads whole, passing by the items of others. All
-            workers must see the same items in the same order.
+            other iterable, which each worker reads whole, skipping the items of others. All workers
+            must see the same items in the same order.
         rank: the number of this process among those that train together, from 0.
         world_size: how many processes those are, 1 or more.
-        contiguous: False gives the items out in turn: with `batch_size=None` the loader then
-            delivers them in their order. True cuts them into runs, for neighbours that are cheap to
-            read together; `items` then needs a length.
+        contiguous: False divides the items round robin: with `batch_size=None` the loader then
+            delivers them in their order. True divides them into runs of neighbours, which may be
+            cheaper to read together; `items` then needs a length.
 
     Raises:
         ConfigError: at once, for an argument that cannot work.
@@ -77,7 +77,7 @@ def shard(
 
 
 def _of_worker(items: Any, of_rank: tuple[int, int], contiguous: bool) -> Iterator[Any]:
-    # Asked for at the first item, which is taken in the worker wherever shard() was called.
+    # Runs at the first item, in the worker, wherever shard() was called.
     worker = get_worker_info()
     of_worker = (1, 0) if worker is None else (worker.num_workers, worker.id)
     length = len(items) if isinstance(items, Sized) else None

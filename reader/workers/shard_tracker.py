@@ -1,4 +1,4 @@
-"""How many items each worker takes of those that `reader.shard` divides, and where it goes on.
+"""Count how many items of its share of `reader.shard` each worker takes, for a resume.
 
 Imports `reader.data.remaining_ranges` and `reader.errors`. The tracker is one per thread: the
 fetcher of an iterable dataset sets it in the thread in which the dataset then calls `shard`.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from operator import itemgetter, length_hint
 from typing import Any
 
-from reader.data.remaining_ranges import RemainingRanges, Shares
+from reader.data.remaining_ranges import RemainingRanges, Splits
 from reader.errors import StateError
 
 __all__ = ["ShardShare", "ShardTracker", "begin_share", "track_shards"]
@@ -23,23 +23,23 @@ class ShardShare:
     """One call of `shard` in a worker's iteration.
 
     Args:
-        rest: what was there to divide.
+        divided: what there was to divide.
         ranks: over how many ranks.
-        contiguous: in runs; else in turn.
-        positions: those of this worker, None for those of the plain rule.
+        contiguous: in runs; else round robin.
+        positions: those of this worker; None: as `shard_items` divides a whole sequence.
     """
 
     def __init__(
-        self, rest: RemainingRanges, ranks: int, contiguous: bool, positions: list[range] | None
+        self, divided: RemainingRanges, ranks: int, contiguous: bool, positions: list[range] | None
     ) -> None:
-        self._rest = rest
+        self._divided = divided
         self._ranks = ranks
         self._contiguous = contiguous
         self.positions = positions
         self._counter = iter(range(_MANY))
 
     def counted(self, items: Iterator[Any]) -> Iterator[Any]:
-        """Yield the items, and count them."""
+        """Return an iterator over the items that counts them."""
         return map(itemgetter(0), zip(items, self._counter))
 
     @property
@@ -50,7 +50,7 @@ class ShardShare:
     def to_json(self) -> dict[str, Any]:
         """What was divided, and how; the same in all workers."""
         return {
-            "rest": self._rest.to_json(),
+            "rest": self._divided.to_json(),
             "ranks": self._ranks,
             "contiguous": self._contiguous,
         }
@@ -60,9 +60,9 @@ class ShardTracker:
     """What one iteration takes of each call of `shard`.
 
     Args:
-        left: what was divided before and is to be divided anew: as `ShardShare.to_json`, with
-            `taken` by each worker; None: nothing.
-        ranks: over how many ranks it has to be divided, with nothing `left`; None: any.
+        left: what a resume divides anew: as `ShardShare.to_json`, with what each worker has
+            `taken`; None: nothing.
+        ranks: over how many ranks it must be divided when `left` is None; None: any number.
     """
 
     def __init__(self, left: dict[str, Any] | None, ranks: int | None = None) -> None:
@@ -70,23 +70,23 @@ class ShardTracker:
         self._ranks = ranks
         self.begun: list[ShardShare] = []
 
-    def begin(self, cuts: Shares, contiguous: bool, length: int | None) -> ShardShare:
-        """Begin another one."""
+    def begin(self, splits: Splits, contiguous: bool, length: int | None) -> ShardShare:
+        """Begin the share of one more call of `shard`."""
         left, self.left = self.left, None
-        ranks = cuts[0][0]
+        ranks = splits[0][0]
         if self._ranks is not None and self._ranks != ranks:
             raise StateError(
                 f"reader.shard divided the items over {self._ranks} ranks when the state was saved,"
-                f" and has world_size={ranks} now: with as many workers as then each goes on by"
-                f" itself. Pass world_size={self._ranks}, or another num_workers, with which what"
-                " is left is divided anew"
+                f" and has world_size={ranks} now: with the same num_workers each worker continues"
+                f" its own share. Pass world_size={self._ranks}, or another num_workers, which"
+                " divides the remaining items anew"
             )
         if left is None:
             share = ShardShare(RemainingRanges.whole(), ranks, contiguous, None)
         else:
-            rest = RemainingRanges.from_json(left["rest"])
-            rest = rest.without(left["ranks"], left["taken"], left["contiguous"], length)
-            share = ShardShare(rest, ranks, contiguous, rest.share(cuts, contiguous, length))
+            ranges = RemainingRanges.from_json(left["rest"])
+            ranges = ranges.without(left["ranks"], left["taken"], left["contiguous"], length)
+            share = ShardShare(ranges, ranks, contiguous, ranges.share(splits, contiguous, length))
         self.begun.append(share)
         return share
 
@@ -99,10 +99,10 @@ _state = _State()
 
 
 def track_shards(tracker: ShardTracker | None) -> None:
-    """Have what `shard` divides from now on, in this thread, noted here."""
+    """Have `tracker` note what `shard` divides in this thread from now on."""
     _state.tracker = tracker
 
 
-def begin_share(cuts: Shares, contiguous: bool, length: int | None) -> ShardShare | None:
-    """Note a share; None where nobody tracks them."""
-    return None if _state.tracker is None else _state.tracker.begin(cuts, contiguous, length)
+def begin_share(splits: Splits, contiguous: bool, length: int | None) -> ShardShare | None:
+    """Note a share; return None where nothing tracks shares."""
+    return None if _state.tracker is None else _state.tracker.begin(splits, contiguous, length)

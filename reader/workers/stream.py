@@ -1,6 +1,6 @@
 """One task of a worker on an iterable dataset: the next batch of its own copy.
 
-Imports the channel's task kinds and what workers tell. A StreamFetcher belongs to one worker and is
+Imports the channel's task kinds and worker states. A StreamFetcher belongs to one worker and is
 used in its main thread; the dataset and the functions in it are the user's.
 """
 
@@ -25,7 +25,7 @@ _END = object()
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """How an iterable dataset is cut into batches."""
+    """How the samples of an iterable dataset become batches."""
 
     batch_size: int | None  # None: each item is a batch by itself
     drop_last: bool  # leave out each worker's last batch when it is short
@@ -33,31 +33,31 @@ class Stream:
 
 @dataclasses.dataclass
 class _Drawn:
-    """What was drawn for a batch that found no room: its samples, or the ready-made batch."""
+    """What was drawn for a batch that the arena had no room for: its samples, or the batch."""
 
     samples: list[Any]
     batch: Any = None
     is_made: bool = False
     is_end: bool = False
-    beside: Callable[[], WorkerSnapshot | None] | None = None  # what is sent along with it
+    snapshot: Callable[[], WorkerSnapshot | None] | None = None  # takes what is sent with it
 
 
 class _Phase(enum.Enum):
     """How far the dataset's iterator of an epoch is."""
 
     NEW = "not made yet"
-    OPEN = "made; used up where there are no samples any more"
-    BROKEN = "ended by an exception of the user's generator, and that is to be raised"
-    END_SENT = "used up, and the trainer knows"
+    OPEN = "made; exhausted if `_samples` is None"
+    BROKEN = "ended by an exception of the user's generator; an error must say so"
+    END_SENT = "exhausted, and the trainer knows"
 
 
 class _Restored(enum.Enum):
-    """What became of a state that the dataset was given."""
+    """Whether a state was loaded into the dataset, and what came of it."""
 
-    NO = "there is none, or samples came after it"
+    NO = "no state, or it has yielded samples"
     LOADED = "not iterated over since"
-    STALE = "iterated over; it may be the end of the epoch before"
-    ASKED_AGAIN = "iterated over again, and there is nothing, either"
+    STALE = "iterated over; the state may be that of the end of the previous epoch"
+    ITERATED_AGAIN = "iterated over a second time, because the first yielded nothing"
 
 
 class StreamFetcher:
@@ -69,8 +69,8 @@ class StreamFetcher:
             None stacks the samples in place.
         stream: see Stream.
         is_shared: other threads iterate over the same dataset.
-        turn: (this worker, how many there are).
-        snapshots: tells with batches where the dataset is; None: nothing does.
+        turn: (this worker, how many workers there are).
+        snapshots: takes the states that are sent with batches; None: none are.
     """
 
     def __init__(
@@ -88,27 +88,27 @@ class StreamFetcher:
         self._is_shared = is_shared
         self._turn = turn
         self._snapshots = snapshots or WorkerState(turn[0], dataset, 0, False, is_shared)
-        self.reseed: Callable[[int], None] | None = None  # seeds for the batch of a number
-        self.row = -1  # the sample in hand, -1 when it is none in particular
-        self.is_stacking = False  # then the channel knows the sample
+        self.reseed: Callable[[int], None] | None = None  # called with the number of a batch
+        self.row = -1  # the current sample; -1: none in particular
+        self.is_stacking = False  # if so, the channel knows the current sample
         self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
         self._phase = _Phase.NEW
         self._restored = _Restored.NO
-        self._samples: Iterator[Any] | None = None  # None when used up
+        self._samples: Iterator[Any] | None = None  # None when exhausted
         self._made = 0  # batches of this epoch, errors too
-        self._cursor: dict[str, Any] = {}  # where to go on, until the iterator is made
+        self._cursor: dict[str, Any] = {}  # where to resume, until the iterator is made
         self._given: tuple[int, dict[str, Any]] = (-1, {})  # (run, its cursor)
-        self._is_drawing = False  # samples are taken for the batch in hand
-        self._is_short = False  # the batch in hand is the last one
-        self._drawn = 0  # samples in all batches before the one in hand
-        self._in_hand = 0  # and in that one
+        self._is_drawing = False  # samples are being drawn for the current batch
+        self._is_short = False  # the current batch is the last one
+        self._drawn = 0  # samples in all batches before the current one
+        self._drawn_now = 0  # samples in the current one
         self._tracker = ShardTracker(None)
-        # what the trainer knows of them: {}: nothing yet; None: that nothing can be said
-        self._told_shares: dict[str, Any] | None = {}
+        # the shares that the trainer was sent last; {}: none yet; None: they are not known
+        self._sent_shares: dict[str, Any] | None = {}
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
 
     def resume(self, run: int, cursor: dict[str, Any]) -> None:
-        """Go on in `run` where `cursor` says. Raises what the user's code raises."""
+        """Resume at `cursor` in `run`. Raises what the user's code raises."""
         self._given = (run, cursor)
         self._snapshots.restore(cursor)
         if "dataset" in cursor:
@@ -117,22 +117,22 @@ class StreamFetcher:
     def enter(self, run: int) -> WorkerSnapshot | None:
         """Make the iterator now; returns the state before the first batch, where one is kept."""
         self._begin(run)
-        self._enter()
+        self._open()
         return self._snapshots.first()
 
     def pass_end(self) -> None:
-        """Bring a dataset that was restored behind its end; else its next epoch may end at once."""
+        """Exhaust a dataset that was restored at its end; else its next epoch may be empty."""
         if self._restored is _Restored.LOADED and next(iter(self.dataset), _END) is not _END:
-            self._snapshots.restore(self._given[1])  # the state was that of a new beginning
+            self._snapshots.restore(self._given[1])  # the state was that of a fresh start
 
     def give_up(self, run: int) -> None:
-        """Have nothing more to yield in this attempt at an epoch."""
+        """Yield nothing more in this attempt at an epoch."""
         self._begin(run)
         self._phase = _Phase.OPEN
         self._samples = None
 
     def number(self, run: int) -> int:
-        """The number of the batch to be made: of its own kind in the epoch, whoever ended when."""
+        """Return the next batch's number, unique in the epoch whichever workers have ended."""
         self._begin(run)
         worker, workers = self._turn
         return self._made * workers + worker
@@ -142,13 +142,13 @@ class StreamFetcher:
             return
         self._run = run
         self._no_room.clear()
-        self._samples = None  # an iterator that was given up ends before the next begins
+        self._samples = None  # frees an abandoned iterator before the next one is made
         self._snapshots.follow(None)
         self._cursor = self._given[1] if self._given[0] == run else {}
         self._made = self._cursor.get("made", 0)
         self._phase = _Phase.NEW
-        self._drawn = self._in_hand = 0
-        self._told_shares = {}
+        self._drawn = self._drawn_now = 0
+        self._sent_shares = {}
 
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
@@ -168,8 +168,8 @@ class StreamFetcher:
                 self._next(channel, drawn)
         except ArenaFull:
             self._no_room[number] = drawn
-            if drawn.beside is not None and not drawn.is_end:
-                drawn.beside()  # now: later the dataset is somewhere else
+            if drawn.snapshot is not None and not drawn.is_end:
+                drawn.snapshot()  # now: later the dataset has moved on
             raise
 
     def drawn_by_failure(self, channel: WorkerChannel) -> int:
@@ -181,21 +181,19 @@ class StreamFetcher:
             return size if channel.drew_all else channel.position + 1
         return size if self.row < 0 else self.row + 1
 
-    # -- one batch -------------------------------------------------------------------------------
-
     def _next(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         if self._phase is _Phase.NEW:
-            self._enter()
+            self._open()
         if self._phase is _Phase.BROKEN:
-            self._break_off()
+            self._raise_broken()
         made, self._made = self._made, self._made + 1
         is_due = self._snapshots.is_due(made)
         self._is_short = False
-        self._drawn += self._in_hand
-        self._in_hand = 0
-        is_asked = is_due or self._told_shares is not None
-        drawn.beside = cache(partial(self._beside, channel, is_due)) if is_asked else None
-        channel.set_attachment(drawn.beside)
+        self._drawn += self._drawn_now
+        self._drawn_now = 0
+        is_asked = is_due or self._sent_shares is not None
+        drawn.snapshot = cache(partial(self._snapshot, channel, is_due)) if is_asked else None
+        channel.set_attachment(drawn.snapshot)
         if self._samples is None:
             self._end(channel, drawn)
             return
@@ -209,27 +207,27 @@ class StreamFetcher:
             raise
         except BaseException:
             is_drawing = not (self.is_stacking and channel.drew_all)
-            self._in_hand = self.drawn_by_failure(channel)
+            self._drawn_now = self.drawn_by_failure(channel)
             if is_drawing and is_dead(self._samples):
                 self._phase = _Phase.BROKEN
             raise
 
-    def _break_off(self) -> None:
-        """The user's generator cannot go on: say so once; the end comes next."""
+    def _raise_broken(self) -> None:
+        """Raise once that the user's generator cannot continue; the next answer is the end."""
         self._phase = _Phase.OPEN
         self._samples = None
         self._made += 1
         raise DatasetError(
-            f"the generator of {type(self.dataset).__name__} was ended by the exception that was"
-            f" raised before, and cannot go on: the rest of the part of worker {self._turn[0]} of"
-            " this epoch is lost. Catch what may fail inside of the generator, or let __iter__"
-            " return an object whose __next__ can be called again after an exception"
+            f"the exception raised before has ended the generator of {type(self.dataset).__name__},"
+            f" which cannot continue: the remaining samples of worker {self._turn[0]} in this epoch"
+            " are lost. Catch exceptions inside the generator, or let __iter__ return an object"
+            " whose __next__ can be called again after an exception"
         )
 
-    def _beside(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
-        """What goes with a batch whose samples were all drawn."""
+    def _snapshot(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
+        """Return what is sent with a batch, once all its samples are drawn."""
         is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
-        self._in_hand = self.stream.batch_size or 1
+        self._drawn_now = self.stream.batch_size or 1
         is_news, shares = self._share_news(is_used_up)
         if not is_due:
             if not is_news:
@@ -239,7 +237,7 @@ class StreamFetcher:
         return found._replace(has_shares=is_news, shares=shares)
 
     def _share_news(self, is_used_up: bool) -> tuple[bool, dict[str, Any] | None]:
-        """Whether the trainer has to learn what `shard` divided, and that."""
+        """Return whether `_sent_shares` has changed, and what it is now."""
         if self._tracker.left is not None:
             raise StateError(
                 f"the state was saved while reader.shard divided the items of"
@@ -249,15 +247,15 @@ class StreamFetcher:
         found: dict[str, Any] | None = None
         if len(self._tracker.begun) == 1 and not self._snapshots.has_state:
             share = self._tracker.begun[0]
-            # else items are held back, left out or made more of: then their number says nothing
-            if is_used_up or share.taken == self._drawn + self._in_hand:
-                found = share.to_json() if self._told_shares == {} else self._told_shares
-        is_news = found != self._told_shares
-        self._told_shares = found
+            # else __iter__ buffers, drops or multiplies items, and their number says nothing
+            if is_used_up or share.taken == self._drawn + self._drawn_now:
+                found = share.to_json() if self._sent_shares == {} else self._sent_shares
+        is_news = found != self._sent_shares
+        self._sent_shares = found
         return is_news, found
 
     def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
-        """Say that this copy is used up; the first time with the state that it ends in."""
+        """Send that this copy is exhausted; the first time with its last state."""
         drawn.is_end = True
         self._samples = None
         if self._snapshots.is_wanted and self._phase is not _Phase.END_SENT:
@@ -267,7 +265,7 @@ class StreamFetcher:
         self._phase = _Phase.END_SENT
 
     def _stack(self, channel: WorkerChannel, drawn: _Drawn) -> None:
-        """Draw into the slot itself."""
+        """Draw samples straight into the slot."""
         source, size = self._samples, self.stream.batch_size
         if source is None or size is None:
             return
@@ -275,7 +273,7 @@ class StreamFetcher:
         try:
             is_sent = channel.stream(source, size, self.stream.drop_last)
             is_empty = not is_sent and self._restored is not _Restored.NO and channel.position == 0
-            if is_empty and self._begins_anew():
+            if is_empty and self._iterate_again():
                 self._stack(channel, drawn)
             elif not is_sent:
                 self._end(channel, drawn)
@@ -289,13 +287,13 @@ class StreamFetcher:
                     self._is_short = True
             raise
         finally:
-            if channel.ran_out:  # asked again, an iterator may begin anew
+            if channel.ran_out:  # an iterator called again may start over
                 self._samples = None
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         size = self.stream.batch_size
         self._draw(channel, drawn.samples, 1 if size is None else size)
-        while not drawn.samples and not channel.is_stale and self._begins_anew():
+        while not drawn.samples and not channel.is_stale and self._iterate_again():
             self._draw(channel, drawn.samples, 1 if size is None else size)
         if channel.is_stale:
             channel.skip()
@@ -326,8 +324,8 @@ class StreamFetcher:
         self.row = -1
 
     def _send(self, channel: WorkerChannel, drawn: _Drawn) -> None:
-        """Send what had no room before."""
-        channel.set_attachment(drawn.beside)
+        """Send what the arena had no room for before."""
+        channel.set_attachment(drawn.snapshot)
         if drawn.is_made:
             channel.write(drawn.batch)
         elif drawn.is_end or (
@@ -338,11 +336,9 @@ class StreamFetcher:
             rows = list(range(len(drawn.samples)))
             channel.stack(drawn.samples, rows, None)
 
-    # -- going on --------------------------------------------------------------------------------
-
-    def _enter(self) -> None:
-        """Make the iterator, and bring it to where it was left."""
-        self._phase = _Phase.OPEN  # also when the user's code raises: then nothing comes
+    def _open(self) -> None:
+        """Make the iterator, and bring it to the cursor."""
+        self._phase = _Phase.OPEN  # also if the user's code raises: then there are no samples
         cursor, self._cursor = self._cursor, {}
         is_stale = self._restored is _Restored.LOADED and not cursor.get("made")
         is_stale = is_stale and "iterator" not in cursor
@@ -361,23 +357,23 @@ class StreamFetcher:
         before, after = cursor.get("before", []), cursor.get("draws", [])
         number = self._made - sum(count for count, _ in [*before, *after])
         self._drawn = sum(count * size for count, size in [*before, *after])
-        number = self._pass_by(before, number)
+        number = self._draw_delivered(before, number)
         put_rng(cursor)
-        self._pass_by(after, number)
+        self._draw_delivered(after, number)
         if self.reseed is not None and (before or after):
             worker, workers = self._turn
             self.reseed(self._made * workers + worker)
 
-    def _begins_anew(self) -> bool:
-        """Iterate once more where nothing came, and the state may be that of an epoch's end.
+    def _iterate_again(self) -> bool:
+        """Iterate once more if nothing came and the state may be that of an epoch's end.
 
-        Some datasets begin every epoch where a state was loaded: those get their first one again.
+        Some datasets start every epoch where a state was loaded: they get their initial state back.
         """
         if self._made > 1:
             return False
         if self._restored is _Restored.STALE:
-            self._restored = _Restored.ASKED_AGAIN
-        elif self._restored is _Restored.ASKED_AGAIN:
+            self._restored = _Restored.ITERATED_AGAIN
+        elif self._restored is _Restored.ITERATED_AGAIN:
             self._restored = _Restored.NO
             if not self._snapshots.refresh():
                 return False
@@ -389,8 +385,8 @@ class StreamFetcher:
         self._snapshots.follow(self._samples)
         return True
 
-    def _pass_by(self, draws: list[list[int]], number: int) -> int:
-        """Draw what was delivered before: [how many batches, samples drawn for each]."""
+    def _draw_delivered(self, draws: list[list[int]], number: int) -> int:
+        """Draw again what was delivered: [how many batches, samples drawn for each]."""
         worker, workers = self._turn
         for count, size in draws:
             for _ in range(count):
@@ -399,23 +395,23 @@ class StreamFetcher:
                 if self.reseed is not None:
                     self.reseed(number * workers + worker)
                 number += 1
-                if size == 0:  # the error that the generator cannot go on was raised then
+                if size == 0:  # this was the error that the generator cannot continue
                     self._phase = _Phase.OPEN
                     self._samples = None
                 self._draw_again(size)
         return number
 
-    def _draw_again(self, left: int) -> None:
+    def _draw_again(self, remaining: int) -> None:
         samples = self._samples
-        while samples is not None and left > 0:
+        while samples is not None and remaining > 0:
             try:
-                while left > 0:
-                    left -= 1
-                    # no islice: it would call iter(), which may begin anew
+                while remaining > 0:
+                    remaining -= 1
+                    # no islice: it would call iter(), which may start over
                     if next(samples, _END) is _END:
                         self._samples = None
                         return
             except StateError:
                 raise
-            except Exception:  # it was raised in its place, before
+            except Exception:  # it was raised before, in place of its batch
                 self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN

@@ -1,7 +1,7 @@
-"""A template of the trainer's: one fresh process that forks workers as spawn would make them.
+"""The trainer's side of the template: a fresh process that forks workers like those of spawn.
 
-Imports multiprocessing's contexts and the names of the messages that `template_process` speaks.
-The pool that opened a template owns it; one thread at a time asks it for workers.
+Imports multiprocessing's contexts and the messages of `template_process`. The pool that opened a
+template owns it; one thread at a time asks it for workers.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class TemplateEnded(Exception):
 class Template:
     """Starts a process that imports `modules` and then forks workers.
 
-    A worker begins as it would under spawn, or forkserver: none of the user's own modules was
-    imported before it, and nothing of the trainer is in it. Only what the libraries need to be
-    imported is done once instead of once for each.
+    A worker starts as it would under spawn or forkserver: it has imported no module of the user,
+    and holds nothing of the trainer. Only the libraries are imported once instead of once per
+    worker.
 
     Args:
         method: "spawn" or "forkserver", which workers see as their start method.
         trainer: pidfd of this process.
-        modules: names of libraries; forkserver's own list of the user is added to them.
+        modules: names of libraries; for forkserver, the user's list of preloads is added.
 
     Raises:
         OSError: the system refuses another process, or descriptors.
@@ -88,10 +88,10 @@ class Template:
         self._sock = ours
 
     def await_ready(self) -> None:
-        """Wait until the libraries are imported. Ctrl-C ends the waiting.
+        """Wait until the libraries are imported. Ctrl-C ends the wait.
 
         Raises:
-            TemplateEnded: it ended instead.
+            TemplateEnded: the template ended instead.
         """
         if not self._is_ready and self._receive(len(READY))[0] != READY:
             raise TemplateEnded
@@ -100,32 +100,32 @@ class Template:
     def Process(  # noqa: N802  the name contexts of multiprocessing have
         self, target: Callable[..., Any], args: tuple[Any, ...], name: str
     ) -> BaseProcess:
-        """Return a process as a context of multiprocessing does; `start` has it forked.
+        """Return a process as a context of multiprocessing does; its `start` forks it.
 
         `start` raises TemplateEnded, or the OSError that the template met.
         """
         return _Process(self, target=target, args=args, name=name)
 
     def fork(self, data: bytes, fds: Sequence[int]) -> tuple[int, int, int]:
-        """Have a worker forked that unpickles `data` and gets duplicates of `fds`.
+        """Fork a worker that unpickles `data` and gets duplicates of `fds`.
 
         Returns:
-            Its pid, a pidfd of it, and the end of a pipe on which its exit status comes.
+            Its pid, its pidfd, and the end of a pipe from which its exit status is read.
 
         Raises:
             TemplateEnded, OSError.
         """
         self.await_ready()
-        packed = memory_file("reader-worker", data)
+        pickled = memory_file("reader-worker", data)
         try:
-            status, told = os.pipe()
+            status, status_end = os.pipe()
             try:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    self._send([packed, told, *fds])
+                    self._send([pickled, status_end, *fds])
             finally:
-                os.close(told)
+                os.close(status_end)
         finally:
-            os.close(packed)
+            os.close(pickled)
         try:
             pid, pidfd = self._forked()
         except BaseException:
@@ -134,10 +134,10 @@ class Template:
         return pid, pidfd, status
 
     def _send(self, fds: list[int]) -> None:
-        """Send what a worker is made of, in as many messages as the kernel makes of it."""
+        """Send the descriptors that a worker starts from, at most MAX_FDS in a message."""
         for first in range(0, len(fds), MAX_FDS):
-            part = fds[first : first + MAX_FDS]
-            socket.send_fds(self._sock, [ASK.pack(first, len(fds))], part)
+            chunk = fds[first : first + MAX_FDS]
+            socket.send_fds(self._sock, [ASK.pack(first, len(fds))], chunk)
 
     def _forked(self) -> tuple[int, int]:
         reply, received = self._receive(REPLY.size)
@@ -146,13 +146,13 @@ class Template:
         pid, number = REPLY.unpack(reply)
         if number:
             raise OSError(number, os.strerror(number))
-        if not received:  # there was no room for one more descriptor here
+        if not received:  # this process may open no more descriptors
             os.kill(pid, signal.SIGKILL)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return pid, received[0]
 
     def close(self) -> None:
-        """End it and reap it; the workers it forked go on. What it would still tell is lost."""
+        """Kill and reap it; its workers continue. Exit statuses it has not sent yet are lost."""
         if self._pidfd < 0:
             return
         self._sock.close()
@@ -180,7 +180,7 @@ def pidfd_of(worker: BaseProcess) -> int:
     """Return a pidfd of a started process; the caller closes it.
 
     Raises:
-        ProcessLookupError: it is gone and reaped already.
+        ProcessLookupError: the process has ended and was reaped.
     """
     popen = worker._popen  # type: ignore[attr-defined]
     if isinstance(popen, _Popen):
@@ -216,7 +216,7 @@ class _Process(SpawnProcess):
 
 
 class _DupFd:
-    """A descriptor on its way: the worker has it under another number."""
+    """A descriptor within a pickle; its number in the worker is another one."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -233,7 +233,7 @@ class _Popen(popen_fork.Popen):
     def __init__(self, process_obj: Any, template: Template) -> None:
         self._template = template
         self._fds: list[int] = []
-        self._lock = threading.Lock()  # the status is read once, whoever asks
+        self._lock = threading.Lock()  # one thread reads the status, once
         super().__init__(process_obj)
 
     def duplicate_for_child(self, fd: int) -> int:
@@ -261,7 +261,7 @@ class _Popen(popen_fork.Popen):
                 if not waiting.poll(0 if flag == os.WNOHANG else None):
                     return None
                 status = os.read(self.sentinel, STATUS.size)
-                # nothing: the template was killed, and nobody knows
+                # empty: the template was killed, and the status is lost
                 self.returncode = STATUS.unpack(status)[0] if status else 255
             code: int | None = self.returncode
             return code
@@ -269,7 +269,7 @@ class _Popen(popen_fork.Popen):
 
 @contextlib.contextmanager
 def default_method_left_alone() -> Iterator[None]:
-    """Undo what starting a process does to Python's default start method: it fixes it."""
+    """Put Python's default start method back: starting a process fixes it."""
     method: Any = multiprocessing.get_start_method(allow_none=True)
     try:
         yield
@@ -286,14 +286,14 @@ def _import_path() -> list[str]:
 
 
 def _preloads() -> list[str]:
-    """What the user told multiprocessing's forkserver to import; its main module it never does."""
+    """Return the user's preloads for multiprocessing's forkserver, without the main module."""
     server = getattr(forkserver, "_forkserver", None)
     names = getattr(server, "_preload_modules", None) or []
     return [name for name in names if name != "__main__"]
 
 
 def _spawn(command: str, fds: list[int]) -> int:
-    """Start the interpreter anew. It gets no Ctrl-C from its first instruction on."""
+    """Start a fresh interpreter, in which Ctrl-C is blocked from the first instruction."""
     executable: Any = spawn.get_executable()
     flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
     arguments = [executable, *flags, "-c", command]

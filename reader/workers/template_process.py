@@ -1,7 +1,7 @@
 """The template process: a fresh interpreter that imports what workers need, and forks them.
 
 Imports the standard library, numpy and the core's watch; it runs none of the user's own modules.
-`serve` is all that happens in it; its children leave `serve` as workers and never come back.
+The process runs `serve` alone. Its children leave `serve` as workers and never return.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from reader._core.channel import watch_trainer
 
 __all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "serve"]
 
-MAX_FDS = 250  # of one message: what the kernel lets pass, and a little less
+MAX_FDS = 250  # per message: a little below the kernel's limit of 253
 READY = b"ready"
-ASK = struct.Struct("qq")  # of the descriptors of a worker: how many came before, and of all
+ASK = struct.Struct("qq")  # of a worker's descriptors: how many were sent before, how many in all
 REPLY = struct.Struct("qq")  # pid, errno: one of them is 0
 STATUS = struct.Struct("q")  # exit status as multiprocessing counts: -signal, or the code
 
@@ -45,7 +45,7 @@ def inherited_fd(index: int) -> int:
 
 
 class _Children:
-    """The workers that live: each one's pidfd, pid and the pipe that tells of its end."""
+    """The live workers: each one's pidfd, pid and the pipe for its exit status."""
 
     def __init__(self) -> None:
         self._by_fd: dict[int, tuple[int, int]] = {}
@@ -56,19 +56,19 @@ class _Children:
         self.poll.register(pidfd, select.POLLIN)
 
     def reap(self, pidfd: int) -> None:
-        """Take the exit status of one that has ended, and tell the trainer."""
+        """Reap a worker that has ended, and send its exit status to the trainer."""
         self.poll.unregister(pidfd)
         pid, status = self._by_fd.pop(pidfd)
         exitcode = 255
         with contextlib.suppress(ChildProcessError):
             exitcode = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        with contextlib.suppress(OSError):  # the trainer does not care any more
+        with contextlib.suppress(OSError):  # the trainer has closed its end
             os.write(status, STATUS.pack(exitcode))
         os.close(status)
         os.close(pidfd)
 
     def forget(self) -> None:
-        """In a worker: close what is the template's. A pipe held here would never end."""
+        """In a worker: close the template's descriptors. A pipe held here would never end."""
         for pidfd, (_, status) in self._by_fd.items():
             os.close(pidfd)
             os.close(status)
@@ -79,26 +79,25 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
     """Import `modules`, then fork a worker for each message, until the trainer closes or ends.
 
     Args:
-        control: socket to the trainer; a worker is asked for by an ASK for each MAX_FDS of its
-            descriptors: a memory file with its pickles, the pipe for its exit status, and those
-            it was sent.
-        trainer: pidfd of the trainer, for as long as this process and its workers live.
+        control: socket to the trainer, which asks for a worker by one ASK per MAX_FDS descriptors:
+            a memory file with its pickles, the pipe for its exit status, and those it inherits.
+        trainer: pidfd of the trainer; stays open while this process and its workers live.
         tracker: descriptor of multiprocessing's resource tracker.
-        modules: names to import; one that fails is left to the workers, which need it or not.
+        modules: names to import; a failed import is left to the workers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
-    on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, no status could be told
+    on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, exit statuses are lost
     watch_trainer(trainer)
     resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
     with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
         comm.write("reader-template")
-    gc.disable()  # nothing here becomes garbage, and looking for it takes a tenth of the time
+    gc.disable()  # nothing here becomes garbage; collections would take a tenth of the time
     for name in modules:
         with contextlib.suppress(Exception):
             import_module(name)
     gc.freeze()
     children = _Children()
-    fds: list[int] = []  # of the worker that is asked for
+    fds: list[int] = []  # those received so far for the next worker
     with socket.socket(fileno=control) as sock:
         sock.send(READY)
         children.poll.register(control, select.POLLIN)
@@ -114,11 +113,11 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
                     return
                 before, count = ASK.unpack(message)
                 if before == 0:
-                    _close(fds)  # of a worker that the trainer could not ask for to the end
+                    _close(fds)  # of a request that the trainer could not finish
                 fds += some
                 if before + MAX_FDS < count:
                     continue
-                if len(fds) < count:  # there was no room for so many descriptors here
+                if len(fds) < count:  # this process may open no more descriptors
                     _close(fds)
                     sock.send(REPLY.pack(0, errno.EMFILE))
                     continue
@@ -128,11 +127,10 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
 
 
 def _fork(sock: socket.socket, children: _Children, fds: list[int]) -> bool:
-    """Fork; True in the worker. The trainer is told the pid and given a pidfd, or an errno."""
+    """Fork; return True in the worker. Sends the trainer the pid and a pidfd, or an errno."""
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns of threads: BLAS has some, which are ready for a fork, and the
-            # watch is ours
+            # Python 3.12 warns of threads: those of BLAS handle a fork, and the watch is our own
             warnings.simplefilter("ignore")
             pid = os.fork()
     except OSError as error:
@@ -162,7 +160,7 @@ def _close(fds: list[int]) -> None:
 
 
 def _be_worker(fds: list[int], trainer: int) -> None:
-    """Do what a spawned process does from its first line on. Does not return."""
+    """Run as a spawned process does from its first line on. Does not return."""
     status = 1
     try:
         gc.enable()
@@ -173,7 +171,7 @@ def _be_worker(fds: list[int], trainer: int) -> None:
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # the user's main module raised, as it would anywhere
+        sys.excepthook(*sys.exc_info())  # the user's main module raised: report as Python does
     finally:
         with contextlib.suppress(Exception):
             util._flush_std_streams()  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pickle
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from reader.data.epochs import Mark, tell_epoch
+from reader.data.epochs import Mark, apply_marks
 from reader.data.order_source import has_state
 from reader.data.random_state import capture, put_back
 from reader.errors import StateError
@@ -21,10 +21,10 @@ __all__ = ["EpochStart", "WorkerSnapshot", "WorkerState", "put_rng", "sends_snap
 
 
 class WorkerSnapshot(NamedTuple):
-    """What a worker tells of itself with a batch.
+    """The state that a worker sends with a batch.
 
     `is_used_up`: nothing comes after the batch; `is_position`: the states say where its dataset or
-    iterator is; `states`: pickled, None: no news; `shares`: with `has_shares`, what `shard`
+    iterator is; `states`: pickled, None: none was taken; `shares`: with `has_shares`, what `shard`
     divided, or None when that is not known.
     """
 
@@ -40,8 +40,8 @@ class WorkerSnapshot(NamedTuple):
 class EpochStart:
     """What a worker is sent before its first task of an epoch.
 
-    `marks`: the epochs of its datasets; `base_seed`: what keys `sample_rng`; `cursor`: how far the
-    worker had come, pickled, since only the worker may be able to open it; None: it begins.
+    `marks`: the epochs of its datasets; `base_seed`: keys `sample_rng`; `cursor`: where the worker
+    resumes, pickled, since the trainer may be unable to unpickle it; None: at the beginning.
     """
 
     marks: list[Mark]
@@ -49,8 +49,8 @@ class EpochStart:
     cursor: bytes | None = None
 
     def open(self, dataset: Any) -> dict[str, Any]:
-        """Set the dataset's epochs; returns the cursor. Raises what the user's code raises."""
-        tell_epoch(dataset, self.marks)
+        """Set the dataset's epochs; return the cursor. Raises what the user's code raises."""
+        apply_marks(dataset, self.marks)
         found: dict[str, Any] = {} if self.cursor is None else pickle.loads(self.cursor)
         return found
 
@@ -61,9 +61,9 @@ class WorkerState:
     Args:
         worker_id: the worker's number.
         dataset: its copy.
-        every: take it with each so many batches of this worker; 0: never.
+        every: take it once per so many batches of this worker; 0: never.
         keeps_rng: take the global random state as well.
-        is_shared: other workers have the same dataset, whose state is then nobody's.
+        is_shared: other workers use the same dataset, whose state is then not taken.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class WorkerState:
         self._every = every
         self._keeps_rng = keeps_rng
         self._iterator: Any = None
-        self._fresh: Any = None  # the dataset's state before it was given another one
+        self._fresh: Any = None  # the dataset's state before `restore`
         self.is_wanted = bool(every) and (self._dataset is not None or keeps_rng)
         self.has_state = self._dataset is not None
 
@@ -85,14 +85,14 @@ class WorkerState:
         self.is_wanted = bool(self._every) and (self.has_state or self._keeps_rng)
 
     def is_due(self, made: int) -> bool:
-        """Whether the batch after `made` others brings a state along."""
-        # with the first one, too: before it, the state may still be that of the epoch before
+        """Whether a state is sent with the batch after `made` others."""
+        # with the first one, too: before it, the state may still be that of the previous epoch
         return self.is_wanted and (made == 0 or (made + 1) % self._every == 0)
 
     def take(self, is_used_up: bool = False) -> WorkerSnapshot:
         """Return the state that the worker has now. Raises what the user's code raises.
 
-        `is_used_up`: nothing comes after the batch, and the state may be that of a new beginning.
+        `is_used_up`: nothing comes after the batch, and the state may be that of a fresh start.
         """
         found: dict[str, Any] = {}
         is_itself = self._iterator is not None and self._iterator is self._dataset
@@ -109,19 +109,19 @@ class WorkerState:
         """Return the state before anything was drawn; None: there is none, or none yet."""
         if not self.is_wanted:
             return None
-        with suppress(AttributeError):  # of an object that has its state from its first sample on
+        with suppress(AttributeError):  # some objects have no state before their first sample
             return self.take()
         return None
 
     def restore(self, cursor: dict[str, Any]) -> None:
-        """Give the dataset the state it had. Raises what the user's code raises."""
+        """Load the cursor's state into the dataset. Raises what the user's code raises."""
         if "dataset" in cursor and self._dataset is not None:
-            with suppress(Exception):  # it is wanted for a dataset that begins where it was loaded
+            with suppress(Exception):  # only some datasets need it: see `refresh`
                 self._fresh = copy.deepcopy(self._dataset.state_dict())
             self._dataset.load_state_dict(cursor["dataset"])
 
     def refresh(self) -> bool:
-        """Give the dataset the state that it had before it was restored; whether there is one."""
+        """Load the state from before `restore` into the dataset; return whether there is one."""
         fresh, self._fresh = self._fresh, None
         if fresh is None or self._dataset is None:
             return False
@@ -129,11 +129,11 @@ class WorkerState:
         return True
 
     def restore_iterator(self, iterator: Any, cursor: dict[str, Any]) -> None:
-        """Follow an iterator, and give it the state it had. Raises what the user's code raises."""
+        """Follow an iterator with the cursor's state. Raises what the user's code raises."""
         if "iterator" in cursor:
             if not has_state(iterator):
                 raise StateError(
-                    "the state has one of the dataset's iterator, and"
+                    "the state was saved with an iterator that has a state, and"
                     f" {type(iterator).__name__} here has no load_state_dict. Load a state that was"
                     " saved with the same dataset"
                 )
@@ -142,11 +142,11 @@ class WorkerState:
 
 
 def put_rng(cursor: dict[str, Any]) -> None:
-    """Set the worker's global random state as it was."""
+    """Restore the worker's global random state from its cursor."""
     if "rng" in cursor:
         put_back(cursor["rng"])
 
 
 def sends_snapshots(dataset: Any, every: int, keeps_rng: bool, is_iterable: bool) -> bool:
-    """Whether workers may send something along with their batches."""
+    """Whether workers may send snapshots with their batches."""
     return bool(every) and (has_state(dataset) or keeps_rng or is_iterable)

@@ -280,7 +280,7 @@ def test_generator_that_is_stuck_is_left_behind_and_pushes_nothing(
     assert came.wait(BOUND_S)
     with caplog.at_level(logging.WARNING, "reader"):
         program.loader.reset()
-    assert "did not come to its next item within 0.05 s" in caplog.text
+    assert "did not yield its next item within 0.05 s" in caplog.text
     program.loader.set_batch_generator(endless)
     program.loader.start()
     assert program.run() == 0

@@ -261,11 +261,11 @@ BAD_LISTS: dict[str, tuple[Any, type[BaseException], str]] = {
         r"receive \(1, 2\) for variable 'x'",
     ),
     "reshape": ([([[1, 2], [3, 4]], 0)], CollateError, "Reshape error. What is defined in data"),
-    "ragged": ([([1, 2, 3], 0), ([1], 0)], CollateError, "'x' are ragged: of sample 1 .*shape is"),
+    "ragged": ([([1, 2, 3], 0), ([1], 0)], CollateError, "'x' are ragged: sample 1 .*has shape"),
     "ragged inside": (
         [([[1], [2, 3]], 0)],
         CollateError,
-        "'x' are ragged: of sample 0 .*itself",
+        "'x' are ragged: sample 0 .*itself",
     ),
     "text": ([("a", 0)], CollateError, "'x' cannot be converted to float32"),
     "too few": ([([1, 2, 3],)], CollateError, r"data \(1\) does not match len\(feed_list\) \(2\)"),
@@ -470,7 +470,7 @@ def test_context_manager_ends_the_epoch(static: None, process: bool) -> None:
     with from_generator(inputs(), 2, use_multiprocess=process) as loader:
         loader.set_batch_generator(batches(9), CPU)
         next(iter(loader))
-    with pytest.raises(ArgumentError, match="no epoch is under way"):
+    with pytest.raises(ArgumentError, match="no epoch is running"):
         next(loader)
 
 

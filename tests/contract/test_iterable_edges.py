@@ -211,7 +211,7 @@ def test_10_error_of_one_generator_comes_at_its_place_and_the_others_go_on(
             who = f"worker 0 (pid {error_pid(loader)})" if workers else "the worker thread"
             assert who in notes_of(error)
             lost = next(n for n, b in enumerate(found) if type(b) is DatasetError)
-            with pytest.raises(DatasetError, match="rest of the part of worker 0 of"):
+            with pytest.raises(DatasetError, match="remaining samples of worker 0 in"):
                 raise found[lost]
             found[place], found[lost] = ["error"], ["lost"]
             batches = [cut(part, 4) for part in parts[: max(1, workers)]]
@@ -273,7 +273,7 @@ def test_01_what_would_end_the_program_arrives_as_dataset_error(
     errors = [e for e in found if isinstance(e, Exception)]
     assert [type(e) for e in errors] == [DatasetError] * 2
     assert type(errors[0].__cause__) is type(error)
-    assert "cannot go on" in str(errors[1])
+    assert "cannot continue" in str(errors[1])
     if workers:
         assert [values_of(b) for b in found if not isinstance(b, Exception)] == [
             b for b in order_of(PARTS, 2, 4) if b[0] < 4 or b[0] >= 100

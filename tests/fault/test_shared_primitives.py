@@ -206,10 +206,10 @@ class SendsToAll:
 
 def test_descriptors_are_pickled_once_and_closed_with_the_pickle(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file, socket.socket() as sock:
-        packed = pickle_config(config_of(Held([sock, sock])))
-        assert len(packed.fds) == 1
-        assert sock.fileno() not in packed.fds
-        packed.close()
+        pickled = pickle_config(config_of(Held([sock, sock])))
+        assert len(pickled.fds) == 1
+        assert sock.fileno() not in pickled.fds
+        pickled.close()
         with pytest.raises(
             ConfigError, match=r"the dataset, .* cannot be sent to worker processes"
         ):
@@ -218,9 +218,9 @@ def test_descriptors_are_pickled_once_and_closed_with_the_pickle(tmp_path: Path)
 
 def test_code_that_only_cloudpickle_takes_may_hold_primitives() -> None:
     with socket.socket() as sock:
-        packed = pickle_config(config_of(lambda: sock))
-        assert len(packed.fds) == 1
-        packed.close()
+        pickled = pickle_config(config_of(lambda: sock))
+        assert len(pickled.fds) == 1
+        pickled.close()
 
 
 def test_lock_of_a_fork_context_is_refused_as_by_multiprocessing() -> None:

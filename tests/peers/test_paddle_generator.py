@@ -317,7 +317,7 @@ def test_paddle_hides_why_ragged_samples_were_refused(verdict: Verdict) -> None:
 @proved_by(RAGGED)
 def test_ragged_samples_are_refused_by_name(verdict: Verdict) -> None:
     assert verdict.result[:2] == ["raised", "CollateError"]
-    assert "variable 'x' are ragged: of sample 1 of the batch" in verdict.result[2]
+    assert "variable 'x' are ragged: sample 1 of the batch" in verdict.result[2]
     assert "lod_level=1" in verdict.result[2]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reader.data.epochs import epoch_marks, tell_epoch
+from reader.data.epochs import epoch_marks, apply_marks
 
 
 class Told:
@@ -44,7 +44,7 @@ def test_epoch_that_is_no_int_leaves_that_of_the_loader(value: Any) -> None:
 @pytest.mark.parametrize("dataset", [Holder(), [1, 2], range(3), None, {}, object(), Slotted()])
 def test_dataset_without_set_epoch_has_no_mark(dataset: Any) -> None:
     assert epoch_marks(dataset, 2) == []
-    tell_epoch(dataset, [])
+    apply_marks(dataset, [])
 
 
 def test_datasets_inside_are_found_and_told_outermost_first() -> None:
@@ -62,7 +62,7 @@ def test_datasets_inside_are_found_and_told_outermost_first() -> None:
     ]
     assert pickle.loads(pickle.dumps(marks)) == marks
     other = copy.deepcopy(made)
-    tell_epoch(other, marks)
+    apply_marks(other, marks)
     assert other.calls == [1]
     assert other.dataset.datasets[0].calls == [2]
     assert other.dataset.datasets[1].dataset.calls == [3]
@@ -75,7 +75,7 @@ def test_dataset_that_holds_itself_is_told_a_few_times_and_no_more() -> None:
     made.dataset = made  # type: ignore[attr-defined]
     marks = epoch_marks(made, 0)
     assert 1 <= len(marks) <= 20
-    tell_epoch(made, marks)
+    apply_marks(made, marks)
     assert set(made.calls) == {4}
 
 

@@ -217,7 +217,7 @@ def test_dataset_that_changed_its_length_is_noticed() -> None:
         (lambda: DistributedSampler("ab", 0, 0), ConfigError, r"num_replicas must be .* got 0"),
         (lambda: DistributedSampler("ab", 2, 2), ConfigError, r"rank=2 .* Ranks .* from 0 to 1"),
         (lambda: DistributedSampler("ab", 2, -1), ConfigError, r"rank must be .* got -1"),
-        (lambda: DistributedSampler("ab", 2), ConfigError, r"tells neither PADDLE_TRAINER_ID nor"),
+        (lambda: DistributedSampler("ab", 2), ConfigError, r"has neither PADDLE_TRAINER_ID nor"),
         (lambda: DistributedSampler("ab", 1, 0, 1), ConfigTypeError, r"shuffle must be a bool"),
         (lambda: DistributedSampler("ab", 1, 0, seed=None), ConfigTypeError, r"All ranks need the"),
         (lambda: DistributedSampler("ab", 1, 0, seed=-1), ConfigError, r"seed must be .* got -1"),

@@ -14,7 +14,7 @@ from reader.data import IterableDataset
 from reader.data.shard import shard_items, shard_positions
 from reader.errors import ConfigError, ConfigTypeError
 from reader.loader import DataLoader
-from reader.workers.context import WorkerInfo, enter_worker
+from reader.workers.context import WorkerInfo, set_worker_info
 from reader.workers.shard import shard
 
 counts = st.integers(0, 50)
@@ -89,11 +89,11 @@ def test_stream_is_taken_lazily() -> None:
 
 def test_worker_is_asked_for_when_the_first_item_is_taken() -> None:
     items = shard(range(6))
-    enter_worker(WorkerInfo(id=1, num_workers=3, dataset=None, seed=0))
+    set_worker_info(WorkerInfo(id=1, num_workers=3, dataset=None, seed=0))
     try:
         assert list(items) == [1, 4]
     finally:
-        enter_worker(None)
+        set_worker_info(None)
     assert list(shard(range(3))) == [0, 1, 2]
 
 

@@ -58,7 +58,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint16_t kind, worker
         uint64_t slot, schema
         uint32_t generation, is_at_limit
-        # three words; which name is the one to use depends on the kind, see layout.h
+        # three words, whose names depend on the kind: see layout.h
         int64_t token, need_bytes
         void* held_object
         int64_t attached_nbytes, have_bytes
@@ -161,7 +161,7 @@ cdef class Heap:
     cdef uint32_t index
     cdef uint32_t keep_slots      # how many slots of the largest recent size stay hot
     cdef object available_bytes   # hook: () -> bytes of memory the machine can still give
-    cdef uint64_t granted         # bytes that may be owned before the hook is asked again
+    cdef uint64_t granted         # bytes that may be owned before the next call of the hook
     cdef uint64_t recent_largest, recent_count
     cdef vector[vector[uint64_t]] hot   # by size class: offsets of FREE slot records with memory
     cdef vector[vector[uint64_t]] cold  # the same, without memory

@@ -31,7 +31,7 @@ the_ledger.fork_generation = 0
 
 
 cdef void after_fork_in_child() noexcept nogil:
-    # what was counted belongs to the parent; every handle made before is foreign from here on
+    # the counts are the parent's; every handle made before the fork is foreign from now on
     the_ledger.fork_generation += 1
     the_ledger.arenas = 0
     the_ledger.leases = 0
@@ -53,7 +53,7 @@ def ledger():
 
 
 def fork_generation():
-    """Return how many forks lie between the import of reader and this process."""
+    """Return how many forks there were between the import of reader and this process."""
     return the_ledger.fork_generation
 
 
@@ -62,7 +62,7 @@ cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil:
 
 
 cdef int size_class(uint64_t pages) noexcept nogil:
-    """Number the size classes: every page count up to 8, then four steps a doubling."""
+    """Number the size classes: every page count up to 8, then four classes per doubling."""
     cdef int shift = 0
     if pages <= 8:
         return <int>pages - 1
@@ -73,7 +73,7 @@ cdef int size_class(uint64_t pages) noexcept nogil:
 
 
 cdef uint64_t class_pages(int number) noexcept nogil:
-    """The page count of a size class: the inverse of size_class, rounded up."""
+    """Return the page count of a size class: the inverse of size_class, rounded up."""
     if number < 8:
         return number + 1
     cdef int shift = (number - 8) // 4 + 1
@@ -84,7 +84,7 @@ cdef class Arena:
     """Shared memory of one worker pool.
 
     ``Arena.create(nworkers, ...)`` in the trainer, ``Arena.attach(fd)`` in a worker process. The
-    memory goes back when the last batch that lies in it is dropped. Not a public class.
+    memory is freed when the last batch in it is dropped. Not a public class.
     """
 
     def __dealloc__(self):
@@ -94,13 +94,13 @@ cdef class Arena:
 
     @staticmethod
     def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None):
-        """Make an arena for ``nworkers`` heaps and one of the trainer's own.
+        """Make an arena with ``nworkers`` heaps, and one for the trainer.
 
         ``in_flight``: most tasks that may wait for one worker; sizes the rings.
-        ``limit_nbytes``: most memory that batches may own; None: what the machine has.
+        ``limit_nbytes``: limit of the memory for batches; None: what the machine has.
         ``reserve_nbytes``: address space; None: four times the machine's memory, or an eighth of
         the limit on virtual memory.
-        Raises ReaderError when the system gives no memory file or address space.
+        Raises ReaderError when the system refuses a memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
         cdef uint32_t nheaps = min(nworkers, <uint32_t>0xffff) + 1
@@ -115,7 +115,7 @@ cdef class Arena:
         if nheaps > 0xffff:
             raise ConfigError(f"an arena has room for 65534 workers, not for {nworkers}")
         space = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if space != resource.RLIM_INFINITY:  # several loaders and the rest must fit, too
+        if space != resource.RLIM_INFINITY:  # other loaders and the program must fit, too
             reserve = min(reserve, <uint64_t>space // 8)
         if reserve_nbytes is not None:
             reserve = reserve_nbytes
@@ -181,7 +181,7 @@ cdef class Arena:
 
     @staticmethod
     def attach(int fd, nbytes=None):
-        """Map the arena behind ``fd``, which the Arena owns from here on."""
+        """Map the arena behind ``fd``, which the Arena owns from now on."""
         cdef uint64_t size = os.fstat(fd).st_size if nbytes is None else nbytes
         cdef Arena self = Arena.__new__(Arena)
         cdef void* base
@@ -205,9 +205,9 @@ cdef class Arena:
         return self
 
     def adopt(self):
-        """In a process that was forked with this Arena: the same mapping, as its own handle.
+        """Return a handle on the same mapping, for a process that was forked with this Arena.
 
-        This object must be kept while the handle is in use.
+        This object must live as long as the handle.
         """
         cdef Arena other = Arena.__new__(Arena)
         cdef rd_arena* c
@@ -219,7 +219,7 @@ cdef class Arena:
         c.nbytes = self.c.nbytes
         c.fd = self.c.fd
         c.bell = c.own_bell = -1
-        c.refs = 2  # one that is never given back: the mapping and the file are not its own
+        c.refs = 2  # one is never given back: the handle does not own the mapping and the file
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
         other.c = c
@@ -232,7 +232,7 @@ cdef class Arena:
         return self.c.fd
 
     def close(self):
-        """Give back the memory of every slot that nobody holds. The workers must be gone."""
+        """Free the memory of every slot that nobody holds. The workers must have ended."""
         self.check_open()
         store_relaxed_int(&self.c.bell, -1)
         rd_arena_close(self.c)
@@ -240,10 +240,10 @@ cdef class Arena:
             pass
 
     def release(self):
-        """Let go of the memory file: it is unmapped and closed once no batch is held.
+        """Release the memory file, which is unmapped and closed once no batch is held.
 
-        Nothing but this object's own methods may have been using it. Idempotent; after it the
-        methods raise ReaderError.
+        No other object may use this Arena any more. Idempotent; afterwards its methods raise
+        ReaderError.
         """
         cdef rd_arena* c = self.c
         self.c = NULL
@@ -256,13 +256,13 @@ cdef class Arena:
         return 0
 
     def stop(self):
-        """Tell the workers to end after what they are doing."""
+        """Have the workers end after their current task."""
         self.check_open()
         rd_stop_workers(self.c)
 
     def stats(self):
         """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, slots by their state, and
-        ``locked_slots`` and ``locked_bytes`` of those whose pages are locked, in whatever state."""
+        ``locked_slots`` and ``locked_bytes`` of those with locked pages, in any state."""
         cdef rd_header* head
         cdef rd_heap* heap
         cdef rd_slot* table
@@ -296,8 +296,8 @@ cdef class Arena:
 cdef class Heap:
     """The allocator of one owner (a worker, or the trainer for long tasks) in the arena.
 
-    One thread of one process uses it. A replacement of a dead owner takes over its slots: what
-    was half written becomes free again.
+    One thread of one process uses it. A replacement of a dead owner takes over its slots; those
+    that were being written become free.
     """
 
     def __init__(self, Arena arena not None, uint32_t index, uint32_t keep_slots=4,
@@ -333,7 +333,7 @@ cdef class Heap:
         return False
 
     cdef void give_back(self, rd_slot* slot) noexcept nogil:
-        """Put a slot of ours into the private lists; rd_slot_heat has seen it."""
+        """Put a slot of this heap into its private lists, after rd_slot_heat."""
         cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
         store_u32(&slot.state, RD_FREE)
         if slot.backed:
@@ -342,7 +342,7 @@ cdef class Heap:
             self.cold[number].push_back(rd_slot_offset(self.arena.c, slot))
 
     cdef void collect(self) noexcept nogil:
-        """Take back what the trainer has released since."""
+        """Take back the slots that the trainer has released since the last call."""
         cdef uint64_t at = exchange_u64(&self.c.released, 0)
         cdef rd_slot* slot
         while at:
@@ -351,7 +351,7 @@ cdef class Heap:
             self.give_back(slot)
 
     cdef rd_slot* take_free(self, size_t number) noexcept nogil:
-        """A free slot of the class or of one up to twice as large; hot ones first."""
+        """Return a free slot of the class, or of one up to twice as large; hot ones first."""
         cdef size_t k
         cdef rd_slot* slot = NULL
         for k in range(number, min(number + 5, self.hot.size())):
@@ -365,7 +365,7 @@ cdef class Heap:
         return slot
 
     cdef int trim_own(self) noexcept nogil:
-        """Give the memory of all free slots back but for locked ones. Returns how many there were."""
+        """Free the memory of all free slots except locked ones. Return how many there were."""
         cdef size_t k, i, kept
         cdef int count = 0
         cdef rd_slot* slot
@@ -385,7 +385,7 @@ cdef class Heap:
         return count
 
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL:
-        """A slot that never was: from the current chunk, or from a new one."""
+        """Make a new slot, in the current chunk or in a new one."""
         cdef rd_header* head = rd_head(self.arena.c)
         cdef uint64_t chunk
         cdef rd_slot* slot
@@ -420,7 +420,7 @@ cdef class Heap:
         return slot
 
     cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1:
-        """Make sure that the machine has the memory the slot will own; else ArenaFull."""
+        """Reserve the memory that the slot will own. ArenaFull if there is too little."""
         cdef rd_header* head = rd_head(self.arena.c)
         cdef uint64_t need, owned
         nbytes = round_up(nbytes, head.page_nbytes)
@@ -453,7 +453,7 @@ cdef class Heap:
                         need_bytes=nbytes, have_bytes=available, limit_bytes=available,
                         knob="prefetch_factor",
                     )
-            # ask again after an eighth of what is left, or 16 MiB: other workers grow, too
+            # call it again after an eighth of that, or 16 MiB: other workers grow, too
             self.granted = min(<uint64_t>(available - need) // 8, <uint64_t>16 << 20)
         elif self.available_bytes is not None:
             self.granted -= need
@@ -461,7 +461,7 @@ cdef class Heap:
         return 0
 
     cdef rd_slot* alloc(self, uint64_t nbytes) except NULL:
-        """A slot of at least nbytes, WRITING, with a new generation. Raises ArenaFull."""
+        """Return a slot of at least nbytes, WRITING, with a new generation. Raises ArenaFull."""
         cdef uint64_t page = rd_head(self.arena.c).page_nbytes
         cdef uint64_t pages = max(<uint64_t>1, (nbytes + page - 1) // page)
         cdef int number = size_class(pages)
@@ -500,7 +500,7 @@ cdef class Heap:
 
 
 cdef class Lease:
-    """Holds one slot for the trainer: base object of every NumPy view of a batch.
+    """The trainer's hold on one slot: base object of every NumPy view of a batch.
 
     When the last view dies, in any thread, the slot goes back to its worker.
     """
@@ -521,12 +521,12 @@ cdef class Lease:
 
 @cython.final
 cdef class PageLock:
-    """Keeps the pages of one slot where they are, for as long as somebody has them locked.
+    """Keeps the pages of one slot in place while the caller has them locked.
 
-    Made by `LoDTensorArray.lock_pages`. While it lives the slot's memory is never given back to the
-    system, however often the slot is used anew, and the arena stays mapped. It locks no page itself:
-    lock ``nbytes`` bytes at ``address`` after it was made (mlock, cudaHostRegister), and unlock them
-    before `unlock`, which dropping the last reference calls, too. A slot may have several. In a
+    Made by `LoDTensorArray.lock_pages`. While it lives the slot's memory is never returned to the
+    system, however often the slot is reused, and the arena stays mapped. It locks no page itself:
+    the caller locks ``nbytes`` bytes at ``address`` afterwards (mlock, cudaHostRegister), and
+    unlocks them before it calls `unlock` or drops the last reference. A slot may have several. In a
     forked child it does nothing.
     """
 
@@ -552,7 +552,7 @@ cdef class PageLock:
         return self.c is not NULL
 
     def unlock(self):
-        """Let the slot's memory be given back again. Idempotent; with the pages unlocked."""
+        """Let the slot's memory be freed again. The pages must be unlocked by now. Idempotent."""
         cdef rd_arena* c = self.c
         self.c = NULL
         if c is not NULL:

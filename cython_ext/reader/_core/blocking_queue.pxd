@@ -13,7 +13,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef enum Outcome:
     DONE = 0
     TIMED_OUT = 1
-    INTERRUPTED = 2    # a signal arrived, or it is time to look whether one did
+    INTERRUPTED = 2    # a signal arrived, or it is time to check for one
     CLOSED = 3
     KILLED = 4
     NOTICE = 5         # not an item: the feeder wants the consumer's attention
@@ -23,8 +23,8 @@ cdef enum QueueState:
     QUEUE_CLOSED = 1
     QUEUE_KILLED = 2
 
-# Shared by the threads that push and pop; `lock` guards everything but the futex words, which are
-# read without it by a thread about to sleep.
+# Shared by the threads that push and pop; `lock` guards everything but the futex words, which a
+# thread about to sleep reads without it.
 cdef struct queue_state:
     pthread_mutex_t lock
     rd_record* items       # a ring of `room` records
@@ -51,7 +51,7 @@ cdef int64_t next_look(int64_t deadline_ns)
 
 cdef class BlockingQueue:
     cdef queue_state q
-    cdef object reason             # what kill() was given
+    cdef object reason             # the argument of kill()
     cdef uint32_t fork_generation  # of the process that made it
 
     cdef int check_process(self) except -1

@@ -22,7 +22,7 @@ from reader.errors import (ConfigError, ConfigTypeError, LoadTimeout, QueueClose
 cdef enum:
     EINTR_CODE = 4
     ETIMEDOUT_CODE = 110
-    LOOK_NS = 200000000  # a signal may arrive just before the thread sleeps: look again after that
+    LOOK_NS = 200000000  # a signal may arrive just before the thread sleeps: check again after this
 
 
 cdef int queue_open(queue_state* q, size_t capacity) except -1:
@@ -39,12 +39,12 @@ cdef void queue_free(queue_state* q) noexcept nogil:
 
 
 cdef bint grow(queue_state* q) noexcept nogil:
-    """Make room for one more; the ring is at most twice what was ever queued."""
+    """Enlarge the ring; it holds at most twice as many as were ever queued."""
     cdef size_t old = q.room, room = max(<size_t>16, 2 * q.room), i
     cdef rd_record* items = <rd_record*>realloc(q.items, room * sizeof(rd_record))
     if items is NULL:
         return False
-    for i in range(q.head):  # what had wrapped goes behind the rest
+    for i in range(q.head):  # the items that had wrapped go after the others
         items[old + i] = items[i]
     q.items = items
     q.room = room
@@ -52,7 +52,7 @@ cdef bint grow(queue_state* q) noexcept nogil:
 
 
 cdef int queue_put(queue_state* q, const rd_record* item, int64_t deadline_ns) noexcept nogil:
-    """Append; waits for room until the deadline (0: not at all). DONE hands the item over."""
+    """Append; waits while full, until the deadline (0: not at all). With DONE the queue owns it."""
     cdef uint32_t seen
     cdef int rc = 0
     while True:
@@ -85,7 +85,7 @@ cdef int queue_put(queue_state* q, const rd_record* item, int64_t deadline_ns) n
 
 
 cdef int queue_get(queue_state* q, rd_record* item, int64_t deadline_ns) noexcept nogil:
-    """Take the oldest; waits for one until the deadline (0: not at all)."""
+    """Take the oldest; waits while empty, until the deadline (0: not at all)."""
     cdef uint32_t seen
     cdef int rc = 0
     while True:
@@ -123,7 +123,7 @@ cdef int queue_get(queue_state* q, rd_record* item, int64_t deadline_ns) noexcep
 
 
 cdef bint queue_take_back(queue_state* q, rd_record* item) noexcept nogil:
-    """Take one out without waiting, whatever the state: to drop what is queued."""
+    """Take one out without waiting, in any state: to drop what is queued."""
     cdef bint found
     pthread_mutex_lock(&q.lock)
     found = q.count > 0
@@ -139,7 +139,7 @@ cdef bint queue_take_back(queue_state* q, rd_record* item) noexcept nogil:
 
 
 cdef size_t queue_count(queue_state* q) noexcept nogil:
-    """How many are queued."""
+    """Return how many are queued."""
     cdef size_t count
     pthread_mutex_lock(&q.lock)
     count = q.count
@@ -148,7 +148,7 @@ cdef size_t queue_count(queue_state* q) noexcept nogil:
 
 
 cdef int queue_now(queue_state* q) noexcept nogil:
-    """The QueueState."""
+    """Return the QueueState."""
     cdef int state
     pthread_mutex_lock(&q.lock)
     state = q.state
@@ -166,7 +166,7 @@ cdef bint queue_has_news(queue_state* q) noexcept nogil:
 
 
 cdef void queue_finish(queue_state* q, int state) noexcept nogil:
-    """Go to another state and wake everybody to see it. KILLED is final but for QUEUE_OPEN."""
+    """Change the state and wake all waiters. Only QUEUE_OPEN leaves KILLED."""
     pthread_mutex_lock(&q.lock)
     if q.state != QUEUE_KILLED or state == QUEUE_OPEN:
         q.state = state
@@ -178,7 +178,7 @@ cdef void queue_finish(queue_state* q, int state) noexcept nogil:
 
 
 cdef void queue_notify(queue_state* q) noexcept nogil:
-    """Let the next get return NOTICE, or one that waits now."""
+    """Let the next get, or one that waits now, return NOTICE."""
     pthread_mutex_lock(&q.lock)
     q.notice = 1
     q.pushed += 1
@@ -187,7 +187,7 @@ cdef void queue_notify(queue_state* q) noexcept nogil:
 
 
 cdef int64_t wait_deadline(object timeout) except -2:
-    """A monotonic deadline: -1 for None (for ever), 0 for a timeout of 0 (do not wait)."""
+    """Return a monotonic deadline: -1 for None (for ever), 0 for a timeout of 0 (do not wait)."""
     cdef double seconds
     if timeout is None:
         return -1
@@ -207,7 +207,7 @@ cdef int64_t wait_deadline(object timeout) except -2:
 
 
 cdef int64_t next_look(int64_t deadline_ns):
-    """Until when to sleep at once: the main thread looks for signals in between."""
+    """Return until when to sleep: the main thread wakes in between to check for signals."""
     cdef int64_t look
     if deadline_ns == 0 or threading.get_ident() != threading.main_thread().ident:
         return deadline_ns
@@ -220,9 +220,9 @@ cdef class BlockingQueue:
     """Bounded queue of LoDTensorArray between threads.
 
     ``BlockingQueue(capacity)``: ``capacity`` >= 1 counts batches. First in, first out; many
-    producers and consumers, each item delivered once. Waiting releases the GIL and is ended by
-    data or room, `close`, `kill`, the timeout, or Ctrl-C in the main thread. May be used from any
-    thread of the process that made it; in a forked child it raises ReaderError.
+    producers and consumers, each item delivered once. A wait releases the GIL and ends when an item
+    or a free place comes, by `close`, `kill`, the timeout, or Ctrl-C in the main thread. Any thread
+    of the process that made it may use it; in a forked child it raises ReaderError.
 
     >>> import numpy as np
     >>> queue = BlockingQueue(2)
@@ -255,7 +255,7 @@ cdef class BlockingQueue:
         return 0
 
     def push(self, batch, timeout=None):
-        """Append a LoDTensorArray, or a list of arrays to make one of; waits while full.
+        """Append a LoDTensorArray, or a list of arrays that becomes one; waits while full.
 
         ``timeout``: seconds to wait at most; None: for ever; 0: not at all. Raises LoadTimeout when
         the queue stays full, QueueClosed, QueueKilled. An item that was not accepted stays yours.
@@ -320,7 +320,7 @@ cdef class BlockingQueue:
         return batch
 
     def raise_finished(self, int rc, verb):
-        """Raise what a closed or killed queue answers."""
+        """Raise the error of a closed or killed queue."""
         if rc == KILLED:
             error = QueueKilled(reason=self.reason)
             if isinstance(self.reason, BaseException):
@@ -358,8 +358,8 @@ cdef class BlockingQueue:
     def kill(self, reason=None):
         """Fail both sides: push at once, pop after what was queued before.
 
-        ``reason``: a text or an exception, carried by the QueueKilled that each side gets. The
-        first reason stays.
+        ``reason``: a text or an exception, which the QueueKilled of both sides carries. The first
+        reason stays.
         """
         self.check_process()
         if queue_now(&self.q) != QUEUE_KILLED:
@@ -367,7 +367,7 @@ cdef class BlockingQueue:
             queue_finish(&self.q, QUEUE_KILLED)
 
     def reopen(self):
-        """Start anew: drops what is queued and accepts again, after close as after kill."""
+        """Start over: drop what is queued and accept again, after close or kill."""
         cdef rd_record item
         self.check_process()
         while queue_take_back(&self.q, &item):

@@ -1,4 +1,4 @@
-# The worker's ends of its two channels, and how tasks are written down.
+# The worker's side of its two rings, and how tasks are encoded.
 from libc.stdint cimport uint32_t, uint64_t
 from reader._core.arena cimport Arena, Heap, rd_heap, rd_record, rd_slot
 from reader._core.stack cimport BatchWriter
@@ -9,10 +9,10 @@ cpdef enum TaskKind:
     TASK_INDEX = 2      # one int64: a sample without batching
     TASK_KEY = 3        # a pickled key: a sample without batching
     TASK_NEXT = 4       # no payload: the next batch of an iterable dataset
-    TASK_AGAIN = 5      # one int64, the number of a batch: send what had no room before
-    TASK_EPOCH = 6      # pickled: what the dataset is told before the epoch; the answer is SKIPPED
-    TASK_TRIM = 7       # give the memory of free slots back; the answer is SKIPPED
-    TASK_BROKEN = 8     # never sent: what a task is whose keys cannot be unpickled
+    TASK_AGAIN = 5      # one int64, the number of a batch: send what did not fit before
+    TASK_EPOCH = 6      # a pickled EpochStart; the answer is SKIPPED
+    TASK_TRIM = 7       # free the memory of free slots; the answer is SKIPPED
+    TASK_BROKEN = 8     # never sent: stands for a task whose keys cannot be unpickled
 
 
 cdef class WorkerChannel:
@@ -23,7 +23,7 @@ cdef class WorkerChannel:
     cdef uint32_t worker_id
     cdef int bell                 # the reader thread's eventfd; inherited, not owned
     cdef object side              # SideTable in a thread of the trainer, else None
-    # of the task in hand
+    # of the current task
     cdef readonly uint32_t run
     cdef readonly uint64_t epoch
     cdef readonly uint64_t seq

@@ -1,8 +1,8 @@
 """Channels between the trainer and one worker: small descriptors in shared rings.
 
 Imports the arena and the batch writer. A WorkerChannel belongs to one worker and is used in its
-main thread; the other ends are the Feeder's. A task is taken, answered with exactly one result,
-and then forgotten.
+main thread; the trainer's side is the Feeder. A worker takes a task, answers it with exactly one
+result, and then forgets it.
 """
 import pickle
 
@@ -26,11 +26,11 @@ from reader.errors import ArenaFull, InternalError
 
 
 def encode_task(keys, bint batched, bint exact=False):
-    """Write a task down: returns (kind, payload bytes).
+    """Encode a task: return (kind, payload bytes).
 
-    ``keys``: a list of dataset keys when ``batched``, else one key. Python's integers travel as
-    int64, and NumPy's as well unless ``exact``; anything else pickled, and is of the same type
-    there. Raises what pickle raises for keys that cannot travel.
+    ``keys``: a list of dataset keys when ``batched``, else one key. Python's integers are sent as
+    int64, and so are NumPy's unless ``exact``; anything else is pickled and keeps its type. Raises
+    what pickle raises for keys that it cannot pickle.
     """
     cdef Py_ssize_t i, n
     cdef bytes payload
@@ -57,8 +57,8 @@ def encode_task(keys, bint batched, bint exact=False):
 
 
 def decode_task(int kind, bytes payload):
-    """The list of keys of a task: the inverse of encode_task; [] where it names no samples, or they
-    cannot be unpickled."""
+    """Return the list of keys of a task, the inverse of encode_task; [] if the task has no keys, or
+    they cannot be unpickled."""
     if kind == TASK_NEXT or kind == TASK_AGAIN:
         return []
     if kind == TASK_INDICES or kind == TASK_INDEX:
@@ -79,11 +79,11 @@ def watch_trainer(int trainer_pidfd):
 
 @cython.final
 cdef class WorkerChannel:
-    """A worker's ends: takes tasks, sends one result for each.
+    """A worker's side of its rings: takes tasks, sends one result for each.
 
     ``arena``: attached in this process; ``worker_id``: the worker's number; ``bell``: eventfd that
     wakes the reader thread; ``keep_slots``: slots worth keeping hot; ``available_bytes``: hook that
-    tells how much memory the machine can still give; ``side``: for worker threads in the trainer.
+    returns how much memory the machine can still give; ``side``: for worker threads in the trainer.
     """
 
     def __init__(self, Arena arena not None, uint32_t worker_id, int bell, uint32_t keep_slots,
@@ -103,31 +103,31 @@ cdef class WorkerChannel:
         self.writer.set_rules(rules)
 
     def make_stale(self):
-        """From now on make batches that nobody waits for any more, too, until the pool stops.
+        """From now on make stale batches too, until the pool stops.
 
-        What the user's code draws from the worker's random state is then the same however soon an
-        epoch was left.
+        The user's code then draws the same numbers from the worker's random state however early an
+        epoch is abandoned.
         """
         self.writer.makes_stale = True
 
     def set_attachment(self, make):
-        """Let ``make()`` give what travels beside each batch from now on; None: nothing does.
+        """Attach the result of ``make()`` to each batch from now on; None: attach nothing.
 
         It is called in the worker's main thread when all samples of a batch were fetched or drawn,
-        before the batch is sent, and not for ends and errors. The trainer finds it as
-        `LoDTensorArray.attached`. What it raises, and that it cannot be pickled (DatasetError), is
-        raised by `stack`, `stream` and `write`.
+        before the batch is sent, and not for ends and errors. In the trainer the result is
+        `LoDTensorArray.attached`. `stack`, `stream` and `write` raise what it raises, and
+        DatasetError if the result cannot be pickled.
         """
         self.writer.attach = make
 
     def next_task(self):
-        """Wait for a task: returns (kind, keys), or None when the pool stops.
+        """Wait for a task: return (kind, keys), or None when the pool stops.
 
-        ``seq`` and ``epoch`` then tell which batch it is. Stale tasks are answered here, unless
-        they are to be made, and a TASK_EPOCH as well before it is returned. Keys are None for
+        ``seq`` and ``epoch`` are then those of its batch. Stale tasks are answered here, unless
+        `make_stale` was called, and so is a TASK_EPOCH before it is returned. Keys are None for
         TASK_NEXT, and what was sent for TASK_EPOCH; for TASK_BROKEN they are the exception that
-        their unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal
-        handler that raises.
+        unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler
+        that raises.
         """
         cdef rd_task* task
         cdef int rc
@@ -193,17 +193,17 @@ cdef class WorkerChannel:
 
     @property
     def position(self):
-        """The row of the sample that stacking was at: tells which sample failed."""
+        """The row of the sample that is being stacked, or that failed."""
         return self.writer.position
 
     @property
     def is_stale(self):
-        """Whether the batch in hand need not be made any more: a new run began, or the pool stops."""
+        """Whether nobody waits for the current batch: a new run began, or the pool stops."""
         cdef rd_record record = self.record(0)
         return self.writer.is_stale(&record)
 
     def skip(self):
-        """Answer the task in hand, which is stale, with nothing."""
+        """Answer the current task, which is stale, with SKIPPED."""
         cdef rd_record record = self.record(RD_SKIPPED)
         self.done(&record)
 
@@ -220,9 +220,9 @@ cdef class WorkerChannel:
     def stream(self, source, Py_ssize_t count, bint drop_last):
         """Draw ``count`` samples from an iterator, stack them in place and send the batch.
 
-        Returns whether a batch was sent: not where none is left, or too few with ``drop_last``, and
-        `end` is then still to be called. Raises what the source raises, CollateError, and
-        ArenaFull: see `take_drawn`.
+        Return whether a batch was sent. If none is left, or too few with ``drop_last``, it was not,
+        and the caller must call `end`. Raises what the source raises, CollateError, and ArenaFull:
+        see `take_drawn`.
         """
         cdef rd_record record = self.record(0)
         if self.writer.stream(source, count, drop_last, &record):
@@ -231,7 +231,7 @@ cdef class WorkerChannel:
         return True
 
     def take_drawn(self):
-        """The samples that `stream` drew before it found no room for them."""
+        """Return, once, the samples that `stream` drew before it raised ArenaFull."""
         drawn, self.writer.drawn = self.writer.drawn, []
         return drawn
 
@@ -246,9 +246,9 @@ cdef class WorkerChannel:
         return self.writer.ran_out
 
     def end(self, state=None):
-        """Answer the task in hand: this worker's copy of the dataset is used up.
+        """Answer the current task: this worker's copy of the dataset is exhausted.
 
-        ``state``: an object that comes as the `payload` of the answer. Raises ArenaFull.
+        ``state``: an object that becomes the `payload` of the answer. Raises ArenaFull.
         """
         cdef rd_record record = self.record(RD_END)
         if state is not None:
@@ -256,13 +256,13 @@ cdef class WorkerChannel:
         self.done(&record)
 
     def write(self, batch):
-        """Send a ready-made batch. Raises DatasetError when a part of it cannot be pickled."""
+        """Send a ready-made batch. Raises DatasetError when a leaf of it cannot be pickled."""
         cdef rd_record record = self.record(0)
         self.writer.write(batch, &record)
         self.done(&record)
 
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
-        """Answer the task in hand: there is no memory for its batch."""
+        """Answer the current task: there is no memory for its batch."""
         cdef rd_record record = self.record(RD_FULL)
         record.need_bytes = need_bytes
         record.have_bytes = have_bytes
@@ -272,15 +272,15 @@ cdef class WorkerChannel:
         self.send(&record)
 
     def refuse(self, failure):
-        """Answer the task in hand with an error: encoded bytes, or the object itself in a thread."""
+        """Answer the current task with an error: encoded bytes, or in a thread the object."""
         self.send_payload(RD_ERROR, failure)
 
     def fail(self, failure):
-        """Say that this worker could not start, and why."""
+        """Send that this worker could not start, and why."""
         self.send_payload(RD_FAILED, failure)
 
     def hello(self):
-        """Say that this worker runs."""
+        """Send that this worker runs."""
         cdef rd_record record = self.record(RD_HELLO)
         self.send(&record)
 
@@ -306,7 +306,7 @@ cdef class WorkerChannel:
         return self.send(&record)
 
     cdef int carry(self, rd_record* record, payload) except -1:
-        """Give a record an object (of a thread) or bytes to bring along."""
+        """Attach a payload to a record: an object in a thread, else bytes."""
         cdef rd_slot* slot
         cdef const char* data
         if self.side is not None:

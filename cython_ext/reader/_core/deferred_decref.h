@@ -1,6 +1,6 @@
-/* References that a thread drops which must not wait for the GIL.  Paddle's executor, for one,
- * drops tensors in threads of its own and joins those threads with the GIL held.  May include
- * Python.h and wait.h; the list below belongs to the process.
+/* Drop references in threads that must not wait for the GIL.  Paddle's executor, for example, drops
+ * tensors in its own threads, and joins those threads with the GIL held.  May include Python.h and
+ * wait.h; the list below belongs to the process.
  */
 #ifndef READER_CORE_DEFERRED_DECREF_H
 #define READER_CORE_DEFERRED_DECREF_H
@@ -14,11 +14,11 @@ typedef struct rd_deferred {
     struct rd_deferred *next;
 } rd_deferred;
 
-/* atomic stack: any thread pushes, who has the GIL takes it whole */
+/* atomic stack: any thread pushes, a thread with the GIL takes it whole */
 static rd_deferred *rd_deferred_head;
 static uint32_t rd_deferred_is_asked; /* atomic: a pending call will empty it */
 
-/* Let go of all that waits.  With the GIL. */
+/* Drop all references on the stack.  Needs the GIL. */
 static int rd_run_deferred(void *unused) {
     (void)unused;
     rd_store_seq_cst(&rd_deferred_is_asked, 0u);
@@ -32,7 +32,7 @@ static int rd_run_deferred(void *unused) {
     return 0;
 }
 
-/* Drop a reference: now with the GIL, and else when the main thread next runs Python. */
+/* Drop a reference: now if this thread has the GIL, else when the main thread next runs Python. */
 static inline void rd_drop_object(PyObject *object) {
     if (object == NULL || !Py_IsInitialized()) return;
     if (PyGILState_Check()) {
@@ -47,7 +47,7 @@ static inline void rd_drop_object(PyObject *object) {
                                         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
     if (!rd_exchange(&rd_deferred_is_asked, 1u) && Py_AddPendingCall(rd_run_deferred, NULL))
-        rd_store_seq_cst(&rd_deferred_is_asked, 0u); /* no room: the next one asks again */
+        rd_store_seq_cst(&rd_deferred_is_asked, 0u); /* the table is full: the next asks again */
 }
 
 #endif

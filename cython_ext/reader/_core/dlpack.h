@@ -1,5 +1,5 @@
 /* The data layout of the DLPack exchange protocol, version 1.1 (https://dmlc.github.io/dlpack).
- * Only layout lives here; tensor.pyx makes and takes the capsules. */
+ * Only the layout is here; dlpack.pyx exports and imports the capsules. */
 #ifndef READER_CORE_DLPACK_H
 #define READER_CORE_DLPACK_H
 

@@ -1,4 +1,4 @@
-# The structs of the DLPack exchange protocol (see dlpack.h), and capsules given and taken.
+# The structs of the DLPack exchange protocol (see dlpack.h), and capsules exported and imported.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from reader._core.arena cimport Lease
 from reader._core.dtype cimport FieldType
@@ -31,9 +31,9 @@ cdef extern from "reader/_core/dlpack.h":
 
 
 cdef class Imported:
-    cdef rd_dl_managed* managed        # one of the two
+    cdef rd_dl_managed* managed        # one of the two is set
     cdef rd_dl_versioned* versioned
-    cdef rd_dl_tensor* tensor          # that of either
+    cdef rd_dl_tensor* tensor          # of the one that is set
     cdef bint readonly
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""DLPack capsules: what is given to other libraries, and what is taken over from them.
+"""DLPack capsules: export tensors to other libraries, and import theirs.
 
-Imports the arena's leases, dtype and NumPy. A capsule given away holds a lease on the slot its bytes
-lie in, or the object that owns them; one that was taken over is owned by an `Imported`, whose end
-tells the producer.
+Imports the arena's leases, dtype and NumPy. An exported capsule holds a lease on the slot of its
+bytes, or the object that owns them. An `Imported` owns an imported tensor, and calls the producer's
+deleter when it dies.
 """
 cimport cython
 from cpython.object cimport PyObject
@@ -24,8 +24,8 @@ cdef extern from "reader/_core/deferred_decref.h":
     void rd_drop_object(PyObject*) noexcept nogil
     int rd_run_deferred(void*) noexcept
 
-# What a DLPack consumer keeps: the shape, and a hold on the bytes that needs no GIL when they lie
-# in a slot.
+# What a DLPack consumer keeps: the shape, and a hold on the bytes. Releasing the hold needs no GIL
+# when they lie in a slot.
 cdef struct dl_hold:
     rd_lease* lease
     PyObject* owner
@@ -65,10 +65,10 @@ cdef void drop_capsule(object capsule) noexcept:
 
 cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, bint is_versioned,
                          bint readonly):
-    """A capsule of a tensor on the CPU in C order; its shape and strides are copied.
+    """Return a capsule of a tensor on the CPU in C order; its shape and strides are copied.
 
-    ``lease``: on the slot its bytes lie in; None: ``owner`` has them. ``is_versioned``: of DLPack
-    1.1, which alone can say ``readonly``.
+    ``lease``: on the slot of its bytes; None: ``owner`` has them. ``is_versioned``: make one of
+    DLPack 1.1; older ones cannot express ``readonly``.
     """
     cdef rd_dl_managed* managed = NULL
     cdef rd_dl_versioned* versioned = NULL
@@ -114,7 +114,7 @@ cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, 
 
 @cython.final
 cdef class Imported:
-    """Owns a tensor taken over from a DLPack capsule."""
+    """Owns a tensor imported from a DLPack capsule."""
 
     def __dealloc__(self):
         if self.managed is not NULL and self.managed.deleter is not NULL:
@@ -124,7 +124,7 @@ cdef class Imported:
 
     @staticmethod
     cdef Imported take(object capsule):
-        """Take a capsule's tensor over. ConfigError for memory that the CPU cannot read."""
+        """Take over a capsule's tensor. ConfigError for memory that the CPU cannot read."""
         cdef Imported self = Imported.__new__(Imported)
         if PyCapsule_IsValid(capsule, "dltensor"):
             self.managed = <rd_dl_managed*>PyCapsule_GetPointer(capsule, "dltensor")
@@ -149,7 +149,7 @@ cdef class Imported:
         return self
 
     cdef FieldType field_type(self):
-        """The type of its elements. Raises ConfigTypeError where there is none here."""
+        """Return the type of its elements. ConfigTypeError if fields cannot have it."""
         cdef rd_dl_tensor* tensor = self.tensor
         cdef FieldType found = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
         if found is not None:
@@ -173,7 +173,7 @@ cdef class Imported:
         return True
 
     cdef object dense_copy(self, FieldType type):
-        """An array in C order with the elements of a tensor that has strides and is not empty."""
+        """Copy a tensor that has strides and is not empty into an array in C order."""
         cdef rd_dl_tensor* tensor = self.tensor
         cdef int i
         shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
@@ -186,7 +186,7 @@ cdef class Imported:
 
 @cython.final
 cdef class _Span:
-    """A buffer that begins at an address; its end is the caller's business."""
+    """A buffer that begins at an address; the caller must know its end."""
     cdef void* data
     cdef object owner
     cdef Py_ssize_t extent

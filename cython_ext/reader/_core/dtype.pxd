@@ -7,7 +7,7 @@ cdef class FieldType:
     cdef readonly bint extended    # NumPy itself lacks the type
     cdef readonly Py_ssize_t itemsize
     cdef int dl_code               # DLPack type code; -1: the type cannot be exchanged
-    cdef object shown              # ml_dtypes' dtype, once asked for
+    cdef object shown              # ml_dtypes' dtype, once it was needed
 
 
 cdef FieldType dl_field_type(int code, int bits, int lanes)

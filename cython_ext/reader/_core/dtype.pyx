@@ -1,7 +1,7 @@
 """Element types of fields: NumPy's own, and the ones machine learning added.
 
-Imports numpy alone. NumPy has no bfloat16 or float8; such a field is stored as unsigned integers
-of the same width and carries its type's name. With ml_dtypes installed, NumPy views get the real
+Imports errors and numpy. NumPy has no bfloat16 or float8; such a field is stored as unsigned
+integers of the same width, with its type's name. With ml_dtypes installed, NumPy views get the real
 type. Source of the codes: the DLPack specification 1.1.
 """
 import sys
@@ -45,7 +45,7 @@ cdef class FieldType:
         raise TypeError("use field_type(dtype)")
 
     def numpy_dtype(self):
-        """The dtype NumPy shows: for extended types that of ml_dtypes. ConfigError without it."""
+        """Return the dtype of NumPy views: for extended types that of ml_dtypes, or ConfigError."""
         if not self.extended:
             return self.storage
         if self.shown is None:
@@ -79,7 +79,7 @@ cdef PyObject* by_code[DL_CODES][17]  # by DLPack's code and width in bytes: Fie
 
 
 def field_type(dtype):
-    """The FieldType of a numpy dtype (also of ml_dtypes) or of a name such as "bfloat16".
+    """Return the FieldType of a numpy dtype (also of ml_dtypes) or of a name such as "bfloat16".
 
     Native byte order only. TypeError for a dtype that holds Python objects.
     """
@@ -99,14 +99,14 @@ def field_type(dtype):
         if not self.storage.isnative:
             self.storage = self.storage.newbyteorder("=")
         if self.storage.kind in "iu":
-            # C has two integers of 8 bytes, equal to NumPy: take the one that frameworks know
+            # C has two integers of 8 bytes, which NumPy treats alike: take the frameworks' one
             self.storage = np.dtype(self.storage.str)
         self.extended = False
         self.dl_code = _DLPACK_CODES.get(self.storage.kind, -1)
         name = self.storage.name if self.storage.names is None else str(self.storage)
     self.name = sys.intern(name)
     self.itemsize = self.storage.itemsize
-    if len(_known) > 4096:  # dtypes made up by the thousand must not pile up: records, texts
+    if len(_known) > 4096:  # a program may make thousands of record and text dtypes: drop those
         for key in list(_known):
             known = _known.get(key)
             if known is not None and known.storage.kind in "SUV":
@@ -122,7 +122,7 @@ cdef PyObject* dl_type_at(int code, int bits, int lanes) except? NULL:
         return NULL
     if by_code[code][bits // 8] is NULL:
         found = find_type(code, bits)
-        _named.append(found)  # for ever: the table only points to it
+        _named.append(found)  # keeps it alive: the table holds no reference
         by_code[code][bits // 8] = <PyObject*>found
     if by_code[code][bits // 8] is <PyObject*>None:
         return NULL
@@ -130,7 +130,7 @@ cdef PyObject* dl_type_at(int code, int bits, int lanes) except? NULL:
 
 
 cdef FieldType dl_field_type(int code, int bits, int lanes):
-    """The FieldType of a DLPack type; None for one that fields cannot have."""
+    """Return the FieldType of a DLPack type; None for one that fields cannot have."""
     cdef PyObject* found = dl_type_at(code, bits, lanes)
     return None if found is NULL else <FieldType>found
 
@@ -140,7 +140,7 @@ cdef object find_type(int code, int bits):
         if its_code == code and width * 8 == bits:
             return field_type(name)
     if code == 2 and bits > 64:
-        return None  # the long double of this machine is another
+        return None  # the long double of this machine has another format
     if code == 6:
         return field_type(np.dtype(bool)) if bits == 8 else None
     kinds = {0: "i", 1: "u", 2: "f", 5: "c"}

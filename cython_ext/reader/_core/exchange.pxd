@@ -1,4 +1,4 @@
-# What lies in a torch tensor, told without a copy and without a Python object.
+# Read memory, shape and type of a torch tensor, without a copy and without a Python object.
 from libc.stdint cimport int64_t
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType

@@ -1,8 +1,8 @@
-"""What lies in a torch tensor: its memory, shape and type, in some ten nanoseconds.
+"""Read memory, shape and type of a torch tensor, in about ten nanoseconds.
 
-Imports dtype and dlpack; never torch, which it finds in `sys.modules`. Torch hands its tensors out
-through the C exchange of DLPack 1.3, and older versions through its capsules. What a view tells is
-good while the GIL is held and the tensor lives.
+Imports dtype and dlpack; never torch, which it finds in `sys.modules`. Torch exports its tensors
+through the C exchange of DLPack 1.3, and older versions through capsules. A view is valid while the
+GIL is held and the tensor lives.
 """
 import sys
 
@@ -37,17 +37,17 @@ cdef enum:
 cdef bint HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 cdef object tensor_class = None  # torch.Tensor, once seen
 cdef object strided = None       # torch.strided
-cdef object is_conj = None       # torch.Tensor's method, and so the next one: looking one up takes
-cdef object is_neg = None        # longer than its call
+cdef object is_conj = None       # methods of torch.Tensor: a look-up takes
+cdef object is_neg = None        # longer than the call
 cdef object requires_grad = None # torch.Tensor's descriptor
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
 cdef object to_capsule = None    # without a C exchange
-cdef object last_capsule = None  # owns the shape that the last view told
+cdef object last_capsule = None  # owns the shape of the last view
 
 
 cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
-    """As the view of the C exchange, in a quarter of a microsecond more."""
+    """As the view of the C exchange; takes a quarter of a microsecond longer."""
     global last_capsule
     try:
         last_capsule = to_capsule(<object>value)
@@ -60,7 +60,7 @@ cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
 
 
 cdef rd_view tensor_view(object cls) except? NULL:
-    """How to look into instances of a class; NULL unless it is torch.Tensor itself."""
+    """Return the view function for a class; NULL unless it is torch.Tensor itself."""
     global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad
     if tensor_class is None:
         torch = sys.modules.get("torch")
@@ -76,15 +76,15 @@ cdef rd_view tensor_view(object cls) except? NULL:
         byte_types = (torch.int8, torch.uint8)
         is_conj, is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
         requires_grad = torch.Tensor.requires_grad
-        tensor_class = torch.Tensor  # last: other threads look at it
+        tensor_class = torch.Tensor  # last: other threads read it
     return its_view if cls is tensor_class else NULL
 
 
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
-    """Fill ``out``, valid while nobody changes the tensor. False for one that is not strided memory
-    of the CPU with an element type of ours, as it stands there.
+    """Fill ``out``, valid while nobody changes the tensor. False unless it is strided memory of the
+    CPU that holds the tensor's values in an element type of ours.
 
-    A millisecond for kinds that torch refuses with an exception: see is_usual.
+    Takes a millisecond for kinds that torch refuses with an exception: see is_usual.
     """
     if view(<void*>value, out):
         PyErr_Clear()
@@ -105,20 +105,20 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
 
 
 cdef bint is_usual(object value) except -1:
-    """Whether a tensor is of the kinds that `look` does not raise for, within torch."""
+    """Whether a tensor is of a kind for which torch raises nothing within `look`."""
     return (value.layout is strided and value.is_cpu and not value.is_quantized
             and not value.is_nested)
 
 
 cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1:
-    """Whether a tensor that was looked into requires a gradient; whole numbers never do."""
+    """Whether a tensor that `look` has read requires a gradient; integers and bools never do."""
     if tensor.code <= DL_UINT or tensor.code == DL_BOOL:
         return False
     return Py_TYPE(requires_grad).tp_descr_get(requires_grad, value, NULL)
 
 
 cdef object settled(object value):
-    """A tensor whose memory holds its values: lazy conjugation and negation are carried out."""
+    """Return a tensor whose memory holds its values, with lazy conjugation and negation done."""
     return value.resolve_conj().resolve_neg()
 
 
@@ -144,8 +144,8 @@ cdef bint is_dense(const rd_dl_tensor* tensor) noexcept:
 
 
 cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
-    """Whether its strides are those of a new tensor: also of extents 0 and 1, where they tell the
-    memory format and nothing else."""
+    """Whether its strides are those of a new tensor, also for extents 0 and 1, where strides only
+    show the memory format."""
     cdef int64_t step = 1
     cdef int i
     if tensor.strides is NULL:
@@ -158,13 +158,13 @@ cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
 
 
 cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1:
-    """Whether a tensor is given back as it was by its bytes, shape and element type."""
+    """Whether its bytes, shape and element type restore a tensor exactly."""
     return (is_usual(value) and look(view, value, out) and is_canonical(out)
             and not needs_gradient(value, out))
 
 
 cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor):
-    """An array on the memory of a dense tensor, which it keeps alive; extended types as integers."""
+    """Return an array on a dense tensor's memory; keeps it alive; extended types as integers."""
     return rd_make_ndarray(type.storage, tensor.ndim, tensor.shape, tensor.data, False,
                            <PyObject*>value)
 
@@ -180,7 +180,7 @@ def can_stack_tensor(value):
 
 
 def is_plain_tensor(value):
-    """Whether a torch.Tensor is given back as it was by its bytes, shape and element type."""
+    """Whether its bytes, shape and element type restore a torch.Tensor exactly."""
     cdef rd_dl_tensor tensor
     cdef rd_view view = tensor_view(type(value))
     return view is not NULL and is_plain(view, value, &tensor)

@@ -1,4 +1,4 @@
-# The trainer's engine: dispatch and hand-over; the way between them is in results.pxd.
+# The trainer's side of the rings: dispatch and delivery; results.pxd is what lies between them.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.arena cimport Arena, Heap, rd_record, rd_task
 from reader._core.results cimport feed_state
@@ -16,11 +16,11 @@ cdef class Feeder:
     cdef readonly Arena arena
     cdef Heap heap                 # the trainer's own, for long tasks
     cdef object side               # SideTable when workers are threads
-    cdef readonly uint64_t accepted    # items of this run that reached their place
+    cdef readonly uint64_t accepted    # items of this run that accept() has confirmed
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
     cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too
     cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
-    cdef object current            # what take() gave out and accept() has not confirmed
+    cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
 

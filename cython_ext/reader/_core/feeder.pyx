@@ -1,8 +1,8 @@
-"""Feeder: the trainer's engine behind an iterator.
+"""Feeder: the trainer's side of the rings, which sends tasks and takes batches.
 
-Imports the arena, the blocking queue, the way of results and LoDTensorArray. A native reader thread
-puts what the workers made into the queue, in order and without the GIL; the consumer dispatches
-tasks and pops. See results.pxd for what each of the two touches, and under which lock.
+Imports the arena, the blocking queue, results and LoDTensorArray. A native reader thread puts the
+workers' batches into the queue, in order and without the GIL; the consumer dispatches tasks and
+pops. See results.pxd for what each of the two threads touches, and under which lock.
 """
 import collections
 import enum
@@ -39,21 +39,21 @@ cdef extern from "reader/_core/wait.h" nogil:
 class FailureKind(str, enum.Enum):
     """Why a batch did not come."""
 
-    END = "end"      # a worker's copy of an iterable dataset is used up; payload: its last state
-    ERROR = "error"  # code of the dataset raised; payload: what the worker sent of it
-    FULL = "full"    # there is no memory for it; the byte counts and the knob say which
+    END = "end"      # a worker's copy of an iterable dataset is exhausted; payload: its last state
+    ERROR = "error"  # code of the dataset raised; payload: the error that the worker sent
+    FULL = "full"    # there is no memory for it; see the byte counts and the knob
     LOST = "lost"    # its worker died, and it was given up
     OPEN = "open"    # it came and cannot be opened; payload: the exception
-    START = "start"  # a worker could not start; payload: what it sent of the exception; seq is -1
+    START = "start"  # a worker could not start; payload: the error that it sent; seq is -1
 
     __str__ = str.__str__
 
 
 class Failure:
-    """What `Feeder.take` returns in the place of a batch that did not come; the taker's own.
+    """What `Feeder.take` returns in place of a batch that did not come; the caller owns it.
 
     ``kind``: a FailureKind, which also says what ``payload`` is; ``seq``, ``epoch``: the batch;
-    ``worker``: the number of the one that had it; the rest is for FULL.
+    ``worker``: the number of the worker that had it; the other fields are for FULL.
     """
 
     __slots__ = ("epoch", "have_bytes", "kind", "knob", "limit_bytes", "need_bytes", "payload",
@@ -73,30 +73,30 @@ class Failure:
 
 
 class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
-    """What a worker that is gone had: see `Feeder.detach`.
+    """The tasks of a worker that has ended: see `Feeder.detach`.
 
     ``seqs``: batches of the current run that it had not answered, oldest first; ``busy``: the one
-    it was at, or None; ``said_hello``: whether it had started; ``said_end``: whether its copy of an
-    iterable dataset was used up in this run.
+    it was making, or None; ``said_hello``: whether it had started; ``said_end``: whether its copy
+    of an iterable dataset was exhausted in this run.
     """
 
     __slots__ = ()
 
 
 class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
-    """What a worker is at: see `Feeder.worker_progress`.
+    """What a worker is making: see `Feeder.worker_progress`.
 
     ``pid``: of its process, or this one's for a thread; ``seq``: the batch, None while idle;
-    ``row``: of the sample in it, -1 where it is at none; ``seconds``: since it took the batch.
+    ``row``: of the sample in it, -1: none in particular; ``seconds``: since it took the task.
     """
 
     __slots__ = ()
 
 
 class WorkerCounts(collections.namedtuple("WorkerCounts", "batches busy_s")):
-    """What a worker did so far: see `Feeder.worker_counts`.
+    """What a worker has made so far: see `Feeder.worker_counts`.
 
-    ``batches``: made, in all runs, by this worker and those that died in its place; ``busy_s``:
+    ``batches``: made, in all runs, by this worker and the dead ones it replaces; ``busy_s``:
     seconds that they took, waits for the dataset's storage included.
     """
 
@@ -108,8 +108,8 @@ cdef class Feeder:
     """Moves batches from workers to one consumer.
 
     ``arena``: the pool's; ``nworkers``; ``window``: most batches dispatched and not yet taken;
-    ``side``: a SideTable when the workers are threads of this process. `dispatch`, `take` and the
-    rest are for one consumer at a time, in the process that made the Feeder.
+    ``side``: a SideTable when the workers are threads of this process. Only one thread at a time
+    may call the methods, in the process that made the Feeder.
     """
 
     def __init__(self, Arena arena not None, uint32_t nworkers, uint64_t window,
@@ -170,7 +170,7 @@ cdef class Feeder:
 
     @property
     def bell(self):
-        """The eventfd that workers ring: to be inherited by them."""
+        """The eventfd that workers ring; they inherit it."""
         return self.s.bell
 
     def start(self):
@@ -182,7 +182,7 @@ cdef class Feeder:
         self.running = True
 
     def close(self):
-        """End the reader thread and drop what is queued. Idempotent; not for a forked child."""
+        """End the reader thread and drop what is queued. Idempotent; does nothing after a fork."""
         cdef int bell = self.s.bell
         if self.fork_generation != process_ledger().fork_generation:
             return
@@ -191,7 +191,7 @@ cdef class Feeder:
             store_u32(&self.s.stop, 1)
             rd_bell_ring(bell)
             with nogil:
-                pthread_join(self.thread, NULL)  # it never waits for the GIL, nor for long
+                pthread_join(self.thread, NULL)  # it ends soon, and never waits for the GIL
         if bell >= 0:
             queue_finish(&self.s.queue, QUEUE_CLOSED)
             notify(&self.s)  # wakes a consumer that waits
@@ -202,7 +202,7 @@ cdef class Feeder:
             self.s.bell = -1  # the arena closes it
 
     cdef void flush(self) noexcept:
-        """Drop everything that is queued or waits for its turn. With the lock."""
+        """Drop everything that is queued or waits for its turn. Call with the lock held."""
         cdef rd_record record
         cdef uint64_t i
         if self.opening.kind:
@@ -213,10 +213,8 @@ cdef class Feeder:
             if self.s.waiting[i].kind:
                 drop(&self.s, &self.s.waiting[i])
 
-    # -- workers ---------------------------------------------------------------------------------
-
     def attach(self, uint32_t worker, int pidfd=-1):
-        """Let a worker take tasks. ``pidfd``: of its process; stays the caller's; -1: a thread."""
+        """Let a worker take tasks. ``pidfd``: of its process; the caller owns it; -1: a thread."""
         pthread_mutex_lock(&self.s.lock)
         self.s.workers[worker].pidfd = pidfd
         self.s.workers[worker].ended = 0
@@ -226,9 +224,9 @@ cdef class Feeder:
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
     def detach(self, uint32_t worker):
-        """Forget a worker whose process is reaped: returns its LostTasks.
+        """Forget a worker whose process is reaped; return its LostTasks.
 
-        Its channels are empty after that, ready for a replacement.
+        Its rings are then empty and ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
         cdef worker_state* w = &self.s.workers[worker]
@@ -258,7 +256,7 @@ cdef class Feeder:
         return LostTasks(seqs, busy, hello, said_end)
 
     def ended_workers(self):
-        """Numbers of worker processes that ended and are not detached yet."""
+        """Return the numbers of worker processes that have ended and are not detached yet."""
         cdef uint32_t i
         found = []  # made before the lock is taken: making it may collect garbage
         pthread_mutex_lock(&self.s.lock)
@@ -269,7 +267,7 @@ cdef class Feeder:
         return found
 
     def failed_worker(self):
-        """Take the Failure of a worker that could not start, or None."""
+        """Return the Failure of a worker that could not start, once; else None."""
         cdef uint32_t i
         cdef rd_record record
         for i in range(self.s.nworkers):
@@ -282,7 +280,7 @@ cdef class Feeder:
         return None
 
     def worker_progress(self, uint32_t worker):
-        """What a worker is at: a WorkerProgress. Of now, without a lock: for messages."""
+        """Return a WorkerProgress: what a worker is making now. Takes no lock: for messages."""
         cdef rd_heap* heap
         cdef int64_t since_ns
         self.check_process()
@@ -295,21 +293,19 @@ cdef class Feeder:
                               (rd_now_ns() - since_ns) * 1e-9)
 
     def worker_counts(self, uint32_t worker):
-        """What a worker did so far: WorkerCounts. Divide `busy_s` by the time that passed: near 1,
-        more workers would help; near 0, it waits for the consumer."""
+        """Return WorkerCounts, what a worker has made so far. Divide `busy_s` by the elapsed time:
+        near 1, more workers would help; near 0, it waits for the consumer."""
         cdef rd_heap* heap
         self.check_process()
         heap = rd_heap_at(self.s.arena, worker)
         return WorkerCounts(load_relaxed_u64(&heap.batches_made),
                             load_relaxed_u64(&heap.busy_ns) * 1e-9)
 
-    # -- tasks and batches -----------------------------------------------------------------------
-
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """Begin an attempt at an epoch from batch ``next_seq`` on, or with any if not ``in_order``.
 
-        Everything of earlier runs becomes stale: what is queued is dropped, what is in flight is
-        dropped as it comes in, and nothing is waited for.
+        Batches of earlier runs become stale: those in the queue are dropped now, those in flight
+        when they arrive. Does not wait for them.
         """
         self.check_process()
         self.current = None
@@ -327,7 +323,7 @@ cdef class Feeder:
             self.side.purge(self.s.run)
 
     def trim(self):
-        """Give the memory of released slots back now, and ask every worker to do so with its own."""
+        """Free the memory of released slots now, and have each worker free that of its own."""
         cdef rd_task task
         cdef uint32_t i
         self.check_process()
@@ -347,7 +343,8 @@ cdef class Feeder:
         pthread_mutex_unlock(&self.s.lock)
 
     cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept:
-        """Note a task as in flight and write it down. With the lock. 0, or -1: the ring is full."""
+        """Note a task as in flight and write it to the ring. Call with the lock held. Returns 0, or
+        -1 if the ring is full."""
         cdef worker_state* w = &self.s.workers[worker]
         cdef flight* f = &w.flights[(w.head + w.count) % w.room]
         f.seq = task.seq
@@ -357,8 +354,8 @@ cdef class Feeder:
         return rd_task_push(self.s.arena, rd_heap_at(self.s.arena, worker), task, payload)
 
     def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
-        """Send a task to ``worker``, or (-1) to the one with the fewest. False when it cannot take it
-        now: `take` gives notice when it can. Raises ArenaFull for a long task without room."""
+        """Send a task to ``worker``, or with -1 to the one with the fewest. False if it cannot take
+        one now; `take` returns None when it can. ArenaFull if a long task does not fit."""
         cdef rd_task task
         cdef const char* data = payload
         self.check_process()
@@ -382,7 +379,7 @@ cdef class Feeder:
             slot = self.heap.alloc(task.nbytes)
             memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
-        drain(&self.s)  # answers that woke nobody count, too
+        drain(&self.s)  # count the answers that woke nobody, too
         pthread_mutex_lock(&self.s.lock)
         for i in range(self.s.nworkers):
             count = self.s.workers[i].count
@@ -392,7 +389,7 @@ cdef class Feeder:
                 continue
             heap = rd_heap_at(self.s.arena, i)
             if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) != self.s.run:
-                count += self.s.flights_limit  # it is busy with something nobody wants any more
+                count += self.s.flights_limit  # it is busy with a stale task
             if count < fewest:
                 fewest = count
                 best = i
@@ -412,7 +409,7 @@ cdef class Feeder:
         return True
 
     def give_up(self, uint64_t seq, uint32_t worker, bint is_end=False):
-        """Put a Failure of kind LOST, or END, in the place of a batch that will not come."""
+        """Put a Failure of kind LOST or END in place of a batch that will not come."""
         cdef rd_record record
         memset(&record, 0, sizeof(record))
         record.seq = seq
@@ -426,9 +423,9 @@ cdef class Feeder:
     def take(self, timeout=None):
         """Wait for the next batch in order: a LoDTensorArray, or a Failure in its place.
 
-        None: attention is wanted (see ended_workers, failed_worker, or dispatch again; or the
-        feeder was closed). False: nothing came within ``timeout`` seconds (None: wait for ever).
-        The same item comes again until `accept`: Ctrl-C loses nothing. Waits without the GIL.
+        None: the consumer must check ended_workers and failed_worker, or dispatch again; or the
+        feeder was closed. False: nothing came within ``timeout`` seconds (None: wait for ever).
+        Returns the same item until `accept`, so that Ctrl-C loses none. Waits without the GIL.
         """
         cdef rd_record record
         cdef int64_t deadline, look
@@ -438,7 +435,7 @@ cdef class Feeder:
         self.check_process()
         if self.current is not None:
             return self.current
-        if self.opening.kind:  # Ctrl-C came while it was opened
+        if self.opening.kind:  # Ctrl-C interrupted its opening
             return self.open_taken()
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
@@ -458,7 +455,7 @@ cdef class Feeder:
         return self.open_taken()
 
     cdef object open_taken(self):
-        """Open the record that left the queue. Ctrl-C leaves it for the next time."""
+        """Open the record that left the queue. After Ctrl-C the next call opens it."""
         cdef rd_record* record = &self.opening
         try:
             self.current = self.open_record(record)
@@ -470,7 +467,7 @@ cdef class Feeder:
         return self.current
 
     def is_busy(self):
-        """Whether a worker still has tasks; if so, `take` gives notice when it answers one."""
+        """Whether a worker still has tasks; if so, `take` returns None when it answers one."""
         cdef uint32_t i
         cdef bint busy = False
         self.check_process()
@@ -483,12 +480,12 @@ cdef class Feeder:
         return busy
 
     def notify(self):
-        """Let a `take` that waits, or the next one, return None."""
+        """Let the next `take`, or one that waits now, return None."""
         self.check_process()
         notify(&self.s)
 
     def accept(self):
-        """Confirm that the item of the last `take` reached its place. No signal comes between."""
+        """Confirm that the consumer has the item of the last `take`. No signal comes between."""
         self.current = None
         self.accepted += 1
 
@@ -498,7 +495,7 @@ cdef class Feeder:
         return queue_count(&self.s.queue)
 
     cdef object open_record(self, rd_record* record):
-        """The Python face of a record that left the queue."""
+        """Return the batch or the Failure of a record that left the queue."""
         if record.kind == RD_BATCH:
             return self.open_batch(record)
         if record.kind == RD_FULL:
@@ -513,13 +510,13 @@ cdef class Feeder:
         return Failure(FailureKind.ERROR, record.seq, self.s.epoch, record.worker, self.payload(record))
 
     cdef object last_state(self, rd_record* record):
-        """What an END record carries, None without."""
+        """Return the payload of an END record, or None."""
         if self.side is not None:
             return self.side.take(record.token) if record.token else None
         return pickle.loads(self.payload(record)) if record.slot else None
 
     cdef object payload(self, rd_record* record):
-        """What an ERROR or FAILED record carries; its slot goes back."""
+        """Return the payload of an ERROR or FAILED record; releases its slot."""
         if self.side is not None:
             return self.side.take(record.token)
         data = self.slot_objects(record.slot)
@@ -553,24 +550,24 @@ cdef class Feeder:
         else:
             first, packed = pickle.loads(self.slot_objects(record.slot))
             schema = pickle.loads(first)
-        if packed is not None and not record.has_fields_within:  # else they are unpacked with the batch's fields
+        if packed is not None and not record.has_fields_within:  # else see unpack
             objects, packed = pickle.loads(packed), None
-        if record.attached_nbytes:  # it lies behind the objects
+        if record.attached_nbytes:  # after the objects
             attached = pickle.loads(
                 self.slot_objects(record.slot)[slot.objects_nbytes - record.attached_nbytes:])
-        if slot is not NULL:  # last: what raised before may be tried again
+        if slot is not NULL:  # last: after an exception above, opening may be tried again
             lease = Lease.take(self.s.arena, record.slot)
         return LoDTensorArray.from_slot(lease, schema, objects, packed, attached, record,
                                         self.s.epoch)
 
     def stats(self):
-        """Counts since the Feeder was made, but for the last two, which are of now.
+        """Return counts since the Feeder was made, and as the last two the current numbers.
 
         ``dispatched``: tasks sent to workers, those sent again too; ``received``: results that came,
-        stale ones and workers' hellos too; ``reordered``: those that came before their turn (much
-        of it: some batches take far longer than others); ``trimmed``: slots whose memory the reader
-        thread gave back; ``in_flight``: tasks that workers have and have not answered; ``queued``:
-        batches that wait for the consumer (near 0: it starves; near the window: workers wait).
+        stale ones and workers' hellos too; ``reordered``: those that came before their turn (many
+        of them: some batches take far longer than others); ``trimmed``: slots whose memory the
+        reader thread freed; ``in_flight``: tasks without an answer so far; ``queued``: batches that
+        wait for the consumer (near 0: it starves; near the window: workers wait).
         """
         cdef uint32_t i
         cdef uint64_t received, reordered, trimmed, in_flight = 0

@@ -25,7 +25,7 @@
  * live as long as the pool. */
 enum rd_slot_state {
     RD_FREE = 0,     /* in its owner's private list */
-    RD_RELEASED = 1, /* in the heap's released stack, or on the way to it */
+    RD_RELEASED = 1, /* in the heap's released stack, or in the trim stack before */
     RD_WRITING = 2,
     RD_READY = 3,
     RD_HELD = 4,
@@ -60,17 +60,17 @@ typedef struct rd_heap { /* one page */
     uint8_t pad2[56];
     uint64_t result_head; /* reader thread, release */
     uint8_t pad3[56];
-    /* slots on their way back: a stack that the trainer pushes and the owner takes whole */
+    /* released slots: a stack to which the trainer pushes, and which the owner takes whole */
     uint64_t released; /* atomic: offset of a slot record */
     uint64_t hot_bytes; /* atomic: backed bytes of FREE and RELEASED slots that are not locked */
     uint64_t hot_limit; /* bytes of free slots worth keeping; written by the owner */
     uint8_t pad4[40];
-    /* the owner's bump allocator; survives the owner, so that a replacement goes on from here */
+    /* the owner's bump allocator; survives the owner, so that a replacement continues from here */
     uint64_t nslots;    /* records in use in the slot table; owner, release */
     uint64_t chunk_at;  /* next free byte of the current chunk */
     uint64_t chunk_end;
     uint8_t pad5[40];
-    /* what the worker is at, for messages about its death or a timeout */
+    /* what the worker is making, for messages about its death or a timeout */
     uint64_t at_seq;
     int64_t at_index;
     int64_t at_since_ns; /* 0 while idle */
@@ -107,13 +107,13 @@ typedef struct rd_header { /* the first page */
     uint8_t pad4[48];
 } rd_header;
 
-/* A result: what the worker sends, the queue holds and the trainer opens.  What the words behind
- * `generation` mean depends on the kind; those of no meaning are 0. */
+/* A result: what the worker sends, the queue holds and the trainer opens.  The meaning of the words
+ * after `generation` depends on the kind; those without one are 0. */
 enum rd_kind {
     RD_BATCH = 1,
     RD_ERROR = 2,   /* objects of the slot: the encoded exception */
     RD_FULL = 3,    /* there is no memory for the batch */
-    RD_END = 4,     /* the worker's copy of an iterable dataset is used up; up to here: in order */
+    RD_END = 4,     /* the worker's iterable dataset is exhausted; up to here: in order */
     RD_SKIPPED = 5, /* a stale task */
     RD_HELLO = 6,   /* the worker runs */
     RD_FAILED = 7,  /* the worker could not start; objects: the encoded exception */
@@ -141,7 +141,7 @@ typedef struct rd_record {
         int64_t have_bytes;      /* FULL: what is left */
     };
     union {
-        int64_t has_fields_within; /* BATCH: 1 = its objects were packed around some of its fields */
+        int64_t has_fields_within; /* BATCH: 1 = its objects are pickled around some fields */
         int64_t limit_bytes;       /* FULL: the limit, or what is left of the machine's memory */
     };
 } rd_record;
@@ -171,7 +171,7 @@ typedef struct rd_arena {
     uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
     uint32_t fork_generation;
     uint64_t trim;         /* atomic: stack of slots whose memory goes back */
-    uint64_t trimming;     /* atomic: the part of it that was taken off; by whoever trims */
+    uint64_t trimming;     /* atomic: slots taken off that stack; by the thread that trims */
     rd_ledger *ledger;
 } rd_arena;
 
@@ -222,9 +222,9 @@ static inline void rd_slot_cool(rd_heap *heap, rd_slot *s) {
     s->is_hot = 0;
 }
 
-/* Give a slot's memory back to the system; the slot stays usable and is fresh on next use.  The
- * memory of a locked slot stays: who holds the lock would keep the old pages while the mapping got
- * new ones, and read bytes that nobody wrote there any more. */
+/* Return a slot's memory to the system; the slot stays usable and gets fresh memory on next use.
+ * The memory of a locked slot stays: else a device would keep the old pages while the mapping got
+ * new ones, and read stale bytes. */
 static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     if (rd_load_acquire(&s->locks)) return;
     uint64_t nbytes = rd_exchange(&s->backed, (uint64_t)0);
@@ -234,7 +234,7 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     rd_fetch_sub(&rd_head(a)->backed_bytes, nbytes);
 }
 
-/* Put a slot that nobody views any more on its way back to its owner (trainer only).
+/* Release a slot that nobody views any more, to its owner (trainer only).
  * Lock-free, never blocks, calls no Python; any thread, also during garbage collection. */
 static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     rd_slot *s = rd_slot_at(a, offset);
@@ -264,8 +264,8 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     if (rd_load_relaxed(&a->closed)) rd_slot_punch(a, s);
 }
 
-/* Punch at most `most` slots that rd_slot_release put aside: giving memory back takes long, and
- * results wait meanwhile.  Reader thread, or whoever closes the pool.  Returns how many. */
+/* Punch at most `most` slots of the trim stack; return how many.  Returning memory takes long, and
+ * results wait meanwhile.  Called by the reader thread, or by the thread that closes the pool. */
 static inline int rd_arena_trim(rd_arena *a, int most) {
     int count = 0;
     uint64_t at = rd_load_relaxed(&a->trimming);
@@ -281,7 +281,7 @@ static inline int rd_arena_trim(rd_arena *a, int most) {
     return count;
 }
 
-/* After the workers are gone: everything nobody holds gives its memory back. */
+/* After the workers have ended: return the memory of every slot that nobody holds. */
 static inline void rd_arena_close(rd_arena *a) {
     rd_header *h = rd_head(a);
     if (rd_is_foreign(a)) return;
@@ -296,10 +296,10 @@ static inline void rd_arena_close(rd_arena *a) {
     }
 }
 
-/* Note one more page lock on a slot that this process holds (trainer, with a lease).  From here on
- * the slot owns all of its capacity, and keeps these very pages over every later use, until as many
- * calls of rd_slot_unlock.  The caller locks them itself, after this.  0, or -1: the limit leaves no
- * room for the rest of the capacity, or there are 255 locks. */
+/* Note one more page lock on a slot that this process holds (trainer, with a lease).  From now on
+ * the slot owns all of its capacity, and keeps its pages over every later use, until as many calls
+ * of rd_slot_unlock.  The caller then locks the pages itself.  Returns 0, or -1 if the limit has no
+ * room for the whole capacity, or there are 255 locks. */
 static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
     rd_header *h = rd_head(a);
     uint8_t locks = rd_load_acquire(&s->locks);
@@ -316,7 +316,7 @@ static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
     return 0;
 }
 
-/* Take one page lock back, whoever has the slot by now.  The caller has unlocked the pages. */
+/* Undo one page lock, whoever has the slot by now.  The caller has unlocked the pages. */
 static inline void rd_slot_unlock(rd_arena *a, rd_slot *s) {
     if (rd_fetch_sub(&s->locks, (uint8_t)1) != 1) return;
     rd_fence(); /* pairs with the ones in rd_slot_release and rd_arena_close */

@@ -1,15 +1,15 @@
-// A keyed bijection of 0 .. count - 1: any place of it is computed by itself, in any order.
+// A keyed bijection of 0 .. count - 1, which computes any value without the others, in any order.
 //
 // Plain C++ with no Python and no state of its own; the caller owns the struct, which nothing
 // changes once it is set up, so that any number of threads may read it.
 //
 // Large counts: a Feistel network of alternating rounds over pairs (left, right), left below
-// `lefts` and right below `rights`, whose product is the least there is room in for `count`; what
-// leads outside walks on along its cycle until it is inside again (Black and Rogaway, "Ciphers with
-// arbitrary finite domains", 2002, their methods 2 and 3; Luby and Rackoff, 1988, for the rounds).
-// The product exceeds count by less than its square root, so a walk is rare and a long one rarer.
-// Small counts: a table, shuffled by Fisher and Yates, since few values give a network no room to
-// mix. Integers of fixed width alone: the order is the same on every machine.
+// `lefts` and right below `rights`, whose product is `count` or a little more; a value outside
+// walks on along its cycle until it is inside again (Black and Rogaway, "Ciphers with arbitrary
+// finite domains", 2002, their methods 2 and 3; Luby and Rackoff, 1988, for the rounds). The
+// product exceeds count by less than its square root, so a walk is rare and a long one rarer.
+// Small counts: a table, shuffled by Fisher and Yates, since a network cannot mix few values well.
+// Only integers of fixed width: the order is the same on every machine.
 #pragma once
 
 #include <stddef.h>
@@ -41,7 +41,7 @@ static inline uint64_t rd_key_stream(uint64_t low, uint64_t high, uint64_t n) {
     return rd_mixed(bits ^ high);
 }
 
-// Scale 64 random bits down to 0 .. below - 1; the high bits count most.
+// Scale 64 random bits down to 0 .. below - 1; the high bits matter most.
 static inline uint64_t rd_scaled(uint64_t bits, uint64_t below) {
     return (uint64_t)((unsigned __int128)bits * below >> 64);
 }
@@ -54,7 +54,7 @@ static inline uint64_t rd_round(uint64_t half, uint64_t key, uint64_t below) {
 }
 
 // One pass of the network over several pairs at a time: each round waits for the one before, and
-// pairs that do not wait for each other fill the time (measured: 10 ns for each value, not 18).
+// independent pairs fill the time (measured: 10 ns for each value instead of 18).
 template <int LANES>
 static inline void rd_rounds(const rd_permutation* self, uint64_t* left, uint64_t* right) {
     const uint64_t lefts = self->lefts, rights = self->rights;
@@ -79,7 +79,7 @@ static inline void rd_permutation_init(rd_permutation* self, uint64_t count, uin
         self->lefts = self->rights = 0;
         for (uint64_t i = 0; i < count; i++) {
             uint64_t other = rd_scaled(rd_key_stream(low, high, i), i + 1);
-            self->table[i] = self->table[other];  // where other is i, the next line mends it
+            self->table[i] = self->table[other];  // if other is i, the next line corrects it
             self->table[other] = (uint16_t)i;
         }
         return;
@@ -105,7 +105,7 @@ static inline void rd_permutation_take(const rd_permutation* self, uint64_t star
         enum { LANES = 4 };
         uint64_t l[LANES], r[LANES];
         for (int lane = 0; lane < LANES; lane++) {
-            l[lane] = left;  // lanes past the end go along: any pair below the product will do
+            l[lane] = left;  // lanes past the end compute too: any pair below the product will do
             r[lane] = right;
             if (done + lane + 1 >= length)
                 continue;

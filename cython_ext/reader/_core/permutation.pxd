@@ -1,4 +1,4 @@
-# A keyed order of a range: what can be asked of it, by place.
+# A keyed order of a range, read by place.
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
 

@@ -1,6 +1,6 @@
-"""A keyed order of a range of integers, of which any part is computed by itself.
+"""A keyed order of a range of integers, which computes any value without the others.
 
-Imports errors and checks; the arithmetic lies in permutation.h. A Permutation is constant once it
+Imports errors and checks; the arithmetic is in permutation.h. A Permutation never changes once it
 is made, so any thread may read it.
 """
 import math
@@ -22,9 +22,9 @@ cdef object WORD = (1 << 64) - 1
 cdef class Permutation:
     """Each of 0 .. count - 1 once, in an order that depends on (count, key) and on nothing else.
 
-    It takes 2 KiB whatever the count, is made in a microsecond or two, and gives the value at any
-    place in some ten nanoseconds. The order is the same on every machine and in every version with
-    the same `reader.data.permutation.ALGORITHM`. It is for shuffling and keeps no secrets.
+    It takes 2 KiB for any count, is made in a microsecond or two, and computes the value at any
+    place in about ten nanoseconds. The order is the same on every machine and in every version with
+    the same `reader.data.permutation.ALGORITHM`. It is for shuffling, not for cryptography.
 
     Args:
         count: how many values, from 0 to 2**63 - 1.
@@ -73,7 +73,7 @@ cdef class Permutation:
     def take(self, int64_t start, int64_t stop, int64_t step=1):
         """Return the values at places start, start + step, ... below stop.
 
-        Releases the GIL where they are more than 8192. Any thread may call it.
+        Releases the GIL for more than 8192 values. Any thread may call it.
 
         Args:
             start: first place, 0 or more.

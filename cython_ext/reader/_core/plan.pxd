@@ -13,7 +13,7 @@ cdef class SampleLeaf:
     cdef int place               # number of the field, or of the object list
     cdef FieldType type
     cdef object python_type      # exact type in sample 0
-    cdef rd_view view            # of torch tensors: how to look into them; NULL: by a converter
+    cdef rd_view view            # reads the memory of torch tensors; NULL: a converter does
     cdef bint in_sequence        # LEAF_OBJECT: its container is a sequence
     cdef bint is_plain           # rows can be copied as bytes: no records, no extended type
     cdef int ndim
@@ -32,7 +32,7 @@ cdef class Plan:
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
-    cdef uint64_t objects_room   # bytes that the pickled objects took last time
+    cdef uint64_t objects_room   # bytes to reserve for the pickled objects of the next batch
     cdef list path               # where two samples differ, innermost first
     cdef str difference          # how
 

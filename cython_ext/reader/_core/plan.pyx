@@ -1,7 +1,7 @@
-"""The form of a batch: what one sample looks like, and how others are copied to their rows.
+"""The form of a batch: what sample 0 looks like, and how the others are copied to their rows.
 
-Imports dtype, exchange and structure. A Plan is made from sample 0 and remembered, since most batches are
-alike; it belongs to one BatchWriter, which says where the rows lie.
+Imports dtype, exchange and structure. A Plan is made from sample 0 and kept, since most batches are
+alike; it belongs to one BatchWriter, which sets where the rows lie.
 """
 import numpy as np
 
@@ -66,7 +66,7 @@ cdef class SampleLeaf:
 
 
 cdef int classify(object sample) except -1:
-    """What stacking makes of a value."""
+    """Return the LEAF_* of a value: how stacking treats it."""
     if PyFloat_CheckExact(sample):
         return LEAF_FLOAT
     if PyBool_Check(sample):
@@ -100,7 +100,7 @@ cdef int classify(object sample) except -1:
 
 
 cdef object as_ndarray(object value, list name):
-    """The array behind a value; name[0] becomes the extended type's name or None."""
+    """Return the array behind a value; name[0] becomes the extended type's name or None."""
     cdef rd_dl_tensor tensor
     cdef rd_view view
     cdef FieldType type
@@ -144,11 +144,11 @@ cdef int copy_array(cnp.ndarray source, FieldType type, char* target) except -1:
 
 @cython.final
 cdef class Plan:
-    """The form of a batch. Aim the leaves' ``rows`` at memory before `put`."""
+    """The form of a batch. Set the leaves' ``rows`` before `put`."""
 
     @staticmethod
     cdef Plan of(object sample, bint is_strict):
-        """The plan of batches whose samples are like this one."""
+        """Return the plan of batches whose samples are like this one."""
         cdef Plan self = Plan.__new__(Plan)
         self.leaves = []
         self.fields = []
@@ -160,7 +160,7 @@ cdef class Plan:
         return self
 
     cdef Structure plan_node(self, object sample, int depth, bint in_sequence):
-        """The node of a part of sample 0; adds its leaves to the self."""
+        """Return the node of a value in sample 0; adds its leaves to the plan."""
         cdef SampleLeaf leaf
         cdef int i, what = classify(sample)
         if what == LEAF_CONTAINER:
@@ -217,7 +217,7 @@ cdef class Plan:
         return self.differ(f"has keys {list(sample)} and in sample 0 it has {list(at.keys)}")
 
     cdef int put(self, Structure at, object sample, Py_ssize_t row) except -1:
-        """Copy a sample (or a part of one) to its row. DIFFERS when it is unlike sample 0."""
+        """Copy a sample, or a value in one, to its row. DIFFERS when it is unlike sample 0."""
         cdef SampleLeaf leaf
         cdef Py_ssize_t i, n
         cdef list children
@@ -247,7 +247,7 @@ cdef class Plan:
         if type(sample) is not at.cls:
             return self.differ(f"is {describe(sample)} and in sample 0 it is a {at.cls.__name__}")
         if kind == DICT:
-            # row 0: the batch has the order of its own first sample
+            # row 0: the keys of a batch are in the order of its own first sample
             if len(sample) != n or (row == 0 and tuple(sample) != at.keys):
                 return self.differ_in_keys(at, sample)
             for i in range(n):
@@ -366,7 +366,7 @@ cdef class Plan:
                 for i in range(leaf.ndim):
                     if dims[i] != leaf.extents[i]:
                         break
-                else:  # the usual case, and all there is to it
+                else:  # the usual case: one memcpy
                     memcpy(leaf.rows + row * leaf.nbytes, cnp.PyArray_DATA(array), leaf.nbytes)
                     return 0
             if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage or type.extended:
@@ -395,19 +395,19 @@ cdef class Plan:
         return 0
 
     cdef str where(self):
-        """Where in the sample the difference lies that put() found."""
+        """Return where in the sample put() found the difference."""
         where = "".join(reversed(self.path))
         return f"its field {where}" if where else "it"
 
     cdef list object_lists(self):
-        """The values of the objects so far, each field's in the container that the batch has."""
+        """Return the values of each object so far, in the container that the batch has for it."""
         cdef SampleLeaf leaf
         return [tuple(leaf.values) if self.is_strict and leaf.in_sequence else leaf.values
                 for leaf in self.objects]
 
     cdef list take_back(self, Py_ssize_t count, object revive):
-        """The samples of the first rows, copied; ``revive(array, name of an extended type)`` makes
-        tensors again, and None leaves them arrays."""
+        """Return copies of the samples in the first rows. ``revive(array, name of an extended
+        type)`` makes tensors again; None leaves them arrays."""
         cdef SampleLeaf leaf
         samples = []
         for row in range(count):
@@ -417,7 +417,7 @@ cdef class Plan:
         return samples
 
     cdef int forget_objects(self) except -1:
-        """Let go of the values of a batch that was made, or was not."""
+        """Drop the objects of the last batch, whether it was made or not."""
         cdef SampleLeaf leaf
         for leaf in self.objects:
             leaf.values = []
@@ -425,7 +425,7 @@ cdef class Plan:
 
 
 cdef bint has_torch_strides(cnp.ndarray array):
-    """Whether torch takes the array over: steps that are whole elements, and none backwards."""
+    """Whether torch accepts the strides: whole elements, and none negative."""
     cdef int i
     for i in range(cnp.PyArray_NDIM(array)):
         if cnp.PyArray_STRIDE(array, i) < 0 or (
@@ -435,7 +435,7 @@ cdef bint has_torch_strides(cnp.ndarray array):
 
 
 cdef object row_value(SampleLeaf leaf, Py_ssize_t row, object revive):
-    """A value as it was before stacking, near enough for collating it in another way."""
+    """Return a value as before stacking, close enough to collate it in another way."""
     cdef object array = rd_make_ndarray(leaf.type.storage, leaf.ndim, leaf.extents,
                                         leaf.rows + row * leaf.nbytes, False, NULL).copy()
     if leaf.kind == LEAF_ARRAY and revive is not None and not issubclass(leaf.python_type, np.ndarray):

@@ -1,4 +1,4 @@
-# What a feed is made of, and the functions through which results take their way.
+# The state of a feed, and the functions that move results from the rings to the queue.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.arena cimport rd_arena, rd_record
 from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
@@ -12,10 +12,10 @@ cdef struct flight:
 # One worker as the trainer sees it. `lock` of the feed guards it.
 cdef struct worker_state:
     int pidfd              # readable when the process ended; -1: a thread, or gone
-    int alive              # takes tasks
+    int alive              # whether it takes tasks
     int said_hello
     uint32_t end_run       # the run in which it last answered END; 0 = never
-    int ended              # seen by the reader thread, not yet collected
+    int ended              # set by the reader thread, until the worker is detached
     flight* flights        # ring of `room`, oldest first: workers answer in order
     size_t head, count, room
 
@@ -27,10 +27,10 @@ cdef struct feed_state:
     uint32_t nworkers      # constant
     int bell               # constant: eventfd, rung by workers, releases and the consumer
     pthread_mutex_t lock
-    pthread_mutex_t trim_lock   # one thread at a time gives memory back; no other lock is taken with it
+    pthread_mutex_t trim_lock   # one thread at a time frees memory; no other lock is taken with it
     queue_state queue
     worker_state* workers
-    uint32_t run           # the attempt at an epoch that is under way
+    uint32_t run           # the current attempt at an epoch
     uint64_t epoch
     uint64_t next_seq      # the batch that goes into the queue next
     bint any_order         # batches go into the queue as they come
@@ -40,7 +40,7 @@ cdef struct feed_state:
     rd_record* failures    # FAILED records, one per worker
     uint64_t received, reordered, trimmed   # counts for stats
     uint32_t stop          # atomic: the reader thread ends
-    uint32_t starving      # atomic: the consumer wants to know when a worker has room again
+    uint32_t starving      # atomic: notify the consumer when a worker can take a task again
 
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil
 cdef void place(feed_state* s, rd_record* record) noexcept nogil

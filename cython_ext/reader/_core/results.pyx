@@ -1,8 +1,8 @@
-"""The way of results: from the workers' rings, in order, into the queue.
+"""Move results from the workers' rings, in order, into the queue.
 
-Imports the arena and the blocking queue; plain memory without Python, so that it runs without the
-GIL. Run by the reader thread and by the consumer; see results.pxd for what the two touch, and under
-which lock. No function here may call Python.
+Imports the arena and the blocking queue. It uses plain memory without Python, and so needs no GIL;
+no function here may call Python. The reader thread and the consumer run it; see results.pxd for
+what each of the two touches, and under which lock.
 """
 from libc.stdlib cimport calloc, free
 
@@ -29,14 +29,14 @@ cdef enum:
 
 
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil:
-    """Give back the slot of a result that nobody will see."""
+    """Release the slot of a result that is not delivered."""
     if record.slot:
         rd_slot_release(s.arena, record.slot)
     record.kind = 0
 
 
 cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept nogil:
-    """A result answers its worker's oldest task."""
+    """Remove the worker's oldest task, which a result answers."""
     cdef flight* oldest
     if worker.count == 0:
         return
@@ -48,7 +48,7 @@ cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept 
 
 
 cdef void place(feed_state* s, rd_record* record) noexcept nogil:
-    """Put a result where it belongs: into the queue, or behind those that it came before."""
+    """Put a result into the queue, or keep it until those before it have come."""
     if s.any_order:
         queue_put(&s.queue, record, 0)
         rd_wake_consumer(rd_head(s.arena))
@@ -59,7 +59,7 @@ cdef void place(feed_state* s, rd_record* record) noexcept nogil:
 
 
 cdef void advance(feed_state* s) noexcept nogil:
-    """Push what is next in order into the queue; the window keeps it from being full."""
+    """Push the results that are next in order into the queue; the window keeps it from filling."""
     cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
     while record.kind and record.seq == s.next_seq:
         queue_put(&s.queue, record, 0)
@@ -71,7 +71,7 @@ cdef void advance(feed_state* s) noexcept nogil:
 
 
 cdef void notify(feed_state* s) noexcept nogil:
-    """Let the consumer's get return NOTICE. Wakes it even where a worker died before it could."""
+    """Let the consumer's get return NOTICE. Wakes it even if a worker died before it did."""
     queue_notify(&s.queue)
     store_u32(&rd_head(s.arena).consumer_waiting, 0)
     add_u32(&rd_head(s.arena).consumer_word, 1)
@@ -79,7 +79,7 @@ cdef void notify(feed_state* s) noexcept nogil:
 
 
 cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogil:
-    """DealtShare with one result of one worker."""
+    """Handle one result of one worker."""
     cdef worker_state* worker = &s.workers[index]
     s.received += 1
     if record.kind == RD_HELLO:
@@ -110,7 +110,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
 
 
 cdef bint drain(feed_state* s) noexcept nogil:
-    """Take every result there is. Returns whether there was one."""
+    """Take all results from the rings. Returns whether there was one."""
     cdef rd_record record
     cdef rd_heap* heap
     cdef uint32_t i
@@ -128,7 +128,7 @@ cdef bint drain(feed_state* s) noexcept nogil:
 
 
 cdef bint something_waits(feed_state* s) noexcept nogil:
-    """Whether the consumer has reason to look again."""
+    """Whether the consumer has something to take."""
     cdef uint32_t i
     if queue_has_news(&s.queue):
         return True
@@ -139,8 +139,8 @@ cdef bint something_waits(feed_state* s) noexcept nogil:
 
 
 cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil:
-    """The consumer's wait for the next in order. It takes results from the rings itself, which
-    spares the way through the reader thread while it has nothing else to do."""
+    """Wait for the next result in order. The waiting consumer takes results from the rings itself,
+    which saves the detour through the reader thread."""
     cdef rd_header* head = rd_head(s.arena)
     cdef uint32_t seen
     cdef int rc = 0
@@ -166,7 +166,7 @@ cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcep
 
 
 cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
-    """Take note of worker processes that ended; what they sent before counts."""
+    """Note the worker processes that have ended, after taking what they sent before."""
     cdef uint32_t i
     cdef rd_record record
     cdef rd_heap* heap
@@ -185,7 +185,7 @@ cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
 
 
 cdef void* reader_thread(void* argument) noexcept nogil:
-    """Results -> order -> queue, until told to stop. Waits on results, deaths and the bell."""
+    """Results -> order -> queue, until `stop` is set. Waits for results, deaths and the bell."""
     cdef feed_state* s = <feed_state*>argument
     cdef uint32_t* asleep = &rd_head(s.arena).reader_asleep
     cdef pollfd* polls = <pollfd*>calloc(1 + s.nworkers, sizeof(pollfd))
@@ -207,7 +207,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
             polls[1 + i].events = POLLIN
             polls[1 + i].revents = 0
         pthread_mutex_unlock(&s.lock)
-        # whoever sends after this store rings the bell; what was sent before is seen below
+        # a worker that sends after this store rings the bell; earlier results are seen below
         store_u32(asleep, 1)
         rd_fence()
         for i in range(s.nworkers):

@@ -1,6 +1,6 @@
-/* The channels in the arena: one task ring to each worker, one result ring from it, and who wakes
+/* The rings in the arena: one task ring to each worker, one result ring from it, and who wakes
  * whom.  Each ring has one writer and one reader at a time; see docs/concurrency.md for the pairs of
- * flags and fences.  May include layout.h.  Nothing here owns state: it lies in the arena.
+ * flags and fences.  May include layout.h.  Nothing here owns state: it is in the arena.
  */
 #ifndef READER_CORE_RING_H
 #define READER_CORE_RING_H
@@ -33,7 +33,7 @@ static inline int rd_result_waiting(const rd_heap *heap) {
     return rd_load_acquire(&heap->result_tail) != rd_load_relaxed(&heap->result_head);
 }
 
-/* Wake the consumer if it sleeps.  Whoever did something it may wait for calls this after. */
+/* Wake the consumer if it sleeps.  Called after anything that it may wait for. */
 static inline int rd_wake_consumer(rd_header *h) {
     if (!rd_load_relaxed(&h->consumer_waiting) || !rd_exchange(&h->consumer_waiting, 0u))
         return 0;
@@ -42,14 +42,14 @@ static inline int rd_wake_consumer(rd_header *h) {
     return 1;
 }
 
-/* Tell the trainer of a result that was pushed (worker).  A consumer that waits takes it itself;
- * else the reader thread does.  Both set their flag before their last look at the rings, so one
+/* Wake the trainer for a result that was pushed (worker).  A consumer that waits takes it itself;
+ * else the reader thread does.  Both set their flag before they last check the rings, so that one
  * side sees the other. */
 static inline void rd_result_tell(rd_arena *a, const rd_record *r, int bell) {
     rd_header *h = rd_head(a);
     rd_fence();
-    /* A batch that is not next in order wakes nobody: whoever takes the next one empties all
-     * rings, and looks once more after it has set the new wanted_seq. */
+    /* A batch that is not next in order wakes nobody: the thread that takes the next one empties
+     * all rings, and checks them again after it has set the new wanted_seq. */
     uint64_t wanted = rd_load_relaxed(&h->wanted_seq);
     if (r->kind <= RD_END && r->seq != wanted && wanted != RD_ANY_SEQ &&
         r->run == rd_load_relaxed(&h->run))
@@ -78,7 +78,7 @@ typedef struct rd_task {
 static_assert(sizeof(rd_task) == 64, "tasks begin on cache lines");
 #endif
 
-/* Write a task (trainer).  0, or -1 when there is no room. */
+/* Write a task (trainer).  0, or -1 when the ring is full. */
 static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
                                const void *payload) {
     uint64_t size = heap->task_ring_nbytes, tail = heap->task_tail;
@@ -86,7 +86,7 @@ static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
     uint64_t room = size - (tail - rd_load_acquire(&heap->task_head));
     uint64_t at = tail & (size - 1), to_end = size - at;
     uint8_t *ring = a->base + heap->task_ring;
-    if (to_end < need) { /* tasks do not wrap: fill the rest and begin again */
+    if (to_end < need) { /* tasks do not wrap: fill up to the end and begin at the start */
         if (room < to_end + need) return -1;
         rd_task *filler = (rd_task *)(ring + at);
         memset(filler, 0, sizeof *filler);
@@ -105,7 +105,7 @@ static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
     return 0;
 }
 
-/* The next task without taking it (worker); NULL when there is none. */
+/* Return the next task without taking it (worker); NULL when there is none. */
 static inline rd_task *rd_task_peek(rd_arena *a, rd_heap *heap) {
     for (;;) {
         uint64_t head = heap->task_head, size = heap->task_ring_nbytes;
@@ -140,7 +140,7 @@ static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
     }
 }
 
-/* Tell every worker that the pool stops (trainer). */
+/* Stop every worker (trainer). */
 static inline void rd_stop_workers(rd_arena *a) {
     rd_header *h = rd_head(a);
     rd_store_seq_cst(&h->stop, 1u);

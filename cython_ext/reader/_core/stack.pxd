@@ -17,12 +17,12 @@ cdef class BatchWriter:
     cdef dict schemas            # (structure, types) -> offset of the KEPT slot
     cdef object rules            # how to collate samples that are not alike; None: refuse them
     cdef bint is_strict          # the rules want samples that are exactly alike
-    cdef object pack             # the rules' way to pickle what arrives exactly as it was; or None
-    cdef object revive           # the rules' way to make a tensor of an array again; or None
-    cdef object attach           # makes what travels beside each batch; None: nothing does
+    cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
+    cdef object revive           # makes a tensor again of an array, for the rules; or None
+    cdef object attach           # makes what is attached to each batch; None: nothing is
     cdef list drawn              # of stream(): samples that are in no slot yet
-    cdef readonly Py_ssize_t position   # the sample in hand, for messages
-    cdef bint makes_stale          # a batch that nobody waits for any more is made all the same
+    cdef readonly Py_ssize_t position   # the row of the current sample, for messages
+    cdef bint makes_stale          # whether stale batches are made too
     # of stream(): whether all samples of the batch were drawn, and whether there were too few
     cdef readonly bint drew_all, ran_out
 

@@ -26,28 +26,28 @@ from reader.errors import CollateError, DatasetError
 cnp.import_array()
 
 cdef enum:
-    ENDED = 1          # what stream() returns when the source has no more
-    KEPT_SCHEMAS = 64  # more forms of batches than that carry their schema with each batch
+    ENDED = 1          # what stream() returns when the source is exhausted
+    KEPT_SCHEMAS = 64  # batches of further forms carry their schema with each batch
 
-cdef object END = object()   # what next() gives for the end of a source
+cdef object END = object()   # what next() returns for an exhausted source
 
 
 cdef inline uint64_t aligned(uint64_t at) noexcept:
-    """Where the next field begins."""
+    """Return where the next field begins."""
     return (at + RD_ALIGN - 1) // RD_ALIGN * RD_ALIGN
 
 
 cdef inline uint64_t room(Py_ssize_t nbytes) noexcept:
-    """What a field takes. An empty one too: paddle tells tensors apart by their addresses."""
+    """Return the bytes a field takes, 1 at least: paddle distinguishes tensors by address."""
     return <uint64_t>max(nbytes, 1)
 
 
 @cython.final
 cdef class SideTable:
-    """Objects that worker threads of the trainer hand over by reference instead of pickled.
+    """Objects that worker threads of the trainer pass by reference instead of pickled.
 
-    Any thread. No Python code runs between the lines that belong together: with the GIL it is held
-    between them, and without it the object's own lock is.
+    Any thread may call it. No Python code runs between lines that must be atomic: the GIL is held
+    there, or on a build without one the object's own lock.
     """
 
     def __init__(self):
@@ -55,9 +55,9 @@ cdef class SideTable:
         self.last = 0
 
     def put(self, run, value):
-        """Keep a value; returns the token that take() wants. Run None: whatever run begins."""
+        """Keep a value; return the token for take(). Run None: `purge` never drops it."""
         cdef Py_ssize_t token
-        entry = (run, value)  # before the count: making it may collect garbage, and so run others
+        entry = (run, value)  # before the count: an allocation may run the garbage collector
         with cython.critical_section(self):
             token = self.last + 1
             self.last = token
@@ -65,12 +65,12 @@ cdef class SideTable:
         return token
 
     def take(self, token):
-        """Hand a value over, once."""
+        """Return a value and forget it."""
         return self.entries.pop(token)[1]
 
     def purge(self, run):
-        """Forget what runs before this one left behind."""
-        for token in list(self.entries):  # others put and take meanwhile
+        """Forget the values of earlier runs."""
+        for token in list(self.entries):  # other threads put and take meanwhile
             entry = self.entries.get(token)
             if entry is not None and entry[0] is not None and entry[0] != run:
                 self.entries.pop(token, None)
@@ -80,11 +80,11 @@ cdef class SideTable:
 cdef class BatchWriter:
     """Writes batches into slots of one heap.
 
-    Used by one worker in its main thread. `write` moves a ready-made batch with one copy; `stack`
-    fetches samples by key, and `stream` draws them, and both stack them in place. `rules`, None
-    at first: ``can_stack(sample)`` tells of a first sample whether it may be (or raises), and
-    ``collate(samples)`` makes the batch where it may not or samples are not alike. ``attach()``,
-    unless it is None, makes what travels beside a batch, when all its samples were fetched.
+    Used by one worker in its main thread. `write` copies a ready-made batch once. `stack` fetches
+    samples by key, `stream` draws them, and both stack them in place. `rules`, None at first:
+    ``can_stack(sample)`` says whether a first sample may be stacked (or raises), and
+    ``collate(samples)`` makes the batch if it may not, or if samples are not alike. ``attach()``,
+    unless it is None, makes what is attached to a batch, once all its samples are fetched.
     """
 
     def __init__(self, Heap heap not None, SideTable side=None):
@@ -101,17 +101,15 @@ cdef class BatchWriter:
         self.position = 0
 
     cdef set_rules(self, object rules):
-        """Have the rules of a facade, or None; see `reader.workers.loop.CollateRules`."""
+        """Set the rules of a face, or None; see `reader.policy.CollateRules`."""
         self.rules = rules
         self.plan = None
         self.is_strict = getattr(rules, "is_strict", False)
         self.pack = getattr(rules, "pack", None)
         self.revive = getattr(rules, "revive", None)
 
-    # -- parts of a batch ------------------------------------------------------------------------
-
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL:
-        """Take a slot for count samples, write its field table and aim the leaves at it."""
+        """Take a slot for count samples, write its field table and set the leaves' rows."""
         cdef SampleLeaf leaf
         cdef uint64_t at = 0
         cdef int64_t* entry
@@ -145,8 +143,6 @@ cdef class BatchWriter:
         slot.nfields = <uint32_t>len(plan.fields)
         slot.objects = at  # where objects would begin
         return slot
-
-    # -- whole batches ---------------------------------------------------------------------------
 
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1:
         """Fetch a sample for each key and stack them in place."""
@@ -208,9 +204,9 @@ cdef class BatchWriter:
 
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1:
-        """Draw count samples and stack them in place; ENDED when there are none left.
+        """Draw count samples and stack them in place; ENDED when none is left.
 
-        What was drawn and found no room is in ``drawn`` after ArenaFull.
+        After ArenaFull ``drawn`` holds the samples that were drawn.
         """
         cdef Py_ssize_t row = 0
         cdef Plan plan = self.plan
@@ -220,7 +216,7 @@ cdef class BatchWriter:
         self.drawn = []
         self.drew_all = self.ran_out = False
         if plan is None or plan.objects:
-            # objects may outgrow their room when all is drawn: then the samples must be at hand
+            # the pickled objects may not fit once all is drawn: the samples are needed then
             return self.stream_list(source, count, drop_last, record)
         sample = next(source, END)
         if sample is END:
@@ -254,7 +250,7 @@ cdef class BatchWriter:
                         self.drawn.append(sample)
                         return self.stream_list(source, count, drop_last, record)
                     text = self.unlike(plan, row, None)
-                    for _ in range(row + 1, count):  # the next batch begins where it would have
+                    for _ in range(row + 1, count):  # the next batch must not get these
                         if next(source, END) is END:
                             break
                     self.drew_all = True
@@ -269,7 +265,7 @@ cdef class BatchWriter:
 
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,
                          rd_record* record) except -1:
-        """As stream, with all samples drawn before the first is copied."""
+        """As stream, but draws all samples before it copies the first."""
         cdef list samples = self.drawn
         while len(samples) < count:
             if self.is_stale(record):
@@ -291,14 +287,14 @@ cdef class BatchWriter:
         return 0
 
     cdef bint is_stale(self, rd_record* record) noexcept:
-        """Whether this batch need not be made any more: a new epoch began, or the pool closes."""
+        """Whether nobody waits for this batch: a new run began, or the pool stops."""
         cdef rd_header* head = rd_head(self.heap.arena.c)
         if load_u32(&head.stop):
             return True
         return load_u32(&head.run) != record.run and not self.makes_stale
 
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names):
-        """The text for a sample that put() found to be unlike sample 0."""
+        """Return the message for a sample that differs from sample 0."""
         its, first = ("", "") if names is None else (
             f" (dataset index {names[row]!r})", f" (dataset index {names[0]!r})")
         return (f"cannot stack sample {row}{its} with sample 0{first}: {plan.where()} "
@@ -312,14 +308,14 @@ cdef class BatchWriter:
         return 0
 
     cdef bint suits(self, Plan plan, object sample) except -1:
-        """Whether samples may be stacked in place; rules look at each batch that has objects, and
-        strict ones at the first of a form."""
+        """Whether samples may be stacked in place. Calls the rules for each batch with objects, and
+        strict rules only for the first batch of a form."""
         if self.rules is None or (plan is not None and (self.is_strict or not plan.objects)):
             return True
         return self.rules.can_stack(sample)
 
     cdef list fetch_rest(self, object source, list keys, Py_ssize_t row):
-        """The samples behind a row."""
+        """Fetch the samples after a row."""
         samples = []
         for row in range(row + 1, len(keys)):
             self.position = row
@@ -327,12 +323,12 @@ cdef class BatchWriter:
         return samples
 
     cdef int collate(self, list samples, rd_record* record) except -1:
-        """Make a batch of samples that are not alike, by the rules."""
+        """Make and write a batch of samples that are not alike, by the rules."""
         self.position = -1
         return self.write(self.rules.collate(samples), record)
 
     cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count) except -1:
-        """The batch has fewer rows than it was begun with."""
+        """Set the number of rows of a batch that has fewer than it began with."""
         cdef SampleLeaf leaf
         cdef int64_t* entry = <int64_t*>(<char*>self.heap.arena.c.base + slot.start)
         for leaf in plan.fields:
@@ -343,7 +339,7 @@ cdef class BatchWriter:
 
     cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL:
         """Add schema and objects to a slot whose rows are written, and fill in the record."""
-        self.position = -1  # from here on it is no sample in particular
+        self.position = -1  # an error from here on concerns no sample in particular
         if plan.its_schema is None:
             plan.its_schema = Schema(plan.its_batch, [(<SampleLeaf>leaf).type for leaf in plan.fields])
         if self.side is None and plan.schema == 0:
@@ -360,15 +356,15 @@ cdef class BatchWriter:
         return slot
 
     cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1:
-        """Put what is no array into the side table."""
+        """Put all but the arrays into the side table."""
         beside = None if self.attach is None else self.attach()
         record.token = self.side.put(record.run, (schema, objects, beside))
         return 0
 
     cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record):
-        """What is no array as bytes: schema, objects and what is attached, as far as there are any.
+        """Pickle all but the arrays: an unpublished schema, the objects, and the attachment.
 
-        ``packed``: the objects as the rules packed them, or None.
+        ``packed``: the objects if the rules have pickled them, or None.
         """
         cdef bytes attached, made = b""
         record.has_fields_within = packed is not None
@@ -386,7 +382,7 @@ cdef class BatchWriter:
         return made
 
     cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL:
-        """Copy bytes behind the arrays of the slot, or of a larger one that takes its place."""
+        """Copy bytes after the arrays of the slot, or of a larger one that replaces it."""
         cdef uint64_t at = slot.objects, size = len(payload)
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
@@ -395,7 +391,7 @@ cdef class BatchWriter:
             slot.objects = 0
             return slot
         if at + size > slot.backed:
-            # rare: the objects outgrew the room that the last batch needed
+            # rare: the objects are larger than those of the last batch
             larger = self.heap.alloc(at + size)
             memcpy(base + larger.start, base + slot.start, at)
             larger.nfields = slot.nfields
@@ -409,7 +405,7 @@ cdef class BatchWriter:
         return slot
 
     cdef int write(self, object batch, rd_record* record) except -1:
-        """Move a ready-made batch: one copy of each array."""
+        """Write a ready-made batch, with one copy of each array."""
         cdef Flat flat = flatten(batch, self.pack is not None)
         cdef list arrays = [], types = []
         cdef uint64_t at = 0, table
@@ -423,7 +419,7 @@ cdef class BatchWriter:
         cdef int i
         name = [None]
         if self.pack is not None and self.side is None and flat.objects:
-            # fields that objects consist of join the others
+            # fields within objects are appended to the others
             packed = pickle_objects(flat.objects, flat.structure, self.pack, flat.fields)
         for value in flat.fields:
             made = as_ndarray(value, name)
@@ -473,7 +469,7 @@ cdef class BatchWriter:
         return 0
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0:
-        """Offset of the KEPT slot with the schema; 0 = it travels with each batch instead."""
+        """Return the offset of the KEPT slot with the schema; 0: each batch carries it instead."""
         cdef rd_slot* slot
         cdef bytes pickled
         cdef const char* data
@@ -494,7 +490,7 @@ cdef class BatchWriter:
 
 
 cdef bytes find_origins(list fields):
-    """An Origin for each field, or None where all are tensors."""
+    """Return the Origin of each field, or None if all are tensors."""
     cdef bytes origins = bytes([ORIGIN_ARRAY if isinstance(value, np.ndarray) else ORIGIN_TENSOR
                                 for value in fields])
     return origins if ORIGIN_ARRAY in origins else None
@@ -519,8 +515,8 @@ cdef bytes pickle_attached(object value):
 
 
 cdef bytes pickle_objects(list objects, Structure structure, object pack=None, list fields=None):
-    """The objects of a batch, pickled; ``pack(objects, fields)`` may add fields that they are made
-    of, and passes RuntimeError on: torch's word for what it does not send."""
+    """Pickle the objects of a batch. ``pack(objects, fields)`` may add fields from within them; its
+    RuntimeError passes through: torch raises that for what it does not send."""
     try:
         return pickle.dumps(objects, 5) if pack is None else pack(objects, fields)
     except Exception as error:
@@ -538,7 +534,7 @@ cdef bytes pickle_objects(list objects, Structure structure, object pack=None, l
 
 
 def find_culprit(value, where, dumps, depth=0):
-    """The innermost part of a value that cannot be pickled: (part, exception or None, its path)."""
+    """Find the innermost value that cannot be pickled: (value, exception or None, its path)."""
     try:
         dumps(value)
         return value, None, where

@@ -8,7 +8,7 @@ cpdef enum NodeKind:
     TUPLE = 4
     NAMEDTUPLE = 5
     DATACLASS = 6
-    CUSTOM = 7     # a type given to register_container
+    CUSTOM = 7     # a type passed to register_container
 
 
 cdef class Structure:
@@ -19,13 +19,13 @@ cdef class Structure:
     cdef readonly object extra     # dict: an empty copy for subclasses; CUSTOM: what its flatten kept
     cdef readonly list children
     cdef Py_hash_t hash_value      # computed once; -1 = not yet
-    cdef Structure its_plain       # what plain() gave; None = not asked yet
+    cdef Structure its_plain       # what plain() returned; None = not called yet
 
     cdef object build(self, list fields, list objects)
 
 
 cdef class Flat:
-    cdef readonly list fields      # array leaves, as they were given
+    cdef readonly list fields      # array leaves, as they were passed
     cdef readonly list objects
     cdef readonly Structure structure
 

@@ -1,8 +1,8 @@
 """Structure of a batch: flatten into array fields and restore, container types included.
 
-Imports numpy, cloudpickle and exchange alone. A Structure is immutable once built, hashable, picklable, and
-travels with its batch; nothing here is shared between threads except the registries, which are
-written at import time or by the user before loading starts.
+Imports numpy, cloudpickle and exchange. A Structure is immutable, hashable and picklable, and is
+sent with its batch. Threads share nothing here except the registries, which are written at import
+time or by the user before loading starts.
 """
 import copy
 import dataclasses
@@ -29,7 +29,7 @@ cdef object NONE = type(None)
 _containers = {}
 # top-level module name -> converter, see register_array_converter
 _converters = {}
-# type -> converter or None: what _converters says about a type, remembered
+# type -> converter or None: the cached look-up in _converters
 _converter_of_type = {}
 
 
@@ -49,7 +49,7 @@ def register_container(cls, flatten, restore):
 
 
 def register_array_converter(module, converter):
-    """Teach the core a tensor type: a hook for rooms above it.
+    """Register a converter for tensor types: a hook for packages above the core.
 
     ``converter(value)`` gets any value whose type comes from top-level ``module``, and returns
     ``(ndarray, dtype_name or None, lod)`` without a copy where possible, or None when it is no
@@ -60,7 +60,7 @@ def register_array_converter(module, converter):
 
 
 def plain_value(value):
-    """A value that holds no arrays, with plain dicts and lists in place of other containers."""
+    """Return a value without arrays with plain dicts and lists in place of other containers."""
     if isinstance(value, (str, bytes, np.generic)):
         return value
     if isinstance(value, Mapping):
@@ -71,12 +71,12 @@ def plain_value(value):
 
 
 class Ragged:
-    """The container of a ragged field: its rows, and the offsets that cut them into samples. The
-    tensor module says how it is restored."""
+    """The container of a ragged field: its rows, and the offsets of its samples. The tensor module
+    registers how it is restored."""
 
 
 cdef object foreign_converter(object value):
-    """The converter of the value's type, or None for types that are no tensors."""
+    """Return the converter of the value's type, or None for types that are no tensors."""
     cls = type(value)
     try:
         return _converter_of_type[cls]
@@ -105,7 +105,7 @@ cdef Structure node(int kind, int index, object cls, tuple keys, object extra, l
 
 @cython.final
 cdef class Structure:
-    """The containers of a batch with numbered places where its fields and objects were."""
+    """The containers of a batch, with numbered places for its fields and objects."""
 
     def __init__(self):
         raise TypeError("a Structure is made by flatten()")
@@ -158,7 +158,7 @@ cdef class Structure:
         return _containers[self.cls][1](values, self.extra)
 
     def plain(self):
-        """The same structure with dicts and lists alone: subclasses, tuples, namedtuples and other
+        """Return the structure with only dicts and lists: subclasses, tuples, namedtuples and other
         sequences lose their types. Dataclasses and registered containers stay."""
         cdef Structure child
         if self.children is None:
@@ -177,7 +177,7 @@ cdef class Structure:
         return self.its_plain
 
     def listed(self):
-        """The same structure with lists for tuples; named tuples stay."""
+        """Return the structure with lists in place of tuples; named tuples stay."""
         if self.children is None:
             return self
         children = [child.listed() for child in self.children]
@@ -201,7 +201,7 @@ cdef class Structure:
                 child._name_places(prefix + place, fields, objects)
 
     def child_names(self):
-        """Texts that name the children as an index expression would."""
+        """Return texts that name the children as index expressions do."""
         if self.kind == DATACLASS:
             return [f".{key}" for key in self.keys]
         if self.kind == NAMEDTUPLE:
@@ -248,7 +248,7 @@ def _unpack_node(kind, index, cls, keys, extra, children):
 
 
 def _pack_class(cls):
-    """How to find a class in another process: (module, qualified name, base, pickled or None)."""
+    """Return what finds a class elsewhere: (module, qualified name, base, pickled or None)."""
     base = tuple if issubclass(cls, tuple) else dict if issubclass(cls, dict) else (
         list if issubclass(cls, list) else object)
     try:
@@ -259,7 +259,7 @@ def _pack_class(cls):
 
 
 def _find_class(module, qualname, base, pickled):
-    """The class itself when this process has it (also a local one, after a fork), else a copy."""
+    """Return the class itself if this process has it (a local one after a fork), else a copy."""
     if pickled is None:
         found = importlib.import_module(module)
         for part in qualname.split("."):
@@ -276,7 +276,7 @@ def _find_class(module, qualname, base, pickled):
 
 
 cdef int container_kind(object value) except -1:
-    """DICT, LIST, TUPLE, NAMEDTUPLE, DATACLASS or CUSTOM; OBJECT for what is no container."""
+    """Return DICT, LIST, TUPLE, NAMEDTUPLE, DATACLASS or CUSTOM; OBJECT if it is no container."""
     cls = type(value)
     if cls is tuple:
         return TUPLE
@@ -309,7 +309,7 @@ cdef list container_children(int kind, object value):
 
 
 cdef Structure make_container(int kind, object value, list children):
-    """The node of a container whose children's nodes are given."""
+    """Return the node of a container with these child nodes."""
     cls = type(value)
     if kind == DICT:
         extra = None
@@ -345,7 +345,7 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
             leaf = node(FIELD, len(fields) - 1, None, None, None, None)
             if not found[2]:
                 return leaf
-            objects.append(found[2])  # the row offsets travel beside the rows
+            objects.append(found[2])  # the row offsets are sent beside the rows
             offsets = node(OBJECT, len(objects) - 1, None, None, None, None)
             return node(CUSTOM, -1, Ragged, None, None, [leaf, offsets])
         objects.append(value)
@@ -368,11 +368,11 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
 
 
 cdef int exact_kind(object value) except -1:
-    """The kind of a container that its parts make up entirely; OBJECT for all others."""
+    """Return the kind of a container that its children define completely; OBJECT for all others."""
     cls = type(value)
     if cls is dict:
         for key in <dict>value:
-            # 1 and True are one key, and so would the structures be that differ in it
+            # 1 and True are the same key: structures that differ only in that would be equal
             if type(key) is not str and type(key) is not int:
                 return OBJECT
         return DICT
@@ -397,8 +397,8 @@ cdef bint is_leaf_class(object cls) noexcept:
 
 
 cdef bint holds_leaves_only(object value) except -1:
-    """Whether a value is a list or tuple of numbers and texts alone, which must not cost a node
-    each."""
+    """Whether a value is a list or tuple of only numbers and texts, which stays one object without
+    a node each."""
     if type(value) is not list and type(value) is not tuple:
         return False
     for child in value:
@@ -436,7 +436,7 @@ cdef bint holds_fields(object value, int depth) except -1:
 
 
 cdef Structure _flatten_exact(object value, list fields, list objects, int depth):
-    """As _flatten, and what has more to it than its parts stays whole."""
+    """As _flatten, but a container that has more than its children stays whole."""
     cdef int kind
     cdef list children
     cdef rd_dl_tensor tensor
@@ -459,7 +459,7 @@ cdef Structure _flatten_exact(object value, list fields, list objects, int depth
 
 
 cpdef bint is_plain_array(cnp.ndarray array):
-    """Whether an array is given back as it was by its bytes, shape and element type."""
+    """Whether its bytes, shape and element type restore an array exactly."""
     type = array.dtype
     return type.kind in "biufcmM" and type.isnative and cnp.PyArray_IS_C_CONTIGUOUS(array)
 
@@ -473,17 +473,17 @@ cdef class Flat:
 
 
 def flatten(value, bint exact=False):
-    """Take a batch apart: returns a Flat, which unpacks into (fields, objects, structure).
+    """Flatten a batch: return a Flat, which unpacks into (fields, objects, structure).
 
     Arrays and tensors become fields, in depth-first order. A container that holds no array
     anywhere stays whole, as one object, as does anything that is no container. Dicts, lists,
-    tuples, namedtuples, dataclasses, their subclasses and registered containers are taken apart;
-    ``structure.restore(fields, objects)`` gives them back with their types. Raises CollateError (a
+    tuples, namedtuples, dataclasses, their subclasses and registered containers are flattened;
+    ``structure.restore(fields, objects)`` restores them with their types. Raises CollateError (a
     ValueError) for one nested deeper than 100 levels, such as one that contains itself.
 
-    ``exact``: what comes back is to be the same down to types, strides and attributes: only plain
-    dicts, lists, tuples and named tuples are taken apart, only plain arrays and torch tensors in C
-    order are fields, and all else is an object; nothing is raised.
+    ``exact``: types, strides and attributes must be restored, too: only plain dicts, lists, tuples
+    and named tuples are flattened, only plain arrays and torch tensors in C order are fields, and
+    all else is an object. It raises nothing.
     """
     cdef Flat flat = Flat.__new__(Flat)
     flat.fields = []

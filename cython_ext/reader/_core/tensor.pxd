@@ -7,7 +7,7 @@ from reader._core.structure cimport Structure
 
 cpdef enum Origin:
     ORIGIN_TENSOR = 0    # a tensor, or made by stacking
-    ORIGIN_ARRAY = 1     # a NumPy array, and to be one again
+    ORIGIN_ARRAY = 1     # a NumPy array, which is restored as one
 
 
 cdef class Schema:
@@ -15,7 +15,7 @@ cdef class Schema:
     cdef readonly list types       # FieldType per field
     cdef readonly bytes origins    # Origin per field; None: all are ORIGIN_TENSOR
     cdef public object adapted     # a framework's, for all batches of this form; None at first
-    cdef Schema its_plain          # what plain() gave; None = not asked yet
+    cdef Schema its_plain          # what plain() returned; None = not called yet
 
     cdef Schema plain(self)
 
@@ -31,7 +31,7 @@ cdef class LoDTensor:
     cdef readonly bint readonly
     cdef readonly str place
     cdef Lease lease               # set when the bytes lie in a slot
-    cdef object owner              # else: whatever keeps the bytes alive
+    cdef object owner              # else: keeps the bytes alive
     cdef tuple offsets             # LoD: row offsets by level, outermost first
 
     cdef int view_ndarray(self, made, FieldType type) except -1

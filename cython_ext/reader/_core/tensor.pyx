@@ -32,8 +32,8 @@ cdef extern from "reader/_core/ndarray.h":
 cdef class Schema:
     """What batches of one form share: their structure, and the types and origins of their fields.
 
-    ``origins``: a byte for each field, ORIGIN_*; None: each is what the framework of the batch
-    makes of it. ``adapted``: a framework's adapter may keep here what it found out.
+    ``origins``: a byte for each field, ORIGIN_*; None: each becomes a tensor of the batch's
+    framework. ``adapted``: a framework's adapter may cache something here.
     """
 
     def __init__(self, Structure structure not None, list types not None, bytes origins=None):
@@ -42,7 +42,7 @@ cdef class Schema:
         self.origins = origins
 
     cdef Schema plain(self):
-        """The schema with plain dicts and lists: see Structure.plain. Made once."""
+        """Return the schema with plain dicts and lists: see Structure.plain. Made once."""
         if self.its_plain is None:
             structure = self.structure.plain()
             made = self if structure is self.structure else Schema(
@@ -149,8 +149,6 @@ cdef class LoDTensor:
             self.nbytes *= extents[i]
         return 0
 
-    # -- what it is ------------------------------------------------------------------------------
-
     @property
     def shape(self):
         """Extents, a tuple of ints."""
@@ -167,7 +165,7 @@ cdef class LoDTensor:
         return [list(level) for level in self.offsets]
 
     def reshape(self, shape):
-        """The same bytes with another shape of as many elements, as a LoDTensor without LoD.
+        """Return a LoDTensor without LoD on the same bytes, with another shape of equal size.
 
         ``shape``: integers, one of which may be -1. ConfigError when the sizes differ.
         """
@@ -196,8 +194,8 @@ cdef class LoDTensor:
         return made
 
     def set_lod(self, lod):
-        """Set the row offsets. Each level begins with 0 and never falls; the last entry of a level
-        counts the sequences of the next one, and of the last level the rows. Else ConfigError."""
+        """Set the row offsets. Each level begins with 0 and never falls; its last entry is the
+        number of sequences of the next level, or for the last level of rows. Else ConfigError."""
         levels = []
         for number, level in enumerate(lod):
             level = tuple(int(entry) for entry in level)
@@ -235,8 +233,6 @@ cdef class LoDTensor:
 
     def __reduce__(self):
         return _unpickle_tensor, (self.storage_array().copy(), self.type, self.lod)
-
-    # -- views -----------------------------------------------------------------------------------
 
     cdef object storage_array(self):
         base = self.lease if self.lease is not None else self
@@ -384,7 +380,7 @@ register_array_converter("reader", _convert_core_tensor)
 
 
 def _restore_ragged(children, _):
-    """The field with its LoD, as far as its type can have one: see structure.Ragged."""
+    """Return the field with its LoD. CollateError if its type has none. See structure.Ragged."""
     rows, lod = children
     if isinstance(rows, np.ndarray):
         return LoDTensor(rows, lod)

@@ -1,4 +1,4 @@
-# LoDTensorArray, and what restores a batch from its slot.
+# LoDTensorArray: a batch, restored from its slot.
 from libc.stdint cimport uint64_t
 from reader._core.arena cimport Lease, rd_record
 from reader._core.tensor cimport Schema
@@ -11,8 +11,8 @@ cdef class LoDTensorArray:
     cdef char* bytes_at            # start of the slot
     cdef list tensors              # LoDTensor by field, made on demand from the slot
     cdef readonly list objects     # leaves that are no arrays
-    cdef bytes packed              # the objects instead, pickled around fields; None mostly
-    cdef readonly object attached  # what the worker sent beside the batch; None without
+    cdef bytes packed              # the objects instead, pickled around fields; mostly None
+    cdef readonly object attached  # what the worker attached to the batch, or None
     cdef readonly object seq       # batch number, None when made in Python
     cdef readonly object epoch
 

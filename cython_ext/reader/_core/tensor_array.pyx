@@ -1,7 +1,7 @@
 """LoDTensorArray: the fields of one batch, with the structure they came from.
 
-Imports LoDTensor and structure. It belongs to who holds it, and keeps its slot of the arena leased
-while it lives; the views made of it keep the slot by themselves.
+Imports LoDTensor and structure. An array belongs to its holder and leases its slot of the arena
+while it lives; so does each view made from it.
 """
 import pickle
 import threading
@@ -27,16 +27,16 @@ cdef extern from "reader/_core/ndarray.h":
                            PyObject* base)
 
 
-cdef object _unpacking = threading.local()  # fields: those of the batch that is being unpacked
+cdef object _unpacking = threading.local()  # fields: of the batch whose objects are unpickled
 
 
 def field_of_batch(index):
-    """What stands in packed objects for a field of their batch; called while they are unpacked."""
+    """Return a field of the batch whose objects are being unpickled; their pickle calls it."""
     return _unpacking.fields[index]
 
 
 cdef list unpack(bytes packed, list fields):
-    """The objects of a batch that were pickled around some of its fields."""
+    """Unpickle the objects of a batch that were pickled around some of its fields."""
     before = getattr(_unpacking, "fields", None)
     _unpacking.fields = fields
     try:
@@ -50,10 +50,10 @@ cdef class LoDTensorArray:
     """The fields of one batch, in order, with the structure they came from.
 
     ``LoDTensorArray(tensors)`` holds the given LoDTensors (or what LoDTensor accepts);
-    ``LoDTensorArray.from_batch(batch)`` takes any nested batch apart. ``restore()`` gives the batch
-    back with NumPy arrays as leaves, ``restore(convert)`` with ``convert(LoDTensor)``. Acts as a
-    sequence of LoDTensor. A batch that a DataLoader made lies in its arena and goes back there
-    when the last view of it dies. Paddle 3 calls it DenseTensorArray.
+    ``LoDTensorArray.from_batch(batch)`` flattens any nested batch. ``restore()`` returns the batch
+    with NumPy arrays as leaves, ``restore(convert)`` with ``convert(LoDTensor)``. Acts as a
+    sequence of LoDTensor. A batch of a DataLoader lies in a slot of its arena, which is released
+    when the last view of the batch dies. Paddle 3 calls it DenseTensorArray.
     """
 
     def __init__(self, tensors=()):
@@ -63,7 +63,7 @@ cdef class LoDTensorArray:
 
     @staticmethod
     def from_batch(batch):
-        """Take a nested batch apart; its arrays are shared, not copied."""
+        """Flatten a nested batch; its arrays are shared, not copied."""
         cdef Flat flat = _flatten_batch(batch)
         cdef LoDTensorArray self = LoDTensorArray(flat.fields)
         self.schema = Schema(flat.structure, [(<LoDTensor>t).type for t in self.tensors])
@@ -88,7 +88,7 @@ cdef class LoDTensorArray:
         return self
 
     cdef list make_arrays(self):
-        """NumPy views of all fields in storage types; the fast road from a slot."""
+        """Return NumPy views of all fields in storage types; the fast path from a slot."""
         cdef list arrays = []
         cdef int64_t* entry
         cdef FieldType type
@@ -126,7 +126,7 @@ cdef class LoDTensorArray:
         return self.tensors
 
     def numpy_fields(self):
-        """NumPy views of the fields, in order; extended types need ml_dtypes."""
+        """Return NumPy views of the fields, in order; extended types need ml_dtypes."""
         cdef list arrays = self.make_arrays()
         cdef FieldType type
         if self.schema is not None:
@@ -137,13 +137,13 @@ cdef class LoDTensorArray:
         return [(<LoDTensor>tensor).numpy() for tensor in self.tensors]
 
     def storage_fields(self):
-        """NumPy views of the fields; extended types as unsigned integers of the same width."""
+        """Return NumPy views of the fields; extended types as unsigned integers of equal width."""
         return self.make_arrays()
 
     def capsules(self, names, shapes=None):
-        """A DLPack capsule (version 0) of each field whose type is in ``names``, else None.
+        """Return a DLPack capsule (version 0) of each field whose type is in ``names``, else None.
 
-        ``shapes``: {field: shape} for those that are given with another shape than their own.
+        ``shapes``: {field: shape} for fields that get another shape than their own.
         """
         cdef LoDTensor tensor
         tensors = self.list_tensors()
@@ -155,13 +155,13 @@ cdef class LoDTensorArray:
                 for tensor in tensors]
 
     def restore(self, convert=None):
-        """The batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""
+        """Return the batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""
         if convert is None:
             return self.place_fields(self.numpy_fields())
         return self.place_fields([convert(tensor) for tensor in self.list_tensors()])
 
     cpdef object place_fields(self, list fields):
-        """Put fields that were made elsewhere into the batch's containers."""
+        """Return the batch's containers with these fields."""
         if self.schema is None:
             return fields
         if self.packed is not None:
@@ -169,7 +169,7 @@ cdef class LoDTensorArray:
         return self.schema.structure.build(fields, self.objects)
 
     def plain_containers(self):
-        """The same batch with dicts and lists in place of other containers: see Structure.plain."""
+        """Return the batch with dicts and lists for other containers: see Structure.plain."""
         cdef LoDTensorArray made
         if self.schema is None:
             return self
@@ -187,7 +187,7 @@ cdef class LoDTensorArray:
         return made
 
     def private_copy(self):
-        """The same batch in memory of this process alone; its slot is free when this one dies."""
+        """Return a copy of the batch in memory of this process alone, which holds no slot."""
         cdef LoDTensorArray made = LoDTensorArray.__new__(LoDTensorArray)
         cdef LoDTensor tensor, copied
         made.schema = self.schema
@@ -205,12 +205,12 @@ cdef class LoDTensorArray:
         return made
 
     def lock_pages(self):
-        """Reserve the pages of this batch's slot for a page lock, which the caller takes: a PageLock.
+        """Keep the pages of this batch's slot in place; return a PageLock. The caller locks them.
 
-        Before its first copy to a device. The slot then owns its whole size, and keeps these pages
-        when it is used for other batches, until `PageLock.unlock`. None where the arena's limit
-        leaves no room for the rest of its size: copy from pages that are not locked. ReaderError
-        for a batch that lies in no arena, and in a forked child.
+        Call it before the first copy to a device. The slot then owns its whole size, and keeps
+        these pages when other batches use it, until `PageLock.unlock`. None if the arena's limit
+        has no room for the whole slot: copy from pages that are not locked. ReaderError for a batch
+        that lies in no arena, and in a forked child.
         """
         if self.lease is None:
             raise ReaderError("this batch lies in no arena, so it has no pages to lock")
@@ -221,7 +221,7 @@ cdef class LoDTensorArray:
 
     @property
     def is_page_locked(self):
-        """Whether a PageLock keeps the pages of this batch's slot, maybe since an earlier batch."""
+        """Whether a PageLock keeps this batch's pages, perhaps one of an earlier batch."""
         cdef rd_slot* slot
         if self.lease is None:
             return False

@@ -1,8 +1,8 @@
 """The decorators of `paddle.reader` that read ahead in threads: `buffered` and `xmap_readers`.
 
-Imports `reader.config` and `reader.data.failure`. A generator owns its threads: they end when it
-ends, is closed or is collected. They share nothing with it but SimpleQueues, whose `put` takes no
-lock of Python's, so that a generator may be collected at any point of any thread.
+Imports `reader.checks` and `reader.data.failure`. A generator owns its threads: they end when it
+ends, is closed or is collected. They share only SimpleQueues with it, whose `put` takes no Python
+lock, so that the garbage collector may collect a generator at any point of any thread.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from reader.errors import ConfigTypeError, got
 
 __all__ = ["as_count", "as_reader", "buffered", "xmap_readers"]
 
-JOIN_S = 0.5  # how long a closed generator waits for code of the user's that is still running
+JOIN_S = 0.5  # how long a closed generator waits for code of the user that still runs
 
 _STOP = object()
 
-# (number of the item, value, errors); the list is empty or holds one, and is emptied to raise it,
-# so that no frame keeps an exception alive that itself keeps the frame.
+# (number of the item, value, errors). The list holds one error at most. Raising it empties the
+# list, so that no frame in the error's own traceback keeps the error alive.
 _Result = tuple[int, Any, list[BaseException]]
 
 
 class _Flow:
-    """What passes between the consumer, one thread that reads, and threads that map.
+    """The queues between the consumer, one thread that reads, and threads that map.
 
-    A permit stands for one item on its way: the reading thread takes one before it reads, and the
+    A permit stands for one item in flight: the reading thread takes one before it reads, and the
     consumer gives it back when it takes the item. The last result is the end: its number counts
-    all items, its value is _STOP.
+    all items, and its value is _STOP.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -49,11 +49,11 @@ class _Flow:
             self.permits.put(None)
 
     def add_thread(self, name: str, target: Callable[..., None], *args: Any) -> None:
-        """Add a thread, to be started with the others. At exit it does not hold up the program."""
+        """Add a daemon thread, which starts with the others; the program does not wait for it."""
         self.threads.append(threading.Thread(target=target, args=args, name=name, daemon=True))
 
     def close(self) -> None:
-        """End the threads. Waits for them, but not for long: they may be in code of the user's."""
+        """End the threads. Waits JOIN_S for each at most: it may be in code of the user."""
         self.is_closed = True
         self.permits.put(_STOP)
         for _ in self.threads:
@@ -65,11 +65,11 @@ class _Flow:
 
 
 class _Owner:
-    """Something in the frame of a generator whose end is noticed, that of the program included."""
+    """An object in the frame of a generator; its finalizer runs when that or the program ends."""
 
 
 def buffered(reader: Callable[[], Iterable[Any]], size: int) -> Callable[[], Iterator[Any]]:
-    """Read up to `size` items ahead, in a thread of its own, and yield them in their order.
+    """Read up to `size` items ahead, in another thread, and yield them in their order.
 
     An error of the reader is raised after the items before it.
 
@@ -97,8 +97,8 @@ def xmap_readers(
 ) -> Callable[[], Iterator[Any]]:
     """Yield what `mapper` makes of the items, called in `process_num` threads.
 
-    An error of the mapper is raised in the place of its item, one of the reader after all items
-    before it; then the generator is at its end.
+    An error of the mapper is raised in place of its item, and one of the reader after all items
+    before it; either ends the generator.
 
     Args:
         mapper: called with one item; by several threads at a time.
@@ -125,7 +125,7 @@ def xmap_readers(
 
 
 def _lazily(begin: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
-    """Return a generator function: nothing begins before the first item is asked for."""
+    """Return a generator function, so that nothing runs before the first `next()`."""
 
     def generate() -> Iterator[Any]:
         yield from begin()
@@ -134,7 +134,7 @@ def _lazily(begin: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
 
 
 def _read(items: Iterator[Any], flow: _Flow, out: SimpleQueue[_Result]) -> None:
-    """Pass on the items, each for a permit; then the end, with the error that ended them."""
+    """Put out the items, one for each permit; then the end, with the error that ended them."""
     number = 0
     errors: list[BaseException] = []
     while flow.permits.get() is not _STOP and not flow.is_closed:
@@ -142,7 +142,7 @@ def _read(items: Iterator[Any], flow: _Flow, out: SimpleQueue[_Result]) -> None:
             item = next(items)
         except StopIteration:
             break
-        except BaseException as error:  # whatever it is, the consumer is told
+        except BaseException as error:  # of any kind: the consumer raises it
             errors.append(error)
             break
         out.put((number, item, []))
@@ -154,11 +154,11 @@ def _read(items: Iterator[Any], flow: _Flow, out: SimpleQueue[_Result]) -> None:
 
 
 def _map(mapper: Callable[[Any], Any], flow: _Flow) -> None:
-    """Map one item after the other, until there is nobody to take the results."""
+    """Map one item after the other, until the generator is closed."""
     while (task := flow.tasks.get()) is not _STOP and not flow.is_closed:
         try:
             flow.results.put((task[0], mapper(task[1]), []))
-        except BaseException as error:  # whatever it is, the consumer is told
+        except BaseException as error:  # of any kind: the consumer raises it
             flow.results.put((task[0], None, [error]))
         del task  # this thread keeps nothing while it waits
 
@@ -198,7 +198,7 @@ def _raise(errors: list[BaseException]) -> NoReturn:
 
 
 def as_reader(name: str, reader: Any) -> Callable[[], Iterable[Any]]:
-    """Return `reader` if it can be called. Else ConfigTypeError."""
+    """Return `reader` if it can be called. ConfigTypeError if not."""
     if not callable(reader):
         raise ConfigTypeError(
             f"{name} must be a reader, a function without arguments that returns an iterable, got"
@@ -208,7 +208,7 @@ def as_reader(name: str, reader: Any) -> Callable[[], Iterable[Any]]:
 
 
 def as_count(name: str, value: Any) -> int:
-    """Return `value` as an int; a float that is a whole number passes, as it does in Paddle."""
+    """Return `value` as an int; a float that is a whole number passes, as in Paddle."""
     if isinstance(value, (int, np.integer)) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     raise ConfigTypeError(f"{name} must be an int, got {got(value)}. Pass a whole number.")

@@ -1,6 +1,6 @@
-"""`paddle.batch`: a reader of lists made of a reader of items.
+"""`paddle.batch`: make a reader of batches from a reader of items.
 
-Imports the check of readers and `reader.errors`. It keeps no state but its arguments.
+Imports the check of readers and `reader.errors`. A reader keeps no state but its arguments.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def batch(
 
     Args:
         reader: a function without arguments that returns an iterable.
-        batch_size: how many items make a batch; `int()` of it is taken.
-        drop_last: leave out the last batch when it is short; anything that is false keeps it.
+        batch_size: how many items make a batch; converted by `int()`.
+        drop_last: leave out the last batch when it is short.
 
     Raises:
         ConfigError: (a ValueError) batch_size is not 1 or more.

@@ -1,7 +1,7 @@
-"""Paddle's default ways to make a batch of samples, and to convert a sample without batching.
+"""Paddle's default functions that collate samples, and that convert a sample without batching.
 
-Imports paddle and numpy. These functions run in workers; `PaddleRules` are asked where samples are
-not alike, and alike samples are stacked in place by the core, with the same result.
+Imports paddle and numpy. These functions run in workers. The core stacks samples that are alike in
+place, with the same result; `PaddleRules` collates the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnequalFields(CollateError):
 
 
 class UncollatedType(CollateError, TypeError):
-    """A sample of a type that is not collated by default; Paddle raises TypeError."""
+    """A sample of a type that the default function does not collate; Paddle raises TypeError."""
 
 
 def default_collate_fn(batch: Sequence[Any]) -> Any:
@@ -51,7 +51,7 @@ def default_collate_fn(batch: Sequence[Any]) -> Any:
         RuntimeError: sequences of different lengths.
 
     Source: paddle.io.dataloader.collate of Paddle 3.3. Keys that only later samples have are an
-    error here, where Paddle leaves them out without a word.
+    error here; Paddle silently drops them.
     """
     if not batch:
         raise CollateError("cannot make a batch of no samples; leave empty batches out")
@@ -83,7 +83,7 @@ def default_convert_fn(batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return {key: default_convert_fn(batch[key]) for key in batch}
     if isinstance(batch, Sequence):
-        return [default_convert_fn(part) for part in batch]
+        return [default_convert_fn(item) for item in batch]
     return batch
 
 
@@ -91,18 +91,18 @@ class PaddleRules:
     """See `reader.workers.loop.CollateRules`."""
 
     def can_stack(self, sample: Any) -> bool:
-        """Whether the core makes the same batch in place; raises for what is not collated."""
+        """Whether the core makes the same batch in place; raises for a type that no batch holds."""
         if isinstance(sample, (np.ndarray, paddle.Tensor, *_NUMBERS, str, bytes)):
             return True
         if isinstance(sample, Mapping):
             return min([self.can_stack(sample[key]) for key in sample], default=True)
         if isinstance(sample, Sequence):
-            parts = [self.can_stack(part) for part in sample]
-            return isinstance(sample, (list, tuple)) and all(parts)  # a range is one object there
+            found = [self.can_stack(item) for item in sample]
+            return isinstance(sample, (list, tuple)) and all(found)  # a range is one object there
         raise _uncollated(sample)
 
     def collate(self, samples: list[Any]) -> Any:
-        """The batch of samples that are not alike."""
+        """Return the batch of samples that are not alike."""
         return default_collate_fn(samples)
 
 

@@ -1,7 +1,7 @@
 """Batches of Paddle's own text pipeline: `DataLoader.from_dataset`.
 
-Imports paddle, places and the errors. Paddle reads and parses the files in threads of its own; what
-is added here are checks, and an end to those threads wherever the loop over them ends.
+Imports paddle, places and the errors. Paddle reads and parses the files in its own threads. This
+module adds checks, and ends those threads even if the loop over the batches ends early.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLo
 
     Args:
         dataset: with its variables and its filelist set; an InMemoryDataset with its data loaded.
-        places: where batches go; as many threads read as there are places, so that there must be as
-            many files.
+        places: where batches go. One thread per place reads, so that there must be at least as many
+            files as places.
         drop_last: leave out the last batch of each thread when it is short.
 
     Raises:
         ArgumentError: another dataset, dynamic mode, or fewer files than places.
-        ConfigError: a file that does not exist, which Paddle passes over in silence.
+        ConfigError: a file does not exist; Paddle silently skips it.
 
     Source: paddle.base.io.DataLoader.from_dataset.
     """
@@ -47,14 +47,14 @@ def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLo
 class DatasetLoader:
     """Yields a list of dicts {name: DenseTensor}, one for each place.
 
-    It is its own iterator, as Paddle's, and iterating again begins anew. Paddle's threads cannot be
-    stopped: where a loop is left before its end, they are let to read the rest of the files, which
-    is thrown away, as soon as the loader is iterated again, closed or collected. Paddle's own
-    loader hangs or crashes there.
+    It is its own iterator, as Paddle's, and iterating again starts over. Paddle's threads cannot be
+    stopped: after an early end of a loop, they must read the remaining data, which is dropped, as
+    soon as the loader is iterated again, closed or collected. Paddle's own loader hangs or crashes
+    there.
 
-    With several places Paddle's pipeline leaves out a last group of batches that is short, whatever
-    `drop_last` says, and may wait for ever when one file is far longer than the others: give files
-    of one length, in a number that fills the places.
+    With several places Paddle's pipeline drops a last group of batches that is short, whatever
+    `drop_last` says, and may hang when one file is far longer than the others: pass files of equal
+    length, in a multiple of the number of places.
 
     Args:
         dataset, places, drop_last: see `from_dataset`.
@@ -83,7 +83,7 @@ class DatasetLoader:
             _refuse_missing(dataset, files)
         self.dataset = dataset
         self._paddle = _PaddleLoader(dataset, [str(place) for place in parsed], bool(drop_last))
-        self._running: list[Any] = []  # the loader of Paddle's whose threads run; or nothing
+        self._running: list[Any] = []  # Paddle's loader, while its threads run
         self._finalizer = weakref.finalize(self, _drain, self._running)
 
     def __call__(self) -> DatasetLoader:
@@ -91,7 +91,7 @@ class DatasetLoader:
         return self
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
-        """Begin an epoch. Waits for the threads of one that was left before its end."""
+        """Begin an epoch. Waits for the threads of one that was left early."""
         self.close()
         iter(self._paddle)
         self._running.append(self._paddle)
@@ -109,12 +109,12 @@ class DatasetLoader:
         return found
 
     def close(self) -> None:
-        """End the epoch: reads what is left of the files, and throws it away. Idempotent."""
+        """End the epoch: reads the remaining data of the files and drops it. Idempotent."""
         _drain(self._running)
 
 
 def _drain(running: list[Any]) -> None:
-    """Let Paddle's threads come to their end; while one waits for room, nothing can be freed."""
+    """Let Paddle's threads end; while one waits to push a batch, nothing can be freed."""
     while running:
         loader = running.pop()
         with contextlib.suppress(StopIteration):
@@ -123,13 +123,13 @@ def _drain(running: list[Any]) -> None:
 
 
 def _refuse_missing(dataset: Any, files: list[str]) -> None:
-    """Refuse local files that do not exist: the shell says so and the epoch ends, or goes on."""
+    """Refuse local files that do not exist: Paddle raises nothing; its shell prints an error."""
     if dataset.dataset.get_hdfs_config()[0]:
-        return  # not of this machine
+        return  # the files are not on this machine
     for name in files:
         is_remote = ":" in name.partition("/")[0]  # hdfs:, afs:, and their like
         if not is_remote and not Path(name).exists():
             raise ConfigError(
-                f"the dataset is to read {name!r}, which does not exist; Paddle would leave it out"
-                " in silence. Correct set_filelist"
+                f"the filelist of the dataset has {name!r}, which does not exist; Paddle would"
+                " silently skip it. Correct set_filelist"
             )

@@ -17,7 +17,7 @@ from paddle.io import Dataset, IterableDataset
 from reader import data
 from reader.compat.paddle.errors import ArgumentError
 from reader.data.seeds import order_rng
-from reader.data.subset import deal, draw_permutation, split_lengths
+from reader.data.subset import draw_permutation, split, split_lengths
 from reader.errors import ConfigError, got
 
 __all__ = [
@@ -38,7 +38,7 @@ ITERABLE = (paddle.io.IterableDataset, data.IterableDataset)
 
 
 class StaticModeError(ConfigError, RuntimeError):
-    """What works in dynamic mode alone was asked for in static mode."""
+    """Something that works only in dynamic mode was used in static mode."""
 
 
 class TensorDataset(data.TensorDataset, paddle.io.TensorDataset):  # type: ignore[misc]
@@ -79,8 +79,8 @@ class ComposeDataset(data.ComposeDataset, paddle.io.ComposeDataset):  # type: ig
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        parts = _one_or_more(datasets, "input datasets should not be empty")
-        for position, dataset in enumerate(parts):
+        found = _one_or_more(datasets, "input datasets should not be empty")
+        for position, dataset in enumerate(found):
             where = f"got {got(dataset)} at position {position}"
             if isinstance(dataset, ITERABLE):
                 raise ArgumentError(
@@ -91,12 +91,12 @@ class ComposeDataset(data.ComposeDataset, paddle.io.ComposeDataset):  # type: ig
                     f"each input dataset should be paddle.io.Dataset: {where}. Derive its class"
                     " from Dataset."
                 )
-            if position and len(dataset) != len(parts[position - 1]):
+            if position and len(dataset) != len(found[position - 1]):
                 raise ArgumentError(
                     f"lengths of datasets should be same: got {len(dataset)} at position"
-                    f" {position} after {len(parts[position - 1])}. Cut them to the same length."
+                    f" {position} after {len(found[position - 1])}. Cut them to the same length."
                 )
-        super().__init__(parts)
+        super().__init__(found)
 
 
 class ChainDataset(data.ChainDataset[Any], paddle.io.ChainDataset):
@@ -110,15 +110,15 @@ class ChainDataset(data.ChainDataset[Any], paddle.io.ChainDataset):
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        parts = _one_or_more(datasets, "input datasets should not be empty")
-        for position, dataset in enumerate(parts):
+        found = _one_or_more(datasets, "input datasets should not be empty")
+        for position, dataset in enumerate(found):
             if not isinstance(dataset, ITERABLE):
                 raise ArgumentError(
                     "ChainDataset only support paddle.io.IterableDataset: got"
                     f" {got(dataset)} at position {position}. Chain map-style datasets by"
                     " ConcatDataset."
                 )
-        super().__init__(parts)
+        super().__init__(found)
 
 
 class ConcatDataset(data.ConcatDataset[Any], paddle.io.ConcatDataset):  # type: ignore[type-arg]
@@ -132,14 +132,14 @@ class ConcatDataset(data.ConcatDataset[Any], paddle.io.ConcatDataset):  # type: 
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        parts = _one_or_more(datasets, "datasets should not be an empty iterable")
-        for position, dataset in enumerate(parts):
+        found = _one_or_more(datasets, "datasets should not be an empty iterable")
+        for position, dataset in enumerate(found):
             if isinstance(dataset, ITERABLE):
                 raise ArgumentError(
                     f"ConcatDataset does not support IterableDataset: got {got(dataset)} at"
                     f" position {position}. Chain iterable datasets by ChainDataset."
                 )
-        super().__init__(parts)
+        super().__init__(found)
 
 
 class Subset(data.Subset[Any], paddle.io.Subset):  # type: ignore[type-arg]
@@ -154,15 +154,15 @@ class Subset(data.Subset[Any], paddle.io.Subset):  # type: ignore[type-arg]
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Any | None = None
 ) -> list[Subset]:
-    """Cut a dataset into parts of the given lengths, each sample in exactly one of them.
+    """Split a dataset into subsets of the given lengths, each sample in exactly one of them.
 
     Args:
         dataset: a map-style dataset.
-        lengths: how many samples each part gets, together all there are; or fractions that sum to
-            1, rounded down, with what is left over dealt out one by one.
+        lengths: how many samples each subset gets, together all there are; or fractions that sum to
+            1, rounded down, where the remaining samples go one each to the first subsets.
         generator: None draws as Paddle does, from its global generator, so that `paddle.seed`
-            repeats the split. A generator of Paddle's (what `paddle.seed` returns) is drawn from,
-            and no other; so is one of NumPy's; an int is a seed.
+            repeats the split. A generator of Paddle (what `paddle.seed` returns) or of NumPy: the
+            split draws from that one alone. An int is a seed.
 
     Raises:
         ConfigError: (a ValueError) the lengths do not fit the dataset.
@@ -175,14 +175,14 @@ def random_split(
         order = _permutation_of(count, generator)
     else:
         order = draw_permutation(count, generator)
-    return deal(Subset, dataset, sizes, order)
+    return split(Subset, dataset, sizes, order)
 
 
 def paddle_permutation(count: int) -> list[int]:
     """Return 0 .. count - 1 in the order that `paddle.randperm` draws from the global generator.
 
-    In static mode, where Paddle would add an operator to the program instead, the order follows
-    from one number that is drawn from the same generator.
+    In static mode, where Paddle would add an operator to the program instead, one number drawn from
+    the same generator seeds the order.
     """
     if paddle.in_dynamic_mode():
         drawn: Any = paddle.randperm(count)
@@ -192,7 +192,7 @@ def paddle_permutation(count: int) -> list[int]:
 
 
 def _permutation_of(count: int, generator: Any) -> list[int]:
-    """Draw as `paddle.randperm` would if `generator` were the global one, which stays as it is."""
+    """Draw as `paddle.randperm` does, from `generator`; the global generator does not change."""
     framework: Any = paddle.framework
     on_cpu = framework._current_expected_place().is_cpu_place()
     if not (on_cpu and paddle.in_dynamic_mode()):
@@ -216,8 +216,8 @@ def _keyed(count: int, generator: Any) -> list[int]:
 
 
 def _one_or_more(datasets: Iterable[Any], text: str) -> list[Any]:
-    """Return `datasets` as a list. ArgumentError with Paddle's `text` where it is empty."""
-    parts = list(datasets)
-    if not parts:
+    """Return `datasets` as a list. ArgumentError with Paddle's `text` if it is empty."""
+    found = list(datasets)
+    if not found:
         raise ArgumentError(f"{text}: got {got(datasets)}. Pass one dataset or more.")
-    return parts
+    return found

@@ -1,8 +1,8 @@
-"""The exceptions of this face that Paddle raises as `assert`.
+"""The exceptions of this face where Paddle has an `assert`.
 
 Imports `reader.errors`. A program that catches Paddle's AssertionError catches these, and so does
-one that catches the engine's own ConfigError; unlike an `assert`, they are raised under `python
--O` too.
+one that catches the engine's own ConfigError. Unlike an `assert`, they are raised under `python -O`
+too.
 """
 
 from __future__ import annotations
@@ -13,4 +13,4 @@ __all__ = ["ArgumentError"]
 
 
 class ArgumentError(ConfigError, AssertionError):
-    """An argument that cannot work, of a kind that Paddle refuses with AssertionError."""
+    """An argument that cannot work, which Paddle refuses with AssertionError."""

@@ -1,7 +1,7 @@
-"""The loader that a static program reads from by itself: start(), exe.run without feed, reset().
+"""The loader from which a static program itself reads: start(), exe.run without feed, reset().
 
 Imports paddle, the other modules of this face and, for a process, the engine. The ops it adds
-belong to the program, the queue to the scope; the loader owns which epoch fills the queue.
+belong to the program, and the queue to the scope; the loader owns the epoch that fills the queue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reader.errors import ConfigError
 __all__ = ["FeedingLoader"]
 
 _log = logging.getLogger("reader")
-_numbers = itertools.count()  # names are the process's own: the scope outlives any name guard
+_numbers = itertools.count()  # names are unique in the process: the scope outlives any name guard
 _patch_reader: Any = monkey_patch_reader_methods
 
 
@@ -49,19 +49,18 @@ class FeedingLoader(SourceLoader):
     `reset()` a thread runs the generator and fills the queue; `exe.run` without feed takes a batch
     each time and raises `paddle.base.core.EOFException` at the end. `reset()` may also come early.
 
-    Where the generator raises, the batches before it are read first; then `exe.run` fails as
-    Paddle's does ("Blocking queue is killed because the data reader raises an exception"), the
-    exception is logged once, with its traceback, by the logger "reader", `error` has it, and
-    `reset()` raises it.
+    If the generator raises, `exe.run` first reads the batches before it, and then fails as Paddle's
+    does ("Blocking queue is killed because the data reader raises an exception"). The logger
+    "reader" logs the exception once, with its traceback, `error` has it, and `reset()` raises it.
 
     Batches are read in the order of the generator, whatever `keep_data_loader_order` says.
 
     Args:
         feed_list: the variables that each run reads, of the default main program.
         capacity: how many batches wait in the queue at most.
-        use_double_buffer: add Paddle's double buffer op, which holds two batches more.
-        use_multiprocess: run the generator in a process of its own (forked), and only fill the
-            queue from a thread.
+        use_double_buffer: add Paddle's double buffer op, which holds two more batches.
+        use_multiprocess: run the generator in its own forked process; a thread only fills the
+            queue.
         drop_last: passed to the read op, for programs on several devices.
 
     Raises:
@@ -79,7 +78,7 @@ class FeedingLoader(SourceLoader):
         if framework.in_pir_mode():
             raise ConfigError(
                 "a loader with iterable=False was asked for in PIR mode, the default of paddle 3,"
-                " and works in programs of the old IR alone: PIR has no ops that read from a queue."
+                " and works only in programs of the old IR: PIR has no ops that read from a queue."
                 " Use iterable=True and exe.run(feed=...) with what it yields; or make program and"
                 " loader, and run them, under paddle.pir_utils.OldIrGuard() or with"
                 " FLAGS_enable_pir_api=0"
@@ -106,7 +105,7 @@ class FeedingLoader(SourceLoader):
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the current epoch, or the last one, before the end of its data; or None."""
+        """The exception that ended the current or the last epoch early; or None."""
         return self._epochs[0].error if self._epochs else self._error
 
     def _set_source(self, source: Source, places: Any) -> None:
@@ -133,7 +132,7 @@ class FeedingLoader(SourceLoader):
         """Begin an epoch: from now on a thread fills the queue. Returns at once.
 
         Raises:
-            ArgumentError: no source was set, or the epoch before was not ended by `reset()`.
+            ArgumentError: no source was set, or `reset()` has not ended the previous epoch.
         """
         if self._source is None:
             raise ArgumentError(
@@ -160,10 +159,10 @@ class FeedingLoader(SourceLoader):
     def reset(self) -> None:
         """End the epoch, at its end or before, and make the queue ready for the next `start()`.
 
-        Waits for the generator to come to its next item, 5 s at most. Idempotent.
+        Waits until the generator yields its next item, 5 s at most. Idempotent.
 
         Raises:
-            Exception: what the generator raised, if that is why the program could not read on.
+            Exception: what the generator raised, if that stopped the program.
         """
         epoch = self._epochs.pop() if self._epochs else None
         self._state = FeedingState.READY
@@ -175,7 +174,7 @@ class FeedingLoader(SourceLoader):
             raise epoch.error
 
     def close(self) -> None:
-        """End the epoch and let go of what is queued, without raising its error. Idempotent."""
+        """End the epoch and empty the queue, without raising the epoch's error. Idempotent."""
         if self._state is FeedingState.FEEDING:
             self._error = self.error
             self._state = FeedingState.CLOSED
@@ -185,8 +184,8 @@ class FeedingLoader(SourceLoader):
 def _copied(engine: Engine) -> Iterator[list[Any]]:
     """Yield an epoch's batches in paddle's own memory.
 
-    The double buffer keeps what it read ahead beyond the end of an epoch: with the engine's memory
-    it would keep that of an ended worker.
+    The double buffer keeps batches beyond the end of an epoch: with the engine's memory, those
+    would keep the memory of an ended worker.
     """
     with contextlib.closing(iter(engine)) as batches:
         for fields in batches:
@@ -194,7 +193,7 @@ def _copied(engine: Engine) -> Iterator[list[Any]]:
 
 
 def _own(field: Any) -> Any:
-    """A copy of a DenseTensor, with its LoD; one without elements has no memory to copy."""
+    """Copy a DenseTensor with its LoD; return other fields, and empty ones, as they are."""
     if not isinstance(field, core.DenseTensor) or 0 in field.shape():
         return field
     copied = field._copy(core.CPUPlace())
@@ -207,7 +206,7 @@ def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:
     while epochs:
         epochs.pop().stop()
         queue.reset()
-        queue.close()  # who still reads finds the end
+        queue.close()  # a program that still reads finds the end
 
 
 def _add_read_ops(
@@ -215,7 +214,7 @@ def _add_read_ops(
 ) -> Any:
     """Append the ops that read `feed_list` from a new queue to the main program; return the queue.
 
-    The order of several devices is always kept: with Paddle's other queue it is left to chance.
+    The queue always keeps the order of several devices; with Paddle's other queue it is random.
     """
     program: Any = paddle.static.default_main_program()
     for variable in feed_list:

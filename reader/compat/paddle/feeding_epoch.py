@@ -1,7 +1,7 @@
 """One epoch of a feeding program: the thread that runs the generator and fills Paddle's queue.
 
-Imports paddle, LoDTensor and failures. The thread holds the epoch and never the loader; between an
-epoch that was stopped and the queue stands the gate, so that nothing stale is pushed.
+Imports paddle, LoDTensor and failures. The thread refers to the epoch and never to the loader. The
+gate keeps the thread of a stopped epoch off the queue, so that it pushes no stale batch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from reader.data.failure import as_user_error, with_context
 __all__ = ["FeedingEpoch"]
 
 _log = logging.getLogger("reader")
-_INIT_WAIT_MS = 50  # a queue is born with the program's first run, and closing does not wake this
-_DRAIN_WAIT_S = 0.01  # only after a failure: nothing tells that the queue has become empty
-_JOIN_S = 5.0  # how long the user's generator may take to come to its next item
+_INIT_WAIT_MS = 50  # the program's first run makes the queue; closing does not wake this wait
+_DRAIN_WAIT_S = 0.01  # only after a failure: Paddle has no event for an empty queue
+_JOIN_S = 5.0  # how long the user's generator may take to yield its next item
 _STOPPED = object()
 
 
@@ -34,20 +34,20 @@ class FeedingEpoch:
         queue: Paddle's blocking queue; it is closed at the end of the data, and killed after the
             last good batch when the generator raised.
         make_batches: called in the thread; returns an iterator over lists of fields.
-        place: what paddle takes for the current place in the thread.
+        place: paddle's current place in the thread.
     """
 
     def __init__(
         self, queue: Any, make_batches: Callable[[], Iterator[Iterable[Any]]], place: Any
     ) -> None:
         self.error: BaseException | None = None
-        self.is_killed = False  # the program was told of the error
+        self.is_killed = False  # whether the queue was killed, so that the program fails
         self._queue = queue
         self._make_batches = make_batches
         self._place = place
         self._pushed = 0
         self._gate = threading.Condition()
-        self._is_stopped = False  # under the gate; once True the thread touches the queue no more
+        self._is_stopped = False  # under the gate; once True the thread leaves the queue alone
         self._is_inside = False  # under the gate: the thread is in a call of the queue
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader-feeding", daemon=True)
@@ -57,23 +57,23 @@ class FeedingEpoch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make sure that the queue is left alone from now on. Waits 0.1 s at most, for no user."""
+        """Keep the thread off the queue from now on. Waits 0.1 s at most, and for no user code."""
         with self._gate:
             self._is_stopped = True
             self._stopping.set()
-        self._queue.close()  # wakes a push that waits for room
-        # the garbage collector may call this in the very thread
+        self._queue.close()  # wakes a push that waits because the queue is full
+        # the garbage collector may call this in that thread
         if threading.current_thread() is not self._thread:
             with self._gate:
                 self._gate.wait_for(lambda: not self._is_inside, timeout=2 * _INIT_WAIT_MS / 1000)
 
     def end(self) -> None:
-        """Stop, and wait for the generator to come to its next item, 5 s at most."""
+        """Stop, and wait until the generator yields its next item, 5 s at most."""
         self.stop()
         self._thread.join(_JOIN_S)
         if self._thread.is_alive():
             _log.warning(
-                "the generator of a feeding program did not come to its next item within %g s after"
+                "the generator of a feeding program did not yield its next item within %g s after"
                 " reset(); its thread is left behind and ends when it does",
                 _JOIN_S,
             )
@@ -88,7 +88,7 @@ class FeedingEpoch:
                 for fields in batches:
                     if self._use_queue(self._queue.push, _as_tensors(fields)) is not True:
                         return
-                    del fields  # or the traceback of an error would keep the batch before it
+                    del fields  # else the traceback of an error keeps the batch before it alive
                     self._pushed += 1
             finally:
                 close = getattr(batches, "close", None)
@@ -99,14 +99,14 @@ class FeedingEpoch:
             self._fail(error)
 
     def _wait_for_init(self) -> bool:
-        """Wait for the first run of the program; False when stopped before it."""
+        """Wait for the first run of the program; return False if stopped before it."""
         while True:
             found = self._use_queue(self._queue.wait_for_inited, _INIT_WAIT_MS)
             if found is not False:
                 return found is True
 
     def _use_queue(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a method of the queue, unless the epoch was stopped: _STOPPED then."""
+        """Call a method of the queue; return _STOPPED instead if the epoch was stopped."""
         with self._gate:
             if self._is_stopped:
                 return _STOPPED
@@ -119,7 +119,7 @@ class FeedingEpoch:
                 self._gate.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        """Keep and log what the generator raised, and let the program fail at its place."""
+        """Keep and log what the generator raised, and let the program fail in its place."""
         where = f"the generator of a feeding program, after {self._pushed} batches"
         self.error = with_context(as_user_error(error), where=where, traceback_text="")
         _log.error(
@@ -128,7 +128,7 @@ class FeedingEpoch:
             self._pushed,
             exc_info=self.error,
         )
-        # killing the queue throws away what is queued, and nothing tells when it has been read
+        # killing the queue drops what is queued, and Paddle has no event for an empty queue
         while self._queue.size() > 0:
             if self._stopping.wait(_DRAIN_WAIT_S):
                 return
@@ -136,11 +136,11 @@ class FeedingEpoch:
 
 
 def _as_tensors(fields: Iterable[Any]) -> Any:
-    """Fields as a DenseTensorArray.
+    """Return the fields as a DenseTensorArray.
 
-    Arrays are copied into paddle's own memory. Shared memory would belong to a Python object, and
-    the executor may let go of it in a thread of its own, which would need the GIL for that: a
-    program that ends the executor meanwhile holds the GIL and waits for that thread, for ever.
+    Arrays are copied into paddle's own memory. Shared memory would belong to a Python object, which
+    the executor may release in its own thread, for which it needs the GIL: a program that ends the
+    executor meanwhile holds the GIL and waits for that thread, which is a deadlock.
     """
     tensors = core.DenseTensorArray()
     for field in fields:

@@ -1,7 +1,7 @@
-"""What a generator yields, taken apart into fields: by feed_list in static mode, by position else.
+"""Split what a generator yields into fields: by feed_list in static mode, else by position.
 
 Imports the slots and the errors. The two classes here are immutable and have the same two methods;
-they are used in whatever thread or process runs the user's generator.
+the thread or process that runs the user's generator uses them.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _refuse_empty(samples: Any) -> None:
 
 
 def _items_of(value: Any) -> list[Any]:
-    """The fields of a sample or batch given by position."""
+    """Return the fields of a sample or batch by position."""
     if isinstance(value, (str, bytes, Mapping)) or not (
         hasattr(value, "__iter__") or hasattr(value, "__getitem__")
     ):

@@ -1,7 +1,7 @@
-"""Loaders whose data comes from a generator: `DataLoader.from_generator` of Paddle, on the engine.
+"""Loaders whose data comes from a generator: Paddle's `DataLoader.from_generator` on the engine.
 
-Imports the engine, paddle and the other modules of this face. A loader belongs to the
-process that made it and has one live iteration, as Paddle's.
+Imports the engine, paddle and the other modules of this face. A loader belongs to the process that
+made it and has one live iteration, as Paddle's.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def from_generator(
             `reset()`; see FeedingLoader. Dynamic mode has iterable loaders only.
         return_list: in static mode: yield a list of the fields for each place, rather than a dict
             by name. Dynamic mode has lists only.
-        use_multiprocess: run the generator in a process of its own (forked) rather than in a
-            thread. Paddle does so in dynamic mode only.
+        use_multiprocess: run the generator in its own forked process rather than in a thread.
+            Paddle does so in dynamic mode only.
         drop_last: with several places, leave out a last group of batches that is short. For short
             batches see `set_sample_generator`.
 
@@ -140,12 +140,12 @@ class GeneratorLoader(SourceLoader):
     """Yields the batches of a generator; made by `from_generator`.
 
     `iter(loader)` and `loader()` are the loader itself, as in Paddle: it has one live iteration,
-    and iterating again gives that up and begins anew. Exceptions of the generator are raised in the
-    place of the batch they kept from being made, as the user raised them; the epoch ends there.
+    and iterating again abandons that and starts over. An exception of the generator is raised as it
+    is, in place of the next batch, and ends the epoch.
 
-    In static mode a list with one entry for each place is yielded, also for one place: a dict
-    {name: DenseTensor}, or with `return_list` a list of DenseTensors. In dynamic mode, a list of
-    Tensors.
+    In static mode it yields a list with one entry for each place, also with one place: a dict
+    {name: DenseTensor}, or with `return_list` a list of DenseTensors. In dynamic mode it yields a
+    list of Tensors.
 
     Args:
         feed_list: the variables of the static program; None: dynamic mode.
@@ -175,7 +175,7 @@ class GeneratorLoader(SourceLoader):
         self._drop_last = bool(drop_last)
         self._engine: Engine | None = None
         self._places = 0
-        self._batches: Any = None  # of the live iteration; at its end it goes on saying so
+        self._batches: Any = None  # the iterator of the live iteration; kept when exhausted
 
     @property
     def iterable(self) -> bool:
@@ -211,7 +211,7 @@ class GeneratorLoader(SourceLoader):
             self._use_multiprocess,
             self._drop_last,
         )
-        # the live iteration goes on with the source it began with
+        # the live iteration keeps the source it began with
         self._engine, self._places = engine, len(parsed)
 
     def __call__(self) -> GeneratorLoader:
@@ -219,7 +219,7 @@ class GeneratorLoader(SourceLoader):
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch: calls the generator anew, and gives up the epoch that is under way."""
+        """Begin an epoch: calls the generator anew, and abandons the running epoch."""
         if self._engine is None:
             raise ArgumentError(
                 "Data source of DataLoader has not set yet: call set_sample_generator,"
@@ -232,7 +232,7 @@ class GeneratorLoader(SourceLoader):
     def __next__(self) -> Any:
         """Return the next step's batches. Blocks until they are there."""
         if self._batches is None:
-            raise ArgumentError("no epoch is under way: iterate over the loader, iter(loader)")
+            raise ArgumentError("no epoch is running: iterate over the loader, iter(loader)")
         made = next(self._batches)
         if self._names is None:
             return made
@@ -256,7 +256,7 @@ class GeneratorLoader(SourceLoader):
         )
 
     def close(self) -> None:
-        """Give up the epoch that is under way, and what was made ahead. Idempotent."""
+        """Abandon the running epoch and the batches made ahead. Idempotent."""
         batches, self._batches = self._batches, None
         if batches is not None:
             batches.close()

@@ -54,9 +54,8 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
     by line. In dynamic mode the leaves of a batch are paddle.Tensors, in static mode DenseTensors.
 
     Args:
-        drop_last_group: with several places, what becomes of a last group of batches that is short.
-            None: it is left out, as Paddle does, with a UserWarning; True: without one; False: it
-            is delivered.
+        drop_last_group: with several places, what happens to a last group of batches that is short.
+            None drops it, as Paddle does, with a UserWarning; True drops it; False delivers it.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
             one is delivered.
 
@@ -147,7 +146,7 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
             worker_init_fn=worker_init_fn,
             persistent_workers=persistent_workers,
             framework="paddle",
-            # Paddle takes no notice of shuffle without batching
+            # Paddle ignores shuffle without batching
             sampler=RandomSampler(dataset) if shuffle and batch_size is None else None,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
@@ -185,7 +184,7 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
             object.__setattr__(self, name, value)
 
     def _change(self, argument: str, value: Any) -> None:
-        """Have the next epoch begin with another value of an argument; a live one goes on."""
+        """Use another value of an argument from the next epoch on; a running one keeps its own."""
         changed = {**self._arguments, argument: value}
         if argument == "batch_sampler":
             changed.update(batch_size=1, shuffle=False, drop_last=False)
@@ -249,7 +248,7 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
         return from_dataset(dataset, places, drop_last)
 
 
-# what may be given, and set later on
+# arguments, which are also attributes that a program may set later
 _ARGUMENTS = frozenset(
     "dataset feed_list places return_list batch_sampler batch_size shuffle drop_last collate_fn"
     " num_workers use_buffer_reader reader_buffer_size prefetch_factor use_shared_memory timeout"
@@ -258,7 +257,7 @@ _ARGUMENTS = frozenset(
 
 
 def _check_number(name: str, value: Any, low: int, text: str) -> None:
-    """Refuse a number as Paddle does; anything but an int is for the engine's own check."""
+    """Refuse a number as Paddle does; the engine checks anything but an int."""
     if isinstance(value, int) and value < low:
         raise ArgumentError(f"{text}, got {name}={value}")
 
@@ -292,7 +291,7 @@ def _check_batch_size(batch_size: Any) -> None:
 
 
 def _paddle_place(place: Place) -> Any:
-    """The place as `core.Place`, which programs ask `is_cpu_place()` and the like."""
+    """Return the place as a `core.Place`, of which programs call `is_cpu_place()` and the like."""
     made = core.Place()
     if place.kind == "gpu":
         made.set_place(core.CUDAPlace(place.index or 0))

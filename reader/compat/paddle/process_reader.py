@@ -1,7 +1,7 @@
 """The decorator of `paddle.reader` that reads in processes: `multiprocess_reader`.
 
-Imports the engine, whose workers do the reading, and `reader.workers.context`. A generator owns its
-engine: the processes end when it ends, is closed or is collected.
+Imports the engine, whose workers read, and `reader.workers.context`. A generator owns its engine:
+the processes end when it ends, is closed or is collected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reader.workers.context import get_worker_info
 
 __all__ = ["NoneSampleError", "multiprocess_reader"]
 
-_AHEAD = 8  # items of each reader on their way, where Paddle leaves it to the size of a pipe
+_AHEAD = 8  # items of each reader in flight; in Paddle the size of a pipe decides
 
 
 class NoneSampleError(DatasetError, ValueError):
@@ -34,17 +34,17 @@ def multiprocess_reader(
     use_pipe: bool = True,
     queue_size: int = 1000,
 ) -> Callable[[], Iterator[Any]]:
-    """Yield the items of several readers, each run in a process of its own.
+    """Yield the items of several readers, each of which runs in its own process.
 
-    Items arrive as they were yielded, arrays as arrays and tuples as tuples: those of one reader in
-    its order, one of each reader in turn. An error of a reader is raised in its place; a process
-    that dies is an error too.
+    Items arrive as they were yielded, arrays as arrays and tuples as tuples: one of each reader in
+    turn, and those of one reader in its order. An error of a reader is raised in place of its item;
+    a process that dies is an error too.
 
     Args:
         readers: a list or tuple of readers, which the processes inherit by fork.
         use_pipe: accepted, without effect: items travel through shared memory.
-        queue_size: with use_pipe=False, how many items may be on their way, over all readers; 0:
-            as many as with use_pipe=True.
+        queue_size: with use_pipe=False, how many items of all readers may be in flight; 0: as many
+            as with use_pipe=True.
 
     Raises:
         ArgumentError: (an AssertionError) readers is no list or tuple, or is empty.
@@ -76,7 +76,7 @@ def multiprocess_reader(
 
 
 class _OnePerWorker(IterableDataset[Any]):
-    """Yields in each worker the items of another reader."""
+    """Yields the items of another reader in each worker."""
 
     def __init__(self, readers: list[Callable[[], Iterable[Any]]]) -> None:
         self.readers = readers
@@ -84,7 +84,7 @@ class _OnePerWorker(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         if worker is None:
-            raise InternalError("a reader was to run in the trainer")
+            raise InternalError("a reader was called in the trainer instead of a worker")
         for number, item in enumerate(self.readers[worker.id]()):
             if item is None:
                 raise NoneSampleError(

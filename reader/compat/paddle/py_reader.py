@@ -39,12 +39,12 @@ class PyReader:
 
     @property
     def iterable(self) -> bool:
-        """Whether one iterates over it, rather than calling `start` and `reset`."""
+        """Whether the program iterates over it, rather than calling `start` and `reset`."""
         return bool(self._loader.iterable)
 
     @property
     def queue(self) -> Any:
-        """Paddle's blocking queue of a reader that is not iterable; else None."""
+        """Paddle's blocking queue, if the reader is not iterable; else None."""
         return self._loader.queue
 
     def decorate_sample_generator(
@@ -70,7 +70,7 @@ class PyReader:
         self._loader.reset()
 
     def close(self) -> None:
-        """Give up the epoch that is under way. Idempotent."""
+        """Abandon the running epoch. Idempotent."""
         self._loader.close()
 
     def __call__(self) -> PyReader:

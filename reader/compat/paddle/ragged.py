@@ -1,7 +1,7 @@
-"""Collating for programs that declare inputs with a LoD.
+"""Collate for programs that declare inputs with a LoD.
 
-Imports the slots of a feed_list and the default collating. A RaggedCollate is immutable and runs in
-workers.
+Imports the slots of a feed_list and the default collate function. A RaggedCollate is immutable and
+runs in workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RaggedCollate:
     @classmethod
     def of(cls, feed_list: Any) -> RaggedCollate | None:
         """Return the function for a feed_list, or None where no input has a LoD."""
-        # a single variable is no list: iterating over it would add ops to its program for ever
+        # a single variable is no list: iterating over it adds ops to its program without end
         if not isinstance(feed_list, (list, tuple)) or not any(
             getattr(item, "lod_level", 0) for item in feed_list
         ):

@@ -1,8 +1,8 @@
-"""The decorators of `paddle.reader`: functions that make a reader of readers.
+"""The decorators of `paddle.reader`: functions that make a reader from other readers.
 
 A reader is a function without arguments that returns an iterable; the readers made here return
 generators. Imports paddle, for its exception, and the modules of the decorators that use threads
-and processes. What a generator starts ends with it; nothing is kept between two of them.
+and processes. A generator owns the threads and processes it starts, and they end with it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> MadeReader:
         raise ConfigTypeError("map_readers() takes one reader or more, got none. Pass readers.")
 
     def mapped() -> Iterator[Any]:
-        # Not map(): it would take a StopIteration out of `func` for the end of the readers.
+        # Not map(): a StopIteration from `func` would end it like the end of the readers.
         for items in zip(*[reader() for reader in readers]):
             yield func(*items)
 
@@ -71,13 +71,13 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> MadeReader:
 
 
 def shuffle(reader: Reader, buf_size: int) -> MadeReader:
-    """Yield the items in random order, within runs of `buf_size` of them.
+    """Yield the items in random order within runs of `buf_size`.
 
     Draws by `random.shuffle`, so that `random.seed` repeats the order.
 
     Args:
         reader: the reader to take items from.
-        buf_size: how many items are kept in memory and mixed at a time.
+        buf_size: how many items are held in memory and shuffled at a time.
     """
     as_reader("reader", reader)
     size = max(as_count("buf_size", buf_size), 1)
@@ -107,8 +107,8 @@ def compose(*readers: Reader, check_alignment: bool = True) -> MadeReader:
 
     Args:
         readers: the readers to take items from.
-        check_alignment: raise ComposeNotAligned where one ends before the others; else the rest
-            of the others is left out. None is an item like any other.
+        check_alignment: raise ComposeNotAligned if one ends before the others; else drop the
+            remaining items of the others. None is an item like any other.
     """
     _check_readers(readers)
 
@@ -126,7 +126,7 @@ def compose(*readers: Reader, check_alignment: bool = True) -> MadeReader:
 
 
 def firstn(reader: Reader, n: int) -> MadeReader:
-    """Yield the first `n` items, and take no more of them from the reader.
+    """Yield the first `n` items, and take no more from the reader.
 
     Raises:
         ConfigError: n is negative.
@@ -157,8 +157,8 @@ def _not_aligned(items: tuple[Any, ...], number: int) -> ComposeNotAligned:
     going = [position for position, item in enumerate(items) if item is not _ENDED]
     return ComposeNotAligned(
         f"outputs of readers are not aligned. After {number} items each, readers {ended} ended and"
-        f" readers {going} went on. Make them equally long, or pass check_alignment=False to leave"
-        " out the rest."
+        f" readers {going} went on. Make them equally long, or pass check_alignment=False to drop"
+        " the remaining items."
     )
 
 

@@ -1,8 +1,8 @@
 """The samplers of `paddle.io`: its names, rules and texts, and its draws, bit for bit.
 
-Imports paddle and `reader.data`. They draw from the global generators of NumPy and Paddle, in the
-thread that iterates, as programs that call `np.random.seed` or `paddle.seed` expect; those belong
-to the user. An order is drawn when its first index is taken, as in Paddle.
+Imports paddle and `reader.data`. They draw from the global generators of NumPy and Paddle, which
+belong to the user, in the thread that iterates, so that `np.random.seed` and `paddle.seed` repeat
+an order. An order is drawn when its first index is taken, as in Paddle.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class RandomSampler(paddle.io.RandomSampler):
     An iteration keeps 8 bytes per index.
 
     Args:
-        data_source: anything with `__len__`, asked anew each time.
+        data_source: anything with `__len__`, which each iteration reads anew.
         replacement: whether an index may come again.
         num_samples: how many to draw; None: as many as there are.
-        generator: an iterator that yields the indices, in place of a draw. One that ends before
-            `num_samples` were taken is an error, where Paddle ends the epoch early.
+        generator: an iterator that yields the indices instead of a draw. If it ends before
+            `num_samples` indices, that is an error; Paddle ends the epoch early.
 
     Raises:
         ConfigTypeError: (a TypeError) replacement is no bool.
@@ -109,7 +109,7 @@ class RandomSampler(paddle.io.RandomSampler):
         if taken < self.num_samples:
             raise SamplerError(
                 f"the generator of a RandomSampler ended after {taken} of"
-                f" num_samples={self.num_samples} indices: an iterator is used up once and for all."
+                f" num_samples={self.num_samples} indices: an iterator cannot start over."
                 " Pass one that yields enough for every epoch, or generator=None."
             )
 
@@ -144,12 +144,12 @@ class SubsetRandomSampler(paddle.io.SubsetRandomSampler):
 
 
 class BatchSampler(data.BatchSampler[Any], paddle.io.BatchSampler):
-    """Cut what a sampler yields, or the indices of a dataset, into lists of `batch_size`.
+    """Group the indices of a sampler, or of a dataset, into lists of `batch_size`.
 
     Args:
         dataset: anything with `__len__`; excludes `sampler`.
         sampler: an iterable of indices; excludes `dataset`. A one-shot iterator serves one epoch;
-            an epoch that finds it used up is an error, where Paddle's is empty.
+            a second one is an error, where Paddle's is empty.
         shuffle: with a dataset: take a `RandomSampler` of it.
         batch_size: how many indices make a batch.
         drop_last: leave out the last batch when it is short.
@@ -187,7 +187,7 @@ class BatchSampler(data.BatchSampler[Any], paddle.io.BatchSampler):
         if not batch and is_again and isinstance(self.sampler, Iterator):
             raise SamplerError(
                 f"the sampler of a BatchSampler is a one-shot iterator, {got(self.sampler)}, and"
-                " was used up by an earlier epoch. Pass a list, or an object whose __iter__"
+                " was exhausted by an earlier epoch. Pass a list, or an object whose __iter__"
                 " returns a fresh iterator for each epoch."
             )
         while len(batch) == size:
@@ -203,7 +203,7 @@ class BatchSampler(data.BatchSampler[Any], paddle.io.BatchSampler):
 
 
 def _sampler_of(dataset: Any, sampler: Any, shuffle: Any) -> Any:
-    """Check what a batch sampler takes its indices from, in Paddle's order, and return that."""
+    """Return the sampler of a batch sampler. Checks the arguments in Paddle's order."""
     if dataset is None:
         if sampler is None:
             raise ArgumentError(
@@ -251,15 +251,15 @@ class DistributedBatchSampler(
     BatchSampler,
     paddle.io.DistributedBatchSampler,
 ):
-    """Yield the batches of one rank: together the ranks take every sample, each as many batches.
+    """Yield the batches of one rank: all ranks take equally many, and together every sample.
 
     Args:
         dataset: anything with `__len__`, of the same length in every process.
         batch_size: how many samples make a batch of one rank.
         num_replicas: how many processes take part; None: as `paddle.distributed` says.
         rank: the number of this process; None: as `paddle.distributed` says.
-        shuffle: take another order in each epoch, that of `numpy.random.RandomState(epoch)`; the
-            epoch counts up with each iteration, or is set by `set_epoch`.
+        shuffle: take another order in each epoch, that of `numpy.random.RandomState(epoch)`; each
+            iteration increments `epoch`, and `set_epoch` sets it.
         drop_last: leave out the last batch when it is short.
 
     Raises:
@@ -300,14 +300,14 @@ class DistributedBatchSampler(
         self.drop_last = drop_last
         self.nranks = num_replicas
         self.local_rank = rank
-        self._deal()
+        self._set_sizes()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order the next iteration takes, and count on from it."""
+        """Choose the epoch whose order the next iteration takes."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        # A generator: like Paddle's, it counts the epoch when the first batch is taken.
+        # A generator: like Paddle's, it increments `epoch` when the first batch is taken.
         yield from super().__iter__()
 
     def _shuffled(self, epoch: int) -> npt.NDArray[np.int64]:

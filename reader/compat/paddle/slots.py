@@ -1,7 +1,7 @@
 """A variable of a feed_list, and how the user's data becomes the field that is fed to it.
 
-Imports paddle, NumPy, LoDTensor and the errors. A slot is immutable and knows no program: it is
-used in whatever thread or process runs the user's generator.
+Imports paddle, NumPy, LoDTensor and the errors. A slot is immutable and refers to no program; the
+thread or process that runs the user's generator uses it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from reader.errors import CollateError, ConfigError, ConfigTypeError, got
 
 __all__ = ["FeedSlot", "Field", "FieldTypeError", "as_array", "is_tensor"]
 
-# An array; a LoDTensor where there is a LoD to tell; a DenseTensor where it is what the user gave,
-# or the only one of the three that knows the element type.
+# A LoDTensor if there is a LoD; a DenseTensor if the user gave one, or if no other has the element
+# type; else an array.
 Field = Any
 _Array = np.ndarray[Any, Any]
 
@@ -31,17 +31,17 @@ _RAGGED = (
 
 
 class FieldTypeError(CollateError, TypeError):
-    """A field that is no regular array; also a TypeError, which is what Paddle raises."""
+    """A field that is no regular array; also a TypeError, as Paddle raises."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FeedSlot:
-    """One variable of a feed_list: what a field must be to be fed to it.
+    """One variable of a feed_list: what it requires of a field.
 
     Attributes:
         name: of the variable.
         shape: as declared; a negative number is a dimension of any size. () is any shape at all.
-        dtype: what the field is converted to; uint16 for bfloat16, whose bits it holds.
+        dtype: to which the field is converted; uint16 for bfloat16, whose bits it holds.
         is_bfloat16: whether the variable is one of bfloat16.
         lod_level: how many levels of sequences a sample has; 0 in PIR mode, which has no LoD.
     """
@@ -77,12 +77,10 @@ class FeedSlot:
         lod_level = int(getattr(variable, "lod_level", 0) or 0)
         return cls(name, shape, dtype, is_bfloat16, lod_level)
 
-    # -- samples ---------------------------------------------------------------------------------
-
     def stack(self, values: Sequence[Any]) -> Field:
-        """Return the field of a batch, given what each of its samples has for this variable.
+        """Return the field of a batch from the value of each sample for this variable.
 
-        It shares no memory with them. CollateError when they do not fit together, or the variable.
+        It shares no memory with them. CollateError if they do not fit together, or the variable.
         """
         if self.lod_level > 0:
             return self._concatenate(values)
@@ -93,13 +91,13 @@ class FeedSlot:
         return self._finish(array)
 
     def _concatenate(self, values: Sequence[Any]) -> Field:
-        """The sequences of all samples one behind the other, with their lengths as LoD."""
+        """Return the sequences of all samples, one after the other, with their lengths as LoD."""
         lengths: list[list[int]] = [[] for _ in range(self.lod_level)]
-        parts: list[Any] = []
+        rows: list[Any] = []
         try:
             for value in values:
-                self._gather(value, lengths, 0, parts)
-            whole = [self._convert(part) for part in parts if len(part)]
+                self._gather(value, lengths, 0, rows)
+            whole = [self._convert(items) for items in rows if len(items)]
             array = np.concatenate(whole) if whole else self._no_rows()
         except (ValueError, TypeError, OverflowError) as error:
             raise CollateError(
@@ -115,19 +113,19 @@ class FeedSlot:
             return dense
         return LoDTensor(array, lod)
 
-    def _gather(self, value: Any, lengths: list[list[int]], level: int, parts: list[Any]) -> None:
+    def _gather(self, value: Any, lengths: list[list[int]], level: int, rows: list[Any]) -> None:
         lengths[level].append(len(value))
         if level + 1 == self.lod_level:
-            parts.append(value)
+            rows.append(value)
         else:
             for item in value:
-                self._gather(item, lengths, level + 1, parts)
+                self._gather(item, lengths, level + 1, rows)
 
     def _no_rows(self) -> _Array:
         return np.empty((0, *(max(size, 0) for size in self.shape[1:])), self.dtype)
 
     def _misfit(self, values: Sequence[Any], error: Exception) -> CollateError:
-        """What to say about samples that NumPy could not stack."""
+        """Return the error for samples that NumPy cannot stack."""
         shapes = [_shape_of(value) for value in values]
         odd = next((n for n, shape in enumerate(shapes) if shape != shapes[0]), None)
         if odd is None and shapes[0] is not None:
@@ -136,24 +134,20 @@ class FeedSlot:
                 f" {error}. Yield numbers, or arrays of them"
             )
         where = 0 if odd is None else odd
-        told = (
-            "it is ragged in itself" if shapes[where] is None else f"its shape is {shapes[where]}"
-        )
-        first = "" if where == 0 else f", and that of sample 0 is {shapes[0]}"
+        shape = "is ragged in itself" if shapes[where] is None else f"has shape {shapes[where]}"
+        first = "" if where == 0 else f", and sample 0 has shape {shapes[0]}"
         return CollateError(
-            f"the samples of variable '{self.name}' are ragged: of sample {where} of the batch"
-            f" {told}{first}. Pad them to one length; or declare the variable with lod_level=1 or"
-            " more, which needs paddle.pir_utils.OldIrGuard() or FLAGS_enable_pir_api=0, for PIR"
+            f"the samples of variable '{self.name}' are ragged: sample {where} of the batch"
+            f" {shape}{first}. Pad them to one length; or declare the variable with lod_level=1 or"
+            " more, which needs paddle.pir_utils.OldIrGuard() or FLAGS_enable_pir_api=0, since PIR"
             " mode has no LoD"
         )
-
-    # -- ready-made batches ----------------------------------------------------------------------
 
     def take(self, value: Any) -> Field:
         """Return the field for a ready-made batch of this variable.
 
-        A DenseTensor is checked and passed on; so is the LoD of a LoDTensor. Anything else becomes
-        an array of the declared type, which may share the memory of `value`.
+        A DenseTensor is checked and returned as it is. A LoDTensor keeps its LoD. Anything else
+        becomes an array of the declared type, which may share the memory of `value`.
         """
         if isinstance(value, core.DenseTensor):
             return self._check_dense(value)
@@ -165,7 +159,7 @@ class FeedSlot:
         return self._finish(self._convert(self._checked(as_array(value, self.name))))
 
     def _checked(self, array: _Array) -> _Array:
-        """The array itself, unless its conversion to the declared type would lose its meaning."""
+        """Return the array itself; refuse one that cannot be converted without loss of meaning."""
         is_bits = self.is_bfloat16 and (array.dtype == np.uint16 or array.dtype.name == "bfloat16")
         wanted = np.dtype(np.float32) if self.is_bfloat16 else self.dtype
         if not is_bits and not np.can_cast(array.dtype, wanted, "same_kind"):
@@ -187,14 +181,12 @@ class FeedSlot:
         self._check_shape(tuple(tensor.shape()))
         return tensor
 
-    # -- both ------------------------------------------------------------------------------------
-
     @property
     def _kind(self) -> str:
         return "bfloat16" if self.is_bfloat16 else self.dtype.name
 
     def _convert(self, value: Any) -> _Array:
-        """An array of the declared type; the same one if it is of that type."""
+        """Return an array of the declared type; the same one if it is of that type."""
         if isinstance(value, (list, tuple)) and value and is_tensor(value[0]):
             value = [np.asarray(item) for item in value]
         if not self.is_bfloat16:
@@ -271,14 +263,14 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _round_to_bfloat16(array: _Array) -> _Array:
-    """The upper halves of float32, rounded to nearest, ties to even; NaN stays NaN."""
+    """Return the upper halves of float32, rounded to nearest, ties to even; NaN stays NaN."""
     bits = np.ascontiguousarray(array).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
     return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
 def _bfloat16_tensor(bits: _Array) -> Any:
-    """A DenseTensor with a copy of the bits: paddle reads uint16 as bfloat16."""
+    """Return a DenseTensor with a copy of the bits: paddle reads uint16 as bfloat16."""
     dense = core.DenseTensor()
     dense.set(bits, core.CPUPlace())
     return dense

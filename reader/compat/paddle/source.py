@@ -1,7 +1,7 @@
-"""The user's generator as a source of batches, and what both loaders of generators have in common.
+"""The user's generator as a source of batches, and the base class of both loaders of generators.
 
 Imports the fields and the errors of this face, and IterableDataset. A source is immutable and may
-be iterated any number of times; a loader owns which source it has.
+be iterated any number of times; a loader owns its current source.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Source:
     Attributes:
         reader: called once per epoch.
         kind: what its iterator yields.
-        fields: takes samples and batches apart.
+        fields: splits samples and batches into fields.
         batch_size: how many single samples make a batch.
         drop_last: leave out a last batch of single samples that is short.
     """
@@ -69,7 +69,7 @@ class Source:
     def batches(self) -> Iterator[list[Field]]:
         """Yield the fields of one batch after the other, for one epoch."""
         if self.kind is SourceKind.SAMPLES:
-            yield from self._cut()
+            yield from self._batches_of_samples()
         elif self.kind is SourceKind.SAMPLE_LISTS:
             for samples in self.reader():
                 yield self.fields.stack(samples)
@@ -77,7 +77,7 @@ class Source:
             for batch in self.reader():
                 yield self.fields.take(batch)
 
-    def _cut(self) -> Iterator[list[Field]]:
+    def _batches_of_samples(self) -> Iterator[list[Field]]:
         samples: list[Any] = []
         for sample in self.reader():
             samples.append(sample)
@@ -93,7 +93,7 @@ class GeneratorDataset(IterableDataset[list[Field]]):
 
     Args:
         source: where the batches come from.
-        place: what paddle takes for the current place while the user's generator runs.
+        place: paddle's current place while the user's generator runs.
     """
 
     def __init__(self, source: Source, place: Any) -> None:
@@ -101,18 +101,18 @@ class GeneratorDataset(IterableDataset[list[Field]]):
         self.place = place
 
     def __iter__(self) -> Iterator[list[Field]]:
-        # the current place is a thread's own: the user's generator finds that of the trainer
+        # each thread has its own current place: give the user's generator that of the trainer
         set_place(self.place)
-        # Paddle's epoch ends with the exception, and no word is said of the rest: a chain is no
-        # generator, and looks used up behind it
+        # Paddle's epoch ends with an exception of the generator, and nothing is said of later
+        # items: a chain is no generator, and merely looks exhausted after it
         return chain(self.source.batches())
 
 
 class SourceLoader(abc.ABC):
-    """What loaders of generators have in common: the three ways to set the source.
+    """Base class of loaders of generators: the three ways to set the source.
 
     Args:
-        fields: takes apart what generators yield.
+        fields: splits what generators yield into fields.
     """
 
     def __init__(self, fields: Fields) -> None:
@@ -120,7 +120,7 @@ class SourceLoader(abc.ABC):
 
     @abc.abstractmethod
     def _set_source(self, source: Source, places: Any) -> None:
-        """Take another source; the next epoch uses it."""
+        """Replace the source, from the next epoch on."""
 
     def set_sample_generator(
         self: _Self, reader: _Reader, batch_size: Any, drop_last: bool = True, places: Any = None
@@ -159,8 +159,8 @@ class SourceLoader(abc.ABC):
     def set_batch_generator(self: _Self, reader: _Reader, places: Any = None) -> _Self:
         """Take ready-made batches from `reader`: one array or DenseTensor for each variable.
 
-        What is yielded may be used again by the generator; arrays are copied once. Arguments,
-        result and exceptions are those of `set_sample_generator`.
+        The generator may use yielded arrays again; they are copied once. Arguments, result and
+        exceptions are those of `set_sample_generator`.
         """
         self._set(Source(reader, SourceKind.BATCHES, self._fields), places)
         return self
@@ -176,7 +176,7 @@ class SourceLoader(abc.ABC):
 
 
 def as_capacity(value: Any) -> int:
-    """Return the capacity of a loader. ConfigError for none, and for what counts no batches."""
+    """Return the capacity of a loader. ConfigError if it is not 1 or more."""
     if not value:
         raise ConfigError(
             "Please give value to capacity. It is how many batches are made ahead, 1 or more, got"

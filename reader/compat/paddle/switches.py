@@ -1,7 +1,7 @@
 """The process-wide switches of Paddle's loaders.
 
-Imports this face's errors. Each value is owned by this module, is read when a loader is made, and
-concerns the loaders of this face alone.
+Imports this face's errors. This module owns each value. A loader reads it when it is made, and only
+the loaders of this face do.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _values: dict[str, bool | None] = {"pinned": None, "order": True}
 
 
 def use_pinned_memory(*args: bool) -> bool | None:
-    """Set whether batches for a GPU pass through page-locked memory; without argument: tell.
+    """Set whether batches for a GPU pass through page-locked memory; without argument: get it.
 
-    None, the value at first, means yes in dynamic and no in static mode. Batches that stay on the
-    CPU are not touched by it. Source: paddle.io.reader.
+    None, the initial value, means yes in dynamic and no in static mode. Batches that stay on the
+    CPU are not affected. Source: paddle.io.reader.
     """
     return _switch("pinned", "use_pinned_memory", args)
 
 
 def keep_data_loader_order(*args: bool) -> bool | None:
-    """Set whether generator loaders deal batches out over several places in order; without: tell.
+    """Set whether generator loaders keep the order over several places; without argument: get it.
 
-    Here the order is kept whatever the value, since Paddle's way without it leaves places empty.
+    Here the order is always kept: without it Paddle leaves places empty.
     Source: paddle.base.reader.
     """
     return _switch("order", "keep_data_loader_order", args)

@@ -1,7 +1,7 @@
-"""What a worker process of this face does before it fetches: Paddle's seeds, place and worker info.
+"""Prepare a worker process as Paddle does: its seeds, place and worker info.
 
-Imports paddle. `PaddleWorker` is made in the trainer when workers start and runs in each of them;
-`get_worker_info` answers from what it left there.
+Imports paddle. A `PaddleWorker` is made in the trainer when workers start, and runs in each of them
+before any code of the user; it sets what `get_worker_info` returns there.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["PaddleWorker", "get_worker_info"]
 class PaddleWorker:
     """Prepares a worker as `paddle.io.DataLoader` 3.3 does: the random numbers are the same.
 
-    `base_seed` is drawn from the trainer's global NumPy state each time workers start: who seeds
-    that state gets the same augmentation again.
+    `base_seed` is drawn from the trainer's global NumPy state each time workers start: a program
+    that seeds that state repeats its augmentation.
     """
 
     base_seed: int
@@ -39,7 +39,7 @@ class PaddleWorker:
         return cls(int(np.random.randint(low=0, high=sys.maxsize)))
 
     def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
-        """Prepare this process; returns the seed it is told by `get_worker_info`."""
+        """Prepare this process; return the seed in its `get_worker_info`."""
         _set_expected_place(core.CPUPlace())  # type: ignore[no-untyped-call]
         seed = self.base_seed + worker_id
         random.seed(seed)

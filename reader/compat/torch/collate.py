@@ -1,7 +1,7 @@
-"""PyTorch's default way to make a batch of samples, as far as it is done in place.
+"""PyTorch's default collating, in place where that gives the same batch.
 
-Imports torch and the core. `TorchRules` are asked in the workers; what they do not know to be the
-same when stacked in place is left to PyTorch's own function.
+Imports torch and the core. Workers use `TorchRules`; where stacking in place might give another
+batch, PyTorch's own function makes it. Keeps no state.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class TorchRules:
     revive = staticmethod(tensor_of)
 
     def can_stack(self, sample: Any) -> bool:
-        """Whether stacking in place makes the very batch that PyTorch makes."""
+        """Whether stacking in place makes exactly the batch that PyTorch makes."""
         own = _foreign_keys()
         return own is not None and _can_stack(sample, own, 0)
 
     def collate(self, samples: list[Any]) -> Any:
-        """The batch by PyTorch's function, with its errors."""
+        """Return the batch of PyTorch's function, or raise its errors."""
         default_collate: Any = inner.collate.default_collate
         return default_collate(samples)
 
@@ -68,13 +68,13 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
     if depth == _MAX_DEPTH:
         return False
     if kind is dict:
-        # 1 and True are one key, and batches that differ in it alone would pass for alike
+        # 1 and True are the same key: samples that differ only in that would seem alike
         return all(
             type(key) in (str, int) and _can_stack(value, foreign, depth + 1)
             for key, value in sample.items()
         )
     if kind is tuple or kind is list or is_named_tuple(kind):
-        return all(_can_stack(part, foreign, depth + 1) for part in sample)
+        return all(_can_stack(item, foreign, depth + 1) for item in sample)
     return False
 
 
@@ -86,10 +86,10 @@ def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _foreign_keys() -> tuple[Any, ...] | None:
-    """The types that somebody added to PyTorch's map of collating functions.
+    """Return the types that the program added to PyTorch's map of collating functions.
 
-    None: stacking in place would not be what PyTorch does here, for something of its own was
-    replaced, or a mode of torch (such as a default device) changes what its functions do.
+    None: stacking in place would differ from PyTorch, since one of its functions was replaced, or a
+    mode of torch (such as a default device) changes what they do.
     """
     its = inner.collate
     own = {

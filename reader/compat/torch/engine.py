@@ -1,4 +1,4 @@
-"""An engine with PyTorch's promises, made of the attributes that a loader has just now.
+"""Make an engine with PyTorch's promises from the current attributes of a loader.
 
 Imports the engine and torch. Programs change attributes between epochs: an engine serves one
 iterator, and with persistent workers the iterators of one loader, one after the other.
@@ -29,7 +29,7 @@ _POLICY = Policy(
     ),
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
     batch=BatchPolicy(make_adapter=lambda _: to_torch_as_sent),
-    errors=ErrorPolicy(reword=reworded, tells_deaths=True),
+    errors=ErrorPolicy(reword=reworded, raises_deaths=True),
 )
 
 
@@ -44,10 +44,10 @@ def make_engine(
 
     Args:
         loader: the face.
-        dataset: its dataset, as the workers are to have it.
+        dataset: its dataset, as the workers get it.
         worker_init_fn: called in each worker after `worker`.
         worker: prepares and seeds each worker; None: there are none.
-        seed: of every batch; None: that of the face.
+        seed: of every batch; None: that of the loader.
     """
     is_iterable = loader.is_stream
     is_batched = loader._auto_collation
@@ -89,10 +89,10 @@ def make_engine(
 
 
 def start_of(loader: Any) -> dict[str, Any]:
-    """Return how a loader's workers are to be started, as the engine's options.
+    """Return how to start a loader's workers, as the engine's options.
 
-    A context whose Process is a thread, as MONAI's is, asks for threads; one of a user goes by the
-    start method of multiprocessing that it is derived from.
+    A context whose Process is a thread, like MONAI's, means threads. A context of the user has the
+    start method of the context in multiprocessing that it derives from.
     """
     context, kind = loader.multiprocessing_context, loader.worker_type
     if context is None:
@@ -111,6 +111,6 @@ def start_of(loader: Any) -> dict[str, Any]:
 
 def _snapshot_every(loader: Any, dataset: Any, is_iterable: bool) -> int:
     every = int(loader.snapshot_every_n_steps or 0)
-    # what the samples of a map-style dataset did to its state cannot be drawn again
+    # the samples of a map-style dataset may change its state, and cannot be drawn again
     is_needed = loader.keeps_rng and not is_iterable and has_state(dataset)
     return max(1, every) if is_needed else every

@@ -1,4 +1,4 @@
-"""The exceptions of this face, in PyTorch's types and words.
+"""The exceptions of this face, with PyTorch's types and texts.
 
 Imports `reader.errors` and the standard library. A program that catches what `torch.utils.data`
 raises catches these, and so does one that catches the engine's own errors.
@@ -25,11 +25,11 @@ class TimedOut(LoadTimeout, RuntimeError):
 
 
 class WorkerExit(WorkerDied):
-    """A worker process ended; a RuntimeError with PyTorch's words in its text."""
+    """A worker process ended; a RuntimeError whose text has PyTorch's."""
 
 
 def timed_out(error: LoadTimeout, timeout: Any) -> LoadTimeout:
-    """Return a late batch in PyTorch's words."""
+    """Return the error for a late batch with PyTorch's text."""
     return TimedOut(
         f"DataLoader timed out after {timeout} seconds: {error}",
         timeout_s=error.timeout_s,
@@ -39,7 +39,7 @@ def timed_out(error: LoadTimeout, timeout: Any) -> LoadTimeout:
 
 
 def worker_exit(error: WorkerDied) -> WorkerExit:
-    """Return the death of a worker in PyTorch's words, those of a signal and of an exit alike."""
+    """Return the error for a worker's death with both of PyTorch's texts."""
     if error.exitcode is not None and error.exitcode < 0:
         words = (
             f"DataLoader worker (pid {error.pid}) is killed by signal:"
@@ -65,9 +65,9 @@ def worker_exit(error: WorkerDied) -> WorkerExit:
 def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseException:
     """Give an exception of a worker PyTorch's text, and leave its type and attributes.
 
-    The text has the worker's traceback, whose last lines are the exception's own. It takes the
-    place of the only argument of an exception that shows its arguments, and of the reason of one
-    that has a field for it; any other keeps its text, and the words become a note.
+    The text has the worker's traceback, whose last lines are the exception's own text. It replaces
+    the only argument of an exception that shows its arguments, or the field that holds the reason.
+    Any other exception keeps its text and gets PyTorch's as a note.
     """
     kind = type(exc)
     if exc.args and str(exc.args[0]).startswith("Caught "):
@@ -87,7 +87,7 @@ def reworded(exc: BaseException, worker: int, traceback_text: str) -> BaseExcept
 
 
 def _shows(exc: BaseException, text: str) -> bool:
-    """Make a text the argument of an exception that has one or none; whether it shows it now."""
+    """Make `text` the only argument of an exception with at most one; return if it shows."""
     args = exc.args
     if len(args) > 1 or (args and not isinstance(args[0], str) and not isinstance(exc, KeyError)):
         return False
@@ -100,7 +100,7 @@ def _shows(exc: BaseException, text: str) -> bool:
 
 
 class _Shown(str):
-    """A text that reads the same in `repr`: KeyError shows its argument that way."""
+    """A text whose `repr` is the text itself: KeyError shows the `repr` of its argument."""
 
     __slots__ = ()
 

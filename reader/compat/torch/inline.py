@@ -1,7 +1,7 @@
-"""The iterator of a loader without workers: each batch is made when it is asked for, in the caller.
+"""The iterator of a loader without workers: the caller makes each batch when it asks for it.
 
-Imports torch's own iterator of that kind, which it is but for what is silently lost there. It
-belongs to the thread that iterates, and keeps nothing ahead.
+Imports torch's own iterator of that kind and derives from it; it raises where that one silently
+loses samples. It belongs to the consumer, and makes no batch ahead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["InlineIterator"]
 class InlineIterator(InlineBase):  # type: ignore[misc]
     """Makes batches in the trainer's own thread, with its random state, as PyTorch does.
 
-    StopIteration out of a dataset or a collate_fn is an error here and not the end of the epoch,
-    and a generator that an exception ended is one, too.
+    StopIteration from a dataset or a collate_fn is an error here and does not end the epoch. So is
+    a generator that an exception has ended.
 
     Args:
         loader: the DataLoader.
@@ -42,7 +42,7 @@ class InlineIterator(InlineBase):  # type: ignore[misc]
     def _next_data(self) -> Any:
         index = self._next_index()  # StopIteration of the sampler ends the epoch
         if self._broken is not None:
-            self._tell_broken()
+            self._raise_broken()
         try:
             data = self._dataset_fetcher.fetch(index)
         except StopIteration as error:
@@ -55,19 +55,19 @@ class InlineIterator(InlineBase):  # type: ignore[misc]
             raise
         return pin_memory(data, self._pin_memory_device) if self._pin_memory else data
 
-    def _tell_broken(self) -> None:
+    def _raise_broken(self) -> None:
         broken, self._broken = self._broken, None
         self._dataset_fetcher.ended = True
         self._dataset_fetcher.dataset_iter = iter(())
         raise DatasetError(
             f"the generator of {type(self._dataset).__name__} was ended by the exception before,"
-            f" {broken!r}: what it had not yielded of this epoch is lost. Catch the exception"
-            " within the generator, or return an iterator object that can go on"
+            f" {broken!r}: its remaining samples of this epoch are lost. Catch the exception"
+            " within the generator, or return an iterator object that can continue"
         ) from broken
 
 
 def _guarded(collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A collate_fn whose StopIteration does not pass for the end of the data."""
+    """Return a collate_fn whose StopIteration does not end the epoch."""
 
     def guarded(samples: Any) -> Any:
         try:

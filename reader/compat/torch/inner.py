@@ -1,7 +1,7 @@
-"""What this face uses of PyTorch beyond its public names: the whole list, in one place.
+"""The private names of PyTorch that this face uses, all of them.
 
-Imports torch. Next to nothing is defined here; a version of PyTorch that lacks one of these fails
-at import and not in the middle of an epoch.
+Imports torch. With a version of PyTorch that lacks one of them, the import fails, rather than an
+epoch. Keeps no state.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ WorkerInfo: Any = worker.WorkerInfo
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
 pin_memory: Any = pinning.pin_memory
 is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
-# what the pickler of queues knows beyond pickle; it sees what is registered later
+# the reducers that the pickler of queues has beyond pickle's, also those registered later
 queue_reducers: Any = ChainMap(_queue_pickler._extra_reducers, copyreg.dispatch_table)
 rebuild_tensor: Any = reductions.rebuild_tensor
 reduce_tensor: Any = reductions.reduce_tensor
 
 
 def profile_name(workers: int) -> str:
-    """What PyTorch calls a batch in a profile; tools look for its names of its iterators."""
+    """Return PyTorch's name of a batch in a profile; tools look for the names of its iterators."""
     kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
     return f"enumerate(DataLoader)#{kind.__name__}.__next__"
 

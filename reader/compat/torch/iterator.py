@@ -36,8 +36,8 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     Args:
         loader: the DataLoader.
-        last: its iterator before this one, whose persistent workers go on.
-        state: where the epoch is gone on with, as `SavedEpoch`; None: it is begun.
+        last: its iterator before this one, whose persistent workers it takes over.
+        state: a `SavedEpoch`, where the epoch resumes; None: at its beginning.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             super().__init__(loader if state is None else state.prepared(loader))
             self._index_sampler = loader._index_sampler
             self._profile_name = profile_name(loader.num_workers)
-        else:  # no seed is drawn for workers that have theirs
+        else:  # persistent workers keep their seed
             self.__dict__.update(last._shared())
             self._num_yielded = 0
             self._IterableDataset_len_called = loader._IterableDataset_len_called
         is_pipe = isinstance(self._dataset, IterDataPipe)
         if is_pipe and last is not None:
-            self._reset(loader)  # draws the seed that its shuffling has in this epoch
+            self._reset(loader)  # draws the seed for its shuffling in this epoch
         if last is None or is_pipe:
             if state is not None and state.base_seed is not None:
                 self._base_seed = state.base_seed
@@ -106,17 +106,17 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
     def _workers(self) -> list[Any]:
         """The workers, each with pid, exitcode, is_alive(), join(), terminate() and kill().
 
-        Also after the epoch: whoever asks only then wants to know whose batches they were.
+        Also after the epoch: a program may ask then which workers made its batches.
         """
         found: list[Any] = self._handles()
         return found
 
     def _shared(self) -> dict[str, Any]:
-        """The attributes that iterators of the same workers have alike."""
+        """Return the attributes that all iterators of the same workers share."""
         return {name: value for name, value in self.__dict__.items() if name not in _OWN}
 
     def husk(self) -> EngineIterator:
-        """An iterator with these workers and no batches: what a loader keeps when this one goes."""
+        """Return an iterator with these workers and no batches, for the loader to keep."""
         made = object.__new__(type(self))
         made.__dict__.update(self._shared())
         made._handles = self._handles
@@ -161,11 +161,11 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             warnings.warn(text, stacklevel=3)
 
     def _shutdown_workers(self) -> None:
-        """End the workers and wait for it."""
+        """End the workers and wait until they have ended."""
         self._engine.close()
 
     def __del__(self) -> None:
-        """Nothing to do: whoever drops the engine's iterator gives the workers back."""
+        """Do nothing: dropping the engine's iterator gives the workers back."""
 
 
 def _handles(backend: Any) -> list[Any]:

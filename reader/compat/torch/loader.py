@@ -41,27 +41,27 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     Args:
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
-            augmentation included, whatever the workers; `shuffle` then takes an order that starts
-            and resumes at once, however long the dataset. None: as PyTorch draws them.
+            augmentation included, with any workers; `shuffle` then takes an order that starts and
+            resumes at once, however long the dataset. None: seeds and orders are PyTorch's.
         worker_type: "process", or "thread": the workers are threads of this process.
-        worker_retries: how often a batch is tried again when its worker process died, before the
-            error is raised. 0: at once, as in PyTorch; the epoch goes on after it in any case.
+        worker_retries: how often a batch is retried when its worker process dies, before the error
+            is raised. 0: raise at once, as PyTorch. The epoch continues after the error.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
             one is delivered.
-        max_bytes: most shared memory that batches may take; None: what the machine has.
+        max_bytes: limit of the shared memory for batches; None: what the machine has.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
-            PyTorch finds out when iterating: prefetch_factor=0, and timeout without workers.
+            PyTorch raises while iterating: prefetch_factor=0, and timeout without workers.
 
     While iterating: the exceptions of the dataset, with PyTorch's "Caught ... in DataLoader worker
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    # what StatefulDataLoader has otherwise
-    keeps_rng = False  # workers send their random state along
+    # StatefulDataLoader overrides these two
+    keeps_rng = False  # whether workers send their random state with the dataset's
     snapshot_every_n_steps: int | None = 0
-    # of persistent workers: their newest iterator, as long as somebody has it, and what is kept
+    # with persistent workers: the newest iterator while it lives, and its husk when it does not
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
@@ -127,7 +127,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
-        LoaderConfig.build(  # what is our own is refused in our own words
+        LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=int(num_workers),
             persistent_workers=bool(persistent_workers),
@@ -140,11 +140,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     @property
     def seeds_batches(self) -> bool:
-        """Whether each batch is seeded, by the base seed, though no `seed` was given."""
+        """Whether the base seed seeds each batch, although no `seed` was passed."""
         return False
 
     def _check(self) -> None:
-        """Refuse what PyTorch would refuse when iterating."""
+        """Refuse what PyTorch refuses while iterating."""
         if self.num_workers and self.prefetch_factor is not None and self.prefetch_factor <= 0:
             raise ArgumentError(
                 "prefetch_factor must be greater than 0 with num_workers > 0, got"
@@ -160,20 +160,20 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     @property
     def order(self) -> Any:
-        """What the next epoch's order comes from: looked up anew, for programs replace samplers."""
+        """What the next epoch's order comes from; read anew, since programs replace samplers."""
         return faster(self._index_sampler, self._one_shots)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy of the loader has: neither workers nor batches."""
+        """Return what a copy of the loader gets: neither workers nor batches."""
         return {**self.__dict__, "_newest": None, "_husk": None, "_engine": None}
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the next `iter()` begins, from 0; it counts with `seed`."""
+        """The number of the epoch that the next `iter()` begins, from 0; matters with `seed`."""
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the number of the next epoch; dataset and samplers with `set_epoch` are told."""
+        """Choose the number of the next epoch; passes it to `set_epoch` of dataset and samplers."""
         self._epoch = epoch
         set_epochs(epoch, self.dataset, self.sampler, self.batch_sampler)
 
@@ -185,7 +185,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return self._begin(None)
 
     def _begin(self, last: Any) -> Any:
-        """Make an iterator that the engine feeds; `last`: that whose persistent workers go on."""
+        """Make an iterator on the engine; it takes over the persistent workers of `last`."""
         return EngineIterator(self, last)
 
     def __iter__(self) -> Any:
@@ -194,8 +194,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         else:
             last: Any = self._iterator
             made = self._get_iterator() if last is None else self._begin(last)
-            # not the one object that PyTorch resets: the loop that still runs on the last one goes
-            # on with its own epoch, and one that was left gives its workers back at once
+            # PyTorch resets one object; here a loop that still runs on the last iterator keeps its
+            # epoch, and an iterator that was dropped gives its workers back at once
             self._newest, self._husk = weakref.ref(made), made.husk()
         self._engine = made.engine if isinstance(made, EngineIterator) else None
         self._epoch += 1
@@ -215,7 +215,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     @property
     def _iterator(self) -> Any:
-        """The newest iterator of persistent workers; without batches when nobody else has it."""
+        """The newest iterator of persistent workers; its husk, without batches, once it is gone."""
         newest = None if self._newest is None else self._newest()
         return self._husk if newest is None else newest
 

@@ -1,7 +1,7 @@
 """The order of samples as PyTorch draws it, without a Python list of all of them.
 
-Imports torch and this project's batch sampler. An order is drawn in the trainer, in the thread that
-iterates, with the very draws that PyTorch makes; what an iteration keeps is 8 bytes for each index.
+Imports torch and this project's batch sampler. The consumer draws an order, with exactly the draws
+that PyTorch makes; an iteration keeps 8 bytes for each index.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
 
 def faster(sampler: Any, one_shots: list[OneShot]) -> Any:
-    """Return what yields the same as a sampler or batch sampler of PyTorch, sooner where it can.
+    """Return what yields the same as a sampler or batch sampler of PyTorch, faster if possible.
 
     Only PyTorch's own classes are replaced, and only where every draw from a generator stays the
     same; subclasses and anything else are returned as they are.
 
     Args:
         sampler: of any kind.
-        one_shots: those that were met before; a one-shot iterator among the samplers is added.
+        one_shots: the wrappers of one-shot iterators known so far; a new one is added.
     """
     kind = type(sampler)
     if kind is TorchBatchSampler:
@@ -54,27 +54,27 @@ def faster(sampler: Any, one_shots: list[OneShot]) -> Any:
 
 
 class CountedOrder(SequenceSampler):
-    """Yields what `torch.utils.data.SequentialSampler` yields: the length counts at the first."""
+    """As `torch.utils.data.SequentialSampler`, which reads the length at the first index."""
 
-    def _enter(self, position: int) -> Iterator[int]:
-        yield from super()._enter(position)
+    def _open_at(self, position: int) -> Iterator[int]:
+        yield from super()._open_at(position)
 
 
 class PermutedOrder:
     """Yields what `torch.utils.data.RandomSampler` without replacement yields.
 
     Args:
-        sampler: PyTorch's; its generator is drawn from in the same way.
+        sampler: PyTorch's; draws from its generator in the same way.
     """
 
     def __init__(self, sampler: TorchRandomSampler) -> None:
         self._sampler = sampler
-        self._drawn: dict[str, Any] = {}  # what the iteration begun last was drawn with
-        self._given: dict[str, Any] | None = None  # what the next one is to be drawn with
+        self._drawn: dict[str, Any] = {}  # seed or generator state of the last begun iteration
+        self._given: dict[str, Any] | None = None  # that of the next one, if it was loaded
 
     @property
     def generator(self) -> torch.Generator | None:
-        """What it draws from; None: a generator of its own, seeded from the global one."""
+        """The generator it draws from; None: its own, seeded from the global one."""
         found: torch.Generator | None = self._sampler.generator
         return found
 
@@ -92,7 +92,7 @@ class PermutedOrder:
         for chunk in in_chunks(order[position:]):
             yield from chunk
         if self._sampler.generator is not None:
-            # PyTorch draws once more, for the samples beyond whole permutations: there are none
+            # PyTorch draws once more, for samples beyond whole permutations; here are none
             torch.randperm(count, generator=generator)
 
     def _begin(self) -> torch.Generator:
@@ -113,11 +113,11 @@ class PermutedOrder:
         return made
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the iteration begun last was drawn with: a seed, or the generator's state."""
+        """Return what repeats the last begun iteration: a seed, or the generator's state."""
         return dict(self._drawn)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Draw the next iteration as the one whose state is given, and no other one.
+        """Draw the next iteration, and it alone, as the one whose state is passed.
 
         Raises:
             StateError: it is no state of such an order. Nothing has changed then.
@@ -133,7 +133,7 @@ class PermutedOrder:
             if type(seed) is not int or not -(2**63) <= seed < 2**64:
                 raise StateError(
                     "the state must have the seed of a shuffled order, got"
-                    f" {got(seed)}. Load a state that was saved without a generator, too"
+                    f" {got(seed)}. Load a state that was also saved without a generator"
                 )
             return
         try:
@@ -142,6 +142,6 @@ class PermutedOrder:
             size = -1
         if size != len(own.get_state()):
             raise StateError(
-                "the state must have that of the generator of a shuffled order, got"
-                f" {got(state.get('generator'))}. Load a state that was saved with a generator, too"
+                "the state must have the state of a shuffled order's generator, got"
+                f" {got(state.get('generator'))}. Load one that was also saved with a generator"
             )

@@ -1,4 +1,4 @@
-"""Pickling of what is no plain array or tensor, so that it arrives as through PyTorch's own queue.
+"""Pickle what is no plain array or tensor, so that it arrives as through PyTorch's own queue.
 
 Imports torch and the core. Runs in workers; tensors and arrays within an object become fields of
 the batch, so that their bytes are copied once and never pickled.
@@ -24,7 +24,7 @@ __all__ = ["pack"]
 _MIN_NBYTES = 1024  # smaller arrays are cheaper to pickle than to describe
 _reduce_ex: Any = torch.Tensor.__reduce_ex__
 _storage_of: Any = torch.Tensor._typed_storage
-_MAX_WASTE = 4  # a view takes its whole storage along while that is no larger than this many views
+_MAX_WASTE = 4  # a view is sent with its whole storage if that is at most this many times as large
 
 
 def pack(value: Any, fields: list[Any]) -> bytes:
@@ -49,7 +49,7 @@ class _Packer(pickle.Pickler):
         self._fields = fields
 
     def reducer_override(self, value: Any) -> Any:
-        """Say how to make a value again; called for all but the plainest types."""
+        """Return how to make a value again; pickle calls it for all but the plainest types."""
         kind = type(value)
         if kind is torch.Tensor or kind is torch.nn.Parameter:
             return self._reduce_tensor(value)
@@ -84,6 +84,6 @@ class _Packer(pickle.Pickler):
 
 
 def _storage_of_batch(index: int) -> torch.UntypedStorage:
-    """The storage of a field; called in the trainer while objects are unpacked."""
+    """Return the storage of a field; called in the trainer while objects are unpickled."""
     field: torch.Tensor = field_of_batch(index)
     return field.untyped_storage()

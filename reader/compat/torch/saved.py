@@ -1,7 +1,7 @@
-"""A saved epoch: the form that its state has here, checked, and how an iterator goes on with it.
+"""A saved epoch: the form of its state in this face, its checks, and how an iterator resumes it.
 
 Imports torch and the engine's errors. The form is that of torchdata's StatefulDataLoader as far as
-programs look into it; what the engine keeps lies within. A SavedEpoch is read alone.
+programs look into it; the engine's state is inside. A SavedEpoch belongs to one loader.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from reader.errors import StateError, got
 
 __all__ = ["SavedEpoch", "in_form"]
 
-_OF_ONE = ("dataset_state", "fetcher_state")  # lie above all where there are no workers
+_OF_ONE = ("dataset_state", "fetcher_state")  # at the top level where there are no workers
 _REMEDY = "Load what state_dict() of reader.compat.torch.StatefulDataLoader returned"
 
 
 def in_form(
     state: dict[str, Any], base_seed: int | None, workers: int, finished: bool
 ) -> dict[str, Any]:
-    """Return the engine's state in the form that programs know.
+    """Return the engine's state in torchdata's form.
 
     Args:
         state: of the engine.
@@ -33,20 +33,20 @@ def in_form(
         finished: the epoch was over, and the state is that of the next one.
     """
     main = dict(state)
-    parts = main.pop("workers")
+    cursors = main.pop("workers")
     snapshots = {}
-    for worker, part in enumerate(parts or [_no_part() for _ in range(max(1, workers))]):
-        own = dict(part["state"])
+    for worker, cursor in enumerate(cursors or [_no_cursor() for _ in range(max(1, workers))]):
+        own = dict(cursor["state"])
         dataset, iterator = own.pop("dataset", None), own.pop("iterator", None)
         fetcher = None
         if state["kind"] == "iterable":
-            fetcher = {"dataset_iter_state": iterator, "fetcher_ended": part["ended"]}
-        rest = {name: value for name, value in part.items() if name not in ("state", "ended")}
+            fetcher = {"dataset_iter_state": iterator, "fetcher_ended": cursor["ended"]}
+        others = {name: value for name, value in cursor.items() if name not in ("state", "ended")}
         snapshots[f"worker_{worker}"] = {
             "worker_id": worker,
             "dataset_state": dataset,
             "fetcher_state": fetcher,
-            "part": {**rest, "state": own, "known": parts is not None},
+            "part": {**others, "state": own, "known": cursors is not None},
         }
     own = {} if workers else {name: snapshots["worker_0"].pop(name) for name in _OF_ONE}
     return {
@@ -62,12 +62,12 @@ def in_form(
     }
 
 
-def _no_part() -> dict[str, Any]:
+def _no_cursor() -> dict[str, Any]:
     return {"state": {}, "made": 0, "ended": False, "before": [], "draws": []}
 
 
 class SavedEpoch:
-    """A state that was loaded, opened as far as its form goes; the engine checks what is within.
+    """A state that was loaded. Checks torchdata's form; the engine checks its own state inside.
 
     Args:
         state: what `in_form` returned.
@@ -88,7 +88,7 @@ class SavedEpoch:
             )
         self._engine_state = dict(_found(main, "engine", dict))
         self.base_seed = self._checked_seed(_found(main, "_base_seed"))
-        self._engine_state["workers"] = self._parts(_found(snapshot, "_worker_snapshots", dict))
+        self._engine_state["workers"] = self._cursors(_found(snapshot, "_worker_snapshots", dict))
         self._check_form(state, snapshot, main)
         self.epoch = self._engine_state.get("epoch")
 
@@ -101,7 +101,7 @@ class SavedEpoch:
     def _check_form(
         self, state: dict[str, Any], snapshot: dict[str, Any], main: dict[str, Any]
     ) -> None:
-        """Check what the form says a second time."""
+        """Check the fields of the form that repeat others."""
         step, last = self._engine_state.get("batches"), self._engine_state.get("last_worker")
         for holder, name, right in (
             (state, "_steps_since_snapshot", 0),
@@ -124,35 +124,35 @@ class SavedEpoch:
                 f"the state is that of a finished epoch, and of {got(step)} batches. {_REMEDY}"
             )
 
-    def _parts(self, snapshots: dict[str, Any]) -> list[dict[str, Any]] | None:
-        parts = []
+    def _cursors(self, snapshots: dict[str, Any]) -> list[dict[str, Any]] | None:
+        cursors = []
         for worker in range(len(snapshots)):
             saved = _found(snapshots, f"worker_{worker}", dict)
             if not any(name in saved for name in _OF_ONE):
                 saved = {**saved, **{name: _found(self.state, name) for name in _OF_ONE}}
             if type(_found(saved, "worker_id")) is not int or saved["worker_id"] != worker:
                 raise StateError(f"worker_id in worker_{worker} must be {worker}. {_REMEDY}")
-            part = dict(_found(saved, "part", dict))
-            own = dict(_found(part, "state", dict))
+            cursor = dict(_found(saved, "part", dict))
+            own = dict(_found(cursor, "state", dict))
             fetcher = _found(saved, "fetcher_state")
             if _found(saved, "dataset_state") is not None:
                 own["dataset"] = saved["dataset_state"]
             if fetcher is not None and _found(fetcher, "dataset_iter_state") is not None:
                 own["iterator"] = fetcher["dataset_iter_state"]
             ended = fetcher is not None and bool(_found(fetcher, "fetcher_ended", bool))
-            is_known = _found(part, "known", bool)
-            del part["known"]
-            part = {**part, "state": own, "ended": ended}
+            is_known = _found(cursor, "known", bool)
+            del cursor["known"]
+            cursor = {**cursor, "state": own, "ended": ended}
             if is_known:
-                parts.append(part)
-            elif any(part.get(name) != value for name, value in _no_part().items()):
-                raise StateError(f"part of worker_{worker} is {got(part)}. {_REMEDY}")
-        return copy.deepcopy(parts) or None
+                cursors.append(cursor)
+            elif any(cursor.get(name) != value for name, value in _no_cursor().items()):
+                raise StateError(f"part of worker_{worker} is {got(cursor)}. {_REMEDY}")
+        return copy.deepcopy(cursors) or None
 
     def fit_to(self, engine: Any) -> None:
-        """Take the sampler of an engine for that of a state in which nothing was begun yet.
+        """Take over the sampler of an engine, if the state is from before the first epoch.
 
-        Accelerate asks a loader for its state, and puts another sampler into it then.
+        Accelerate takes the state of a loader first, and then replaces its sampler.
         """
         if self.base_seed is not None or self._engine_state.get("epoch") != 0:
             return
@@ -163,14 +163,14 @@ class SavedEpoch:
             self._engine_state.update({name: own[name] for name in ("fit", "order", "epochs")})
 
     def check(self, engine: Any) -> None:
-        """Have an engine check the state. Raises StateError; the engine is of no use then."""
+        """Have an engine check the state. After a StateError the engine is not usable."""
         engine.load_state_dict(self._for(engine))
 
     def prepared(self, loader: Any) -> Any:
-        """The loader as PyTorch's iterator is to see it: with nothing drawn that was drawn.
+        """Return the loader for PyTorch's iterator, such that it draws nothing a second time.
 
-        Between two epochs the generators of the samplers are put where they were, and the next
-        epoch's seed is drawn as ever, unless it was, or workers stay that have theirs.
+        Between two epochs the generators of the samplers are restored, and the next epoch's seed is
+        drawn, unless the state has it, or persistent workers have one.
         """
         order = self._engine_state.get("order")
         is_open = not self.is_finished if order is None else order.get("way") != "boundary"
@@ -185,14 +185,14 @@ class SavedEpoch:
         return loader
 
     def load_into(self, engine: Any) -> int:
-        """Have the engine go on; returns how many batches of the epoch were delivered."""
+        """Have the engine resume; return how many batches of the epoch were delivered."""
         engine.load_state_dict(self._for(engine))
         return int(self._engine_state["batches"])
 
     def _for(self, engine: Any) -> dict[str, Any]:
-        """The state as an engine made for it takes it."""
+        """Return the state that `engine` loads."""
         state = dict(self._engine_state)
-        if self.base_seed is None:  # drawn anew, and so the seed of the batches
+        if self.base_seed is None:  # it is drawn anew, and so is the seed of the batches
             state["seed"] = engine.config.seed
             if engine.config.seed is not None:
                 state["base_seed"] = engine.config.seed
@@ -205,7 +205,7 @@ class SavedEpoch:
 
 
 class _Quiet:
-    """A loader for which no seed is drawn, and whose sampler is not asked for an order."""
+    """A loader for which PyTorch's iterator draws no seed and no order."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -1,7 +1,7 @@
-"""`torchdata.stateful_dataloader.StatefulDataLoader`: a DataLoader that says where it is.
+"""`torchdata.stateful_dataloader.StatefulDataLoader`: a DataLoader whose epochs can be resumed.
 
-Imports the face's loader and what is saved of an epoch. The state is the engine's; this class keeps
-which iterator it is asked of.
+Imports the face's loader and its saved epochs. The engine owns the state; this class knows the
+newest iterator, whose state it returns.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class StatefulDataLoader(DataLoader[T_co]):
-    """A DataLoader whose epochs can be gone on with elsewhere, exactly.
+    """A DataLoader whose epochs another process can resume exactly.
 
-    Arguments are those of DataLoader; what `state_dict` means is torchdata's: see docs/torch.md.
-    The order is that of DataLoader. Batches of a map-style dataset are seeded one by one, from
-    (base seed, epoch, number of the batch), so that random augmentation goes on as it would have,
-    with any number of workers.
+    Arguments are those of DataLoader; `state_dict` means what it does in torchdata: see
+    docs/torch.md. The order is that of DataLoader. Each batch of a map-style dataset is seeded by
+    itself, from (base seed, epoch, number of the batch), so that a resume repeats random
+    augmentation with any number of workers.
 
     Args:
-        snapshot_every_n_steps: how many batches of a worker lie between two looks at the state of
-            its iterable dataset, and draws of a sampler between two looks at its own; what lies
-            between is drawn again when a state is loaded. A map-style dataset with a state is
-            looked at with each batch, always. 0 or None: never; samplers and streams are then drawn
-            again from their beginning.
+        snapshot_every_n_steps: take the state of an iterable dataset once per so many batches of a
+            worker, and that of a sampler once per so many draws; a resume draws again what came
+            after the last state. A map-style dataset with a state is read with each batch, always.
+            0 or None: never; a resume then draws samplers and streams from their beginning.
         options: `seed`, `worker_type` and the others that DataLoader has beyond PyTorch's.
     """
 
@@ -89,12 +88,12 @@ class StatefulDataLoader(DataLoader[T_co]):
             **options,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
-        self._saved: SavedEpoch | None = None  # loaded, and not begun with yet
+        self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
         self._current: Any = None  # (engine, base seed) of the newest iterator
 
     @property
     def seeds_batches(self) -> bool:
-        """Whether each batch is seeded, by the base seed: of a map-style dataset."""
+        """Whether the base seed seeds each batch, as with a map-style dataset without `seed`."""
         return self.seed is None and not self.is_stream
 
     def _get_iterator(self) -> Any:
@@ -120,9 +119,9 @@ class StatefulDataLoader(DataLoader[T_co]):
         return {**super().__getstate__(), "_current": None}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: behind the last batch that its newest iterator delivered.
+        """Return where the loader is: after the last batch that its newest iterator delivered.
 
-        Blocks on nothing and starts nothing. JSON takes it where the user's own states are JSON.
+        Blocks on nothing and starts nothing. JSON can hold it if it can hold the user's own states.
         """
         if self._saved is not None:
             return copy.deepcopy(self._saved.state)
@@ -136,10 +135,9 @@ class StatefulDataLoader(DataLoader[T_co]):
         return in_form(engine.state_dict(), base_seed, self.num_workers, finished)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next `iter()` go on where the state was saved; one that lives goes on.
+        """Let the next `iter()` resume where the state was saved; a live iterator is not changed.
 
-        The number of workers may be another one, and with a sampler for several ranks that of the
-        ranks.
+        The number of workers may differ, and with a sampler for several ranks the number of ranks.
 
         Raises:
             StateError: the state is damaged, foreign or of another dataset; nothing has changed.
@@ -155,7 +153,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._epoch = int(saved.epoch or 0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the number of the next epoch; a state of another one is not gone on with."""
+        """Choose the number of the next epoch; drops a loaded state of another epoch."""
         super().set_epoch(epoch)
         if self._saved is not None and self._saved.epoch != epoch:
             self._saved = None

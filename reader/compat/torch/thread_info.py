@@ -1,7 +1,7 @@
-"""`torch.utils.data.get_worker_info()` in worker threads, each of which has an answer of its own.
+"""Make `torch.utils.data.get_worker_info()` answer for each worker thread.
 
-Imports torch. PyTorch keeps one answer for the whole process; from the first worker thread on, its
-function looks at the calling thread first. Every other thread gets the answer that it got before.
+Imports torch. PyTorch keeps one answer for the whole process. From the first worker thread on, its
+function looks at the calling thread first; other threads still get the answer of the process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from reader.compat.torch.inner import worker
 
-__all__ = ["enter_thread"]
+__all__ = ["set_info"]
 
 
 class _Local(threading.local):
@@ -23,13 +23,13 @@ _lock = threading.Lock()
 _NAME = "_reader_thread_info"  # among the globals of PyTorch's function
 
 
-def enter_thread(info: Any) -> None:
-    """Set what `torch.utils.data.get_worker_info` answers in this thread."""
+def set_info(info: Any) -> None:
+    """Set what `torch.utils.data.get_worker_info` returns in this thread."""
     _local.info = info
     with _lock:
         if not hasattr(worker, _NAME):
             setattr(worker, _NAME, _local)
-            # the function itself: programs may have imported it by name already
+            # change the function itself: programs may have imported it by name already
             worker.get_worker_info.__code__ = _get_worker_info.__code__
 
 

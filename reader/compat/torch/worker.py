@@ -1,6 +1,6 @@
-"""What PyTorch promises of a worker: its seeds, its threads and what it is told of itself.
+"""Prepare a worker as PyTorch does: its seeds, its number of threads, its WorkerInfo.
 
-Imports torch. Runs in the worker before any code of the user. In a process of its own it seeds the
+Imports torch. Runs in the worker before any code of the user. In a worker process it seeds the
 global random state; in a thread of the trainer it leaves that alone.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from reader.compat.torch import inner
-from reader.compat.torch.thread_info import enter_thread
+from reader.compat.torch.thread_info import set_info
 from reader.workers.context import get_worker_info
 
 __all__ = ["TorchWorker"]
@@ -28,18 +28,18 @@ class TorchWorker:
     Args:
         base_seed: drawn by the iterator. Worker i seeds `random` and torch with base_seed + i, and
             NumPy with what PyTorch derives from the two.
-        shared_seed: of the shuffling of DataPipes, None without them.
+        shared_seed: shuffles DataPipes; None without them.
     """
 
     base_seed: int
     shared_seed: int | None = None
 
     def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
-        """Prepare this process or thread; returns the seed that `get_worker_info` tells."""
+        """Prepare this process or thread; return the seed in its `get_worker_info`."""
         seed = self.base_seed + worker_id
         own = get_worker_info()
         if own is not None and own.rng is not None:  # in the trainer
-            enter_thread(inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread"))
+            set_info(inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread"))
             return seed
         torch.set_num_threads(1)
         _stack_in_private_memory()
@@ -57,15 +57,15 @@ class TorchWorker:
 
 
 def _stack_in_private_memory() -> None:
-    """Have `default_collate`, called by code of the user in this process, do without /dev/shm.
+    """Make `default_collate` use no /dev/shm when code of the user calls it in this process.
 
-    In a worker PyTorch stacks into a new segment of shared memory each time, for its own way to the
-    trainer; ours copies the batch into the slot that it has.
+    In a worker PyTorch stacks each batch into a new segment of shared memory, which it sends to the
+    trainer; here the batch is copied into its slot.
     """
     functions = inner.collate
     original = functions.collate_tensor_fn
     if functions.default_collate_fn_map.get(torch.Tensor) is not original:
-        return  # somebody replaced it, maybe this function in the process that forked this one
+        return  # it was replaced already, perhaps by us in the process that forked this one
 
     @functools.wraps(original)
     def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -73,8 +73,8 @@ def _stack_in_private_memory() -> None:
         if first.is_nested or first.layout is not torch.strided:
             return original(batch, collate_fn_map=collate_fn_map)  # refuses it
         for each in batch:
-            each.numel()  # as PyTorch asks in a worker: its words for what is no tensor
-        # stacked into a tensor like the first one, as PyTorch does in a worker: its type decides
+            each.numel()  # as PyTorch calls in a worker: raises its error for what is no tensor
+        # PyTorch stacks into a tensor like the first one in a worker: the first type decides
         out = first.new_empty((len(batch), *first.size()))
         return torch.stack(batch, 0, out=out)
 
