@@ -109,7 +109,7 @@ class ErrorPolicy:
         error_text: a note added to an exception in a batch's place, with {worker} and {type} in it.
         reword: called with an exception of a worker, the worker's number and its traceback there;
             may change the exception's text, and returns what to raise. It sets `__cause__` itself.
-        raises_deaths: without retries, the death of a worker is raised even where it costs no batch.
+        raises_deaths: without retries, a death is raised even where it costs no batch.
     """
 
     error_text: str = ""

@@ -11,13 +11,13 @@ from typing import Any
 
 __all__ = [
     "Mark",
+    "apply_marks",
     "carried_epochs",
     "epoch_carriers",
     "epoch_marks",
     "find_carriers",
     "own_epoch",
     "set_epochs",
-    "apply_marks",
 ]
 
 _DEPTH = 8  # of objects inside objects

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reader.data.epochs import epoch_marks, apply_marks
+from reader.data.epochs import apply_marks, epoch_marks
 
 
 class Told:
