@@ -163,7 +163,8 @@ def both(
 
 def _runs_acts(item: pytest.Item) -> bool:
     module = getattr(item, "module", None)
-    checks = (getattr(module, name, None) for name in ("check_same", "check_same_result"))
+    names = ("check_same", "check_same_result", "check_same_text")
+    checks = (getattr(module, name, None) for name in names)
     return any(getattr(each, "__module__", "") == "tests.peers.torch_parity" for each in checks)
 
 
