@@ -16,7 +16,7 @@ from tests.processes import Program
 # Imports once what is needed, and forks one trainer after the other: [workers, state, batches to
 # make]. A trainer prints (epoch, batch, digest) of each batch after it saved the state behind it.
 TRAIN = """
-    import hashlib, json, os, random, sys, threading
+    import gc, hashlib, json, os, random, sys, threading
 
     import numpy as np
 
@@ -97,6 +97,8 @@ TRAIN = """
 
     def main():
         adopt_orphans()
+        gc.collect()
+        gc.freeze()  # no trainer looks at, and so copies, what was imported here
         for round in json.loads(sys.argv[2]):
             in_child(*round)
 
