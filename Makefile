@@ -12,6 +12,8 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 
 MAKEFLAGS += --no-print-directory
+# What tests start imports the package hundreds of times: it is compiled once, whatever is set here.
+export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
 	gpu evidence sanitize nightly matrix format clean distclean

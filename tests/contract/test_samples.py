@@ -22,7 +22,9 @@ import pytest
 from reader import CollateError, DataLoader, LoDTensor, register_container
 from tests.datasets import Box, Calls, FrozenBox, Point, digest_of
 
-WORKERS = pytest.mark.parametrize("workers", [0, 2])
+WORKERS = pytest.mark.parametrize(
+    "workers", [0, 1]
+)  # there is one batch: a second has none to make
 
 
 def load(make: Callable[[int], Any], workers: int, count: int = 4, **options: Any) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,15 +13,17 @@ import pytest
 
 from tests.processes import Program
 
-# Prints (epoch, batch, digest) of each batch before it saves the state behind it, atomically.
+# Imports once what is needed, and forks one trainer after the other: [workers, state, batches to
+# make]. A trainer prints (epoch, batch, digest) of each batch after it saved the state behind it.
 TRAIN = """
-    import hashlib, json, os, random, sys, threading
+    import gc, hashlib, json, os, random, sys, threading
 
     import numpy as np
 
     import reader
+    from tests.ledger import adopt_orphans
 
-    kind, workers, path, stop = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    kind = sys.argv[1]
     if kind == "map":
         import torch
 
@@ -38,7 +42,7 @@ TRAIN = """
             return reader.shard(range(83))
 
 
-    def main():
+    def train(workers, path, stop):
         map_style = kind == "map"
         loader = reader.DataLoader(
             Noisy() if map_style else Dealt(), batch_size=4, shuffle=map_style, num_workers=workers,
@@ -67,6 +71,38 @@ TRAIN = """
         loader.close()
 
 
+    def in_child(workers, path, stop):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.setsid()  # a group of its own, to be killed with its workers
+                print(os.getpid())
+                random.seed()  # as in a program that begins
+                np.random.seed()
+                if kind == "map":
+                    torch.seed()
+                train(workers, path, stop)
+                code = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        while True:  # it, and its workers, which are children of this program then
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        print("ended")
+
+
+    def main():
+        adopt_orphans()
+        gc.collect()
+        gc.freeze()  # no trainer looks at, and so copies, what was imported here
+        for round in json.loads(sys.argv[2]):
+            in_child(*round)
+
+
     if __name__ == "__main__":
         main()
 """
@@ -74,18 +110,20 @@ TRAIN = """
 Start = Callable[..., Program]
 
 
-def batches_of(program: Start, kind: str, workers: int, path: Path, stop: int) -> tuple[list, bool]:  # type: ignore[type-arg]
-    """Run the program until it is done, or for `stop` batches and then kill it."""
-    running = program(TRAIN, kind, str(workers), str(path), str(stop))
+def batches_of(running: Program, stop: int) -> tuple[list, bool]:  # type: ignore[type-arg]
+    """What the next trainer makes until it is done, or has made `stop` batches and is killed."""
+    pid = int(running.line(60))
     found = []
-    while len(found) != stop:
+    is_done = False
+    while len(found) != stop and not is_done:
         line = running.line(60)
-        if line == "done":
-            running.finish()
-            return found, True
-        found.append(json.loads(line))
-    running.end()  # SIGKILL, the workers too
-    return found, False
+        is_done = line == "done"
+        if not is_done:
+            found.append(json.loads(line))
+    if not is_done:
+        os.killpg(pid, signal.SIGKILL)  # the workers too
+    assert running.line() == "ended"
+    return found, is_done
 
 
 @pytest.mark.timeout(240)
@@ -94,18 +132,22 @@ def test_06_a_program_that_is_killed_again_and_again_gets_whole_epochs(
     program: Start, tmp_path: Path, kind: str
 ) -> None:
     choose = random.Random(kind)
-    wanted, is_done = batches_of(program, kind, 0, tmp_path / "straight", -1)
+    trainers = [(0, str(tmp_path / "straight"), -1)]
+    for number in range(16):
+        stop = choose.randint(2, 5) if number < 15 else -1
+        trainers.append((choose.choice([0, 1, 2, 3]), str(tmp_path / "state"), stop))
+    running = program(TRAIN, kind, json.dumps(trainers))
+    wanted, is_done = batches_of(running, -1)
     assert is_done
     found: list = []  # type: ignore[type-arg]
     rounds = 0
-    is_done = False
-    while not is_done:
-        workers = choose.choice([0, 1, 2, 3])
-        more, is_done = batches_of(
-            program, kind, workers, tmp_path / "state", choose.randint(2, 5) if rounds < 15 else -1
-        )
-        found += more
+    for _, _, stop in trainers[1:]:
         rounds += 1
+        more, is_done = batches_of(running, stop)
+        found += more
+        if is_done:
+            break
+    assert is_done
     assert rounds >= 10
     if kind == "map":
         assert found == wanted  # bytes and all

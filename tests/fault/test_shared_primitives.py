@@ -8,95 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from reader import ConfigError, DataLoader
 from reader.workers.loop import WorkerConfig
 from reader.workers.pickling import pickle_config
 from tests.datasets import PidRows, Rows, check_rows
+from tests.holders import COUNT, Collates, Held, Marks, Names, Primitives, SendsToAll
 from tests.processes import Program, kill_and_wait, wait_until
 
 Start = Callable[..., Program]
-COUNT = 16
 METHODS = pytest.mark.parametrize("method", ["spawn", "forkserver"])
 # what multiprocessing allocates from stays with the process: it has enough from here on
 multiprocessing.get_context("spawn").RawArray("b", 1 << 16)
 # one worker is started by multiprocessing, two by the template
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
-
-
-class Primitives(Rows):
-    """Rows; each that is made is noted in everything that `context` has to share."""
-
-    def __init__(self, context: Any) -> None:
-        super().__init__(COUNT)
-        self.value = context.Value("i", 0)
-        self.raw = context.RawArray("i", COUNT)
-        self.array = context.Array("i", COUNT)
-        self.lock = context.Lock()
-        self.event = context.Event()
-        self.told, self.tells = context.Pipe(duplex=False)
-        self.queue = context.Queue()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: held for name, held in vars(self).items() if name != "told"}
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        with self.lock:
-            self.raw[index] += 1
-            self.tells.send(index)
-        with self.value.get_lock():
-            self.value.value += 1
-        self.array[index] += 1
-        self.queue.put(index)
-        self.event.set()
-        return super().__getitem__(index)
-
-    def close(self) -> None:
-        self.told.close()
-        self.tells.close()
-        self.queue.close()
-        self.queue.join_thread()
-
-
-class Held(Rows):
-    """Rows that hold a thing."""
-
-    def __init__(self, thing: Any) -> None:
-        super().__init__(COUNT)
-        self.thing = thing
-
-
-class Marks(Held):
-    """Rows whose maker leaves a mark in a shared tensor, in each of its views, and in another."""
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        for tensor in self.thing:
-            tensor[index] += 1
-        return super().__getitem__(index)
-
-
-class Names:
-    """A worker_init_fn that counts the workers begun."""
-
-    def __init__(self, count: Any) -> None:
-        self.count = count
-
-    def __call__(self, worker_id: int) -> None:
-        with self.count.get_lock():
-            self.count.value += 1
-
-
-class Collates:
-    """A collate_fn that tells through a socket."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-
-    def __call__(self, samples: list[Any]) -> Any:
-        self.sock.send(b"%d" % len(samples))
-        return [np.array(column) for column in zip(*samples, strict=True)]
 
 
 def config_of(dataset: Any) -> WorkerConfig:
@@ -159,7 +85,7 @@ def test_shared_tensors_stay_shared_and_others_are_copied(method: str) -> None:
 BY_NAME = """
     import torch
     from reader import DataLoader
-    from tests.fault.test_shared_primitives import Marks
+    from tests.holders import Marks
 
     if __name__ == "__main__":
         torch.multiprocessing.set_sharing_strategy("file_system")
@@ -190,18 +116,6 @@ def test_more_descriptors_than_one_message_takes_reach_each_worker() -> None:
         assert ours.recv(8) == b"%d" % n
         ours.close()
         theirs.close()
-
-
-class SendsToAll:
-    """A collate_fn that tells each of many sockets its number."""
-
-    def __init__(self, socks: list[socket.socket]) -> None:
-        self.socks = socks
-
-    def __call__(self, samples: list[Any]) -> Any:
-        for n, sock in enumerate(self.socks):
-            sock.send(b"%d" % n)
-        return len(samples)
 
 
 def test_descriptors_are_pickled_once_and_closed_with_the_pickle(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ KILLS = 50  # at least, in all
 # Trains each loader in children that kill themselves at a batch, until its epochs are done. What a
 # trainer has seen is saved with the state behind it, atomically, as a checkpoint is.
 PROGRAM = """
-    import hashlib, json, os, random, signal, sys, warnings
+    import gc, hashlib, json, os, random, signal, sys, warnings
 
     import numpy as np
     import torch
@@ -139,6 +139,8 @@ PROGRAM = """
 
     def main():
         adopt_orphans()
+        gc.collect()
+        gc.freeze()  # no trainer looks at, and so copies, what was imported here
         rng = random.Random(seed)
         for name in LOADERS:
             print(json.dumps([name, check(name, rng)]), flush=True)

@@ -162,8 +162,10 @@ def both(
 
 
 def _runs_acts(item: pytest.Item) -> bool:
-    check = getattr(getattr(item, "module", None), "check_same", None)
-    return getattr(check, "__module__", "") == "tests.peers.torch_parity"
+    module = getattr(item, "module", None)
+    names = ("check_same", "check_same_result", "check_same_text")
+    checks = (getattr(module, name, None) for name in names)
+    return any(getattr(each, "__module__", "") == "tests.peers.torch_parity" for each in checks)
 
 
 def _name_of(item: pytest.Item) -> str:

@@ -7,6 +7,7 @@ two descriptors in, the program's id and its wait status out.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -94,6 +95,8 @@ if __name__ == "__main__":
         warnings.simplefilter("ignore")
         for name in (*sys.argv[2:], "tests.peers.inside"):
             importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # no collection of a program looks at, and so copies, what was imported here
     found = serve(sys.argv[1])
     if found is not None:
         run(*found)

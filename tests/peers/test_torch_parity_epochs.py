@@ -12,8 +12,9 @@ import pytest
 import torch
 import torch.utils.data as data
 
+from reader.compat.torch import DataLoader
 from tests.names import shown
-from tests.peers.torch_parity import check_same
+from tests.peers.torch_parity import check_same, recorded, told
 from tests.peers.torch_samples import (
     Augmented,
     Batched,
@@ -52,6 +53,18 @@ def taken_of(batches: Any) -> Any:
         return next(batches)
     except ValueError:
         return "failed"
+
+
+def test_what_pytorch_showed_is_believed(request: pytest.FixtureRequest) -> None:
+    """Else its loader runs again in every test, which takes minutes and is seen nowhere."""
+
+    def act(loader: Any) -> Any:
+        return list(loader(range(7), 3))
+
+    if request.config.getoption("peers") == "recorded":
+        assert recorded.acts.have(repr(told(act, DataLoader)))
+    else:
+        check_same(act)
 
 
 @WORKERS

@@ -18,7 +18,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader as Theirs
 
 from reader.compat.torch import DataLoader
 from reader.compat.torch import StatefulDataLoader as Ours
-from tests.peers.torch_parity import told
+from tests.peers.torch_parity import check_same_result
 from tests.peers.torch_samples import Augmented, Rows, Stream
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(120)]
@@ -111,11 +111,7 @@ def test_state_of_every_batch_means_the_same(name: str, workers: int) -> None:
     points += [(whole, ""), (whole, "the end")]
     for taken, after in points:
         options = {"make": make, "taken": taken, "after": after, "num_workers": workers}
-        act = functools.partial(resumed, **options)
-        theirs, ours = told(act, Theirs), told(act, Ours)
-        assert theirs.error is None, (taken, after, theirs.error)
-        assert ours.error is None, (taken, after, ours.error)
-        assert ours.result == theirs.result, (taken, after)
+        check_same_result(functools.partial(resumed, **options), Theirs, Ours)
 
 
 @WORKERS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections.abc
 import gc
+import json
 import random
 import warnings
 from collections.abc import Callable
@@ -34,8 +35,11 @@ Act = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class EpochStart:
-    """What an act showed: its result or exception, its warnings, and what it did to randomness."""
+class Told:
+    """What an act showed: its result or exception, its warnings, and what it did to randomness.
+
+    Recorded is its repr: with another name for it, or a field, nothing recorded is believed.
+    """
 
     result: Any
     error: list[Any] | None
@@ -43,7 +47,7 @@ class EpochStart:
     states: list[Any]
 
 
-def told(act: Act, loader: Any) -> EpochStart:
+def told(act: Act, loader: Any) -> Told:
     """Run `act(loader)` from a fixed random state."""
     random.seed(SEED)
     np.random.seed(SEED)
@@ -59,10 +63,10 @@ def told(act: Act, loader: Any) -> EpochStart:
     state = np.random.get_state()
     states = [random.getstate(), state[1].tolist(), state[2:], torch.get_rng_state().tolist()]
     said = [(each.category.__name__, str(each.message)) for each in caught]
-    return EpochStart(result, error, said, states)
+    return Told(result, error, said, states)
 
 
-def both(act: Act) -> tuple[EpochStart, EpochStart]:
+def both(act: Act) -> tuple[Told, Told]:
     """(what PyTorch's loader showed, what ours did)."""
     theirs = told(act, torch.utils.data.DataLoader)
     ours = told(act, reader.compat.torch.DataLoader)
@@ -88,6 +92,29 @@ def check_same(act: Act) -> Any:
     assert ours.warnings == theirs.warnings
     assert ours.states == theirs.states
     return theirs.result
+
+
+def check_same_result(act: Act, theirs_of: Any, ours_of: Any) -> None:
+    """Both loaders give the same batches, whatever they draw and warn of. Recorded as above."""
+    acts = recorded.acts
+    ours = told(act, ours_of)
+    if acts.is_believed and ours.error is None and acts.have(repr(ours.result)):
+        return
+    theirs = told(act, theirs_of)
+    acts.tell(repr(theirs.result))
+    assert theirs.error is None, theirs.error
+    assert ours.error is None, ours.error
+    assert ours.result == theirs.result
+
+
+def check_same_text(ours: str, make_theirs: Callable[[], str]) -> None:
+    """A program gave with ours what it gives with PyTorch's loader. Recorded as above."""
+    acts = recorded.acts
+    if acts.is_believed and acts.have(ours):
+        return
+    theirs = make_theirs()
+    acts.tell(theirs)
+    assert json.loads(ours) == json.loads(theirs)
 
 
 def check_same_error(act: Act, text: str) -> None:
