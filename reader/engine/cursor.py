@@ -42,14 +42,20 @@ class Cursor:
         self.epochs = epochs
         self.workers = workers
         self.is_finished = False  # the user's loop got the end of the epoch
+        self.handed: list[Outcome] = []  # handed over, and not counted yet; see Handover
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
 
-    def advance(self, task: Task, snapshot: WorkerSnapshot | None) -> None:
-        """Count a batch that was delivered, with the state that its worker sent."""
-        raise NotImplementedError
+    def settle(self) -> None:
+        """Count what was handed over. It may be left anywhere, by Ctrl-C, and is done again then."""
+        while self.handed:
+            self.count(self.handed[0])
+            del self.handed[:1]
 
     def count(self, outcome: Outcome) -> None:
-        """Count an outcome: a batch, an exception in its place, or the end of a worker."""
+        """Count an outcome: a batch, an exception in its place, or the end of a worker.
+
+        Counting the newest outcome a second time changes nothing.
+        """
         raise NotImplementedError
 
 
@@ -100,26 +106,30 @@ class MapCursor(Cursor):
         """The numbers of batches that were delivered before an earlier one was."""
         return sorted(self._beyond)
 
-    def advance(self, task: Task, snapshot: WorkerSnapshot | None) -> None:
+    def count(self, outcome: Outcome) -> None:
         """Count a batch that was delivered, or an exception in its place."""
+        task = outcome.task
         if self._in_order:
             self.batches = task.seq + 1
             self.mark = task.mark
         else:
             self.pass_by(task)
-        if snapshot is not None and self.workers is not None:
-            self.workers.note(snapshot)
-
-    def count(self, outcome: Outcome) -> None:
-        """Count what became of a task."""
-        self.advance(outcome.task, outcome.snapshot)
+        if outcome.snapshot is not None and self.workers is not None:
+            self.workers.note(outcome.snapshot)
 
     def pass_by(self, task: Task) -> None:
         """Count a batch that was delivered out of order, now or in an earlier run."""
-        self._beyond[task.seq] = task.mark
-        while self._beyond.get(self.batches, _NOT_DRAWN) is not _NOT_DRAWN:
-            self.mark = self._beyond.pop(self.batches)
-            self.batches += 1
+        beyond, batches = self._beyond, self.batches
+        if task.seq < batches:
+            return  # counted before
+        beyond[task.seq] = task.mark
+        while beyond.get(batches, _NOT_DRAWN) is not _NOT_DRAWN:
+            batches += 1
+        if batches > self.batches:
+            self.mark = beyond[batches - 1]
+            self.batches = batches
+        for seq in [seq for seq in beyond if seq < batches]:
+            del beyond[seq]
 
     def next_turn(self, workers: int) -> int | None:
         """Whose turn it is, where workers take turns."""
@@ -141,23 +151,13 @@ class StreamCursor(Cursor):
         """How many batches were delivered, exceptions too."""
         return self.workers.batches
 
-    def advance(self, task: Task, snapshot: WorkerSnapshot | None) -> None:
-        """Count a batch that was delivered."""
-        self.workers.count(task.worker, snapshot)
-
     def count(self, outcome: Outcome) -> None:
-        """Count what became of a task."""
-        worker = outcome.task.worker
-        if outcome.is_end:
-            self.workers.end(worker, outcome.snapshot)
-        elif outcome.is_error:
-            self.workers.count_failure(worker, outcome.drawn)
-        else:
-            self.workers.count(worker, outcome.snapshot, outcome.drawn)
+        """Count a batch, an exception in its place, or the end of a worker."""
+        self.workers.count(outcome)
 
 
 class WorkerCursor:
-    """The position of one worker.
+    """The position of one worker. It does not change: `after` makes the next one.
 
     `before` and `draws` count what was drawn before the state was taken and after it: lists of
     [how many batches, how many samples for each].
@@ -172,6 +172,7 @@ class WorkerCursor:
         "is_ended",
         "left",
         "made",
+        "outcome",
         "shares",
     )
 
@@ -186,18 +187,46 @@ class WorkerCursor:
         # resumed with another number of workers: what the former ones left of what `shard` divided
         self.left: dict[str, Any] | None = None
         self.shares: dict[str, Any] | None = None  # what `shard` divided
+        self.outcome: Outcome | None = None  # the newest that is counted
 
     @property
     def state(self) -> dict[str, Any]:
         """The states that the worker sent last, by name."""
-        pickled, self._pickled = self._pickled, None
-        if pickled is not None:
-            self._state = pickle.loads(pickled)
+        if self._pickled is not None:
+            self._state = pickle.loads(self._pickled)
+            self._pickled = None
         return self._state
 
-    def take(self, snapshot: WorkerSnapshot, batch_size: int) -> None:
-        """Take the state that the worker sent with what was just counted."""
-        self.settle(batch_size)
+    def after(self, outcome: Outcome, batch_size: int) -> WorkerCursor:
+        """Return the cursor after an outcome: a batch, an exception in its place, or an end."""
+        made = WorkerCursor(self._state)
+        made._pickled = self._pickled
+        made.before, made.draws, made.full = self.before, self.draws, self.full
+        made.made, made.is_ended = self.made, self.is_ended
+        made.left, made.shares, made.outcome = self.left, self.shares, outcome
+        drawn = outcome.drawn
+        if outcome.is_end:
+            made.is_ended = True
+        elif not outcome.is_error and (drawn is None or drawn == batch_size):
+            made.made += 1
+            made.full += 1
+        else:
+            made.made += 1
+            size = batch_size if drawn is None else drawn
+            made.draws = _added(self.all_draws(batch_size), 1, size)
+            made.full = 0
+        if outcome.snapshot is not None:
+            made._take(outcome.snapshot, batch_size)
+        return made
+
+    def with_snapshot(self, snapshot: WorkerSnapshot, batch_size: int) -> WorkerCursor:
+        """Return the cursor with the state that the worker sent."""
+        made = copy.copy(self)
+        made._take(snapshot, batch_size)
+        return made
+
+    def _take(self, snapshot: WorkerSnapshot, batch_size: int) -> None:
+        self.draws, self.full = self.all_draws(batch_size), 0
         self.is_ended |= snapshot.is_used_up
         if snapshot.has_shares:
             self.shares = snapshot.shares
@@ -207,11 +236,9 @@ class WorkerCursor:
         self.before = [] if snapshot.is_position else [*self.before, *self.draws]
         self.draws = []
 
-    def settle(self, batch_size: int) -> None:
-        """Move the count of full batches into `draws`."""
-        if self.full:
-            _append(self.draws, [self.full, batch_size])
-            self.full = 0
+    def all_draws(self, batch_size: int) -> list[list[int]]:
+        """Return `draws` with the full batches."""
+        return _added(self.draws, self.full, batch_size) if self.full else self.draws
 
     def next_epoch(self) -> WorkerCursor:
         """Return the cursor with which a persistent worker begins the next epoch."""
@@ -221,10 +248,9 @@ class WorkerCursor:
 
     def to_start(self, batch_size: int) -> dict[str, Any]:
         """Return what the worker needs to resume."""
-        self.settle(batch_size)
         found = dict(self.state)
         if self.made:
-            found.update(made=self.made, before=self.before, draws=self.draws)
+            found.update(made=self.made, before=self.before, draws=self.all_draws(batch_size))
         if self.left is not None:
             found["left"] = self.left
         elif self.shares is not None:
@@ -233,12 +259,11 @@ class WorkerCursor:
 
     def to_json(self, batch_size: int) -> dict[str, Any]:
         """Return the cursor as JSON can hold it, if the user's own states can be held."""
-        self.settle(batch_size)
         state = dict(self.state)
         if "rng" in state:
             state["rng"] = to_json(state["rng"])
         found: dict[str, Any] = {"state": state, "made": self.made, "ended": self.is_ended}
-        for name, draws in (("before", self.before), ("draws", self.draws)):
+        for name, draws in (("before", self.before), ("draws", self.all_draws(batch_size))):
             found[name] = [list(each) for each in draws]
         found.update(deal=self.shares, left=self.left)
         return found
@@ -331,39 +356,18 @@ class WorkerCursors:
         """Note how many batches were delivered in all, by the former workers too."""
         self._before = delivered - sum(cursor.made for cursor in self.all)
 
-    def count(self, worker: int, snapshot: WorkerSnapshot | None, drawn: int | None = None) -> None:
-        """Count a batch for which `drawn` samples were drawn; None: a full batch."""
-        cursor = self.all[worker]
+    def count(self, outcome: Outcome) -> None:
+        """Count an outcome in the cursor of its worker; a second time it changes nothing."""
+        worker = outcome.task.worker
+        if self.all[worker].outcome is not outcome:
+            self.all[worker] = self.all[worker].after(outcome, self.batch_size)
+        self.last = worker
         self._origin = None
-        cursor.made += 1
-        if drawn is None or drawn == self.batch_size:
-            cursor.full += 1
-        else:
-            cursor.settle(self.batch_size)
-            _append(cursor.draws, [1, drawn])
-        self.last = worker
-        if snapshot is not None:
-            cursor.take(snapshot, self.batch_size)
-
-    def count_failure(self, worker: int, drawn: int | None) -> None:
-        """Count an exception for which `drawn` samples were drawn; None: a full batch."""
-        cursor = self.all[worker]
-        self._origin = None
-        cursor.settle(self.batch_size)
-        _append(cursor.draws, [1, self.batch_size if drawn is None else drawn])
-        cursor.made += 1
-        self.last = worker
-
-    def end(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
-        """Note that a worker's copy of the dataset is exhausted."""
-        self.all[worker].is_ended = True
-        self.last = worker
-        if snapshot is not None:
-            self.all[worker].take(snapshot, self.batch_size)
 
     def note(self, snapshot: WorkerSnapshot) -> None:
         """Take the state that a worker sent with a batch of a map-style dataset."""
-        self.all[snapshot.worker].take(snapshot, self.batch_size)
+        cursor = self.all[snapshot.worker]
+        self.all[snapshot.worker] = cursor.with_snapshot(snapshot, self.batch_size)
 
     @property
     def batches(self) -> int:
@@ -389,11 +393,10 @@ class WorkerCursors:
         return {"workers": found, "last_worker": last}
 
 
-def _append(draws: list[list[int]], more: list[int]) -> None:
-    if draws and draws[-1][1] == more[1]:
-        draws[-1] = [draws[-1][0] + more[0], more[1]]
-    else:
-        draws.append(more)
+def _added(draws: list[list[int]], count: int, size: int) -> list[list[int]]:
+    if draws and draws[-1][1] == size:
+        return [*draws[:-1], [draws[-1][0] + count, size]]
+    return [*draws, [count, size]]
 
 
 def _checked(name: str, saved: dict[str, Any], is_right: Callable[[Any], bool]) -> Any:

@@ -1,0 +1,124 @@
+"""Handing batches over: the last step of an iterator, which Ctrl-C cannot come between.
+
+Imports nothing of the project. Python runs signal handlers between two instructions of Python code,
+and what one raises leaves the frame it came in. Here there are no such instructions: what an
+iterator made is accepted, counted and returned at one go, or it is kept for the next call.
+"""
+cimport cython
+import threading
+
+
+@cython.final
+cdef class Made:
+    """What an iterator hands over with its next step.
+
+    Args:
+        value: the batch; or the exception that is raised in its place.
+        seq: the number of its task, which is accepted with it; -1: there is none.
+        outcome: of the task, to be counted; None: there is none.
+        is_batch: `value` is counted as a batch.
+        is_error: `value` is raised.
+        step: called, without arguments, in place of accepting the task; it must be written in C.
+    """
+
+    cdef readonly object value
+    cdef readonly object seq
+    cdef readonly object outcome
+    cdef readonly bint is_batch
+    cdef readonly bint is_error
+    cdef readonly object step
+
+    def __init__(self, value, seq=-1, outcome=None, bint is_batch=False,
+                 bint is_error=False, step=None):
+        self.value = value
+        self.seq = seq
+        self.outcome = outcome
+        self.is_batch = is_batch
+        self.is_error = is_error
+        self.step = step
+
+
+cdef class Handover:
+    """Base class of iterators that hand over what `prepare` made.
+
+    `prepare` sets `made`, or raises. It may be left by an exception anywhere, and is called again
+    then; what it has put into `made` or `group` is not lost.
+
+    Attributes:
+        made: what comes next; None: `prepare` is called for it.
+        group: batches of a group that is not full yet.
+        held: outcomes that count with that group.
+        handed: outcomes of what was handed over, in their order; whoever counts them removes them.
+        feeder: has the tasks accepted.
+        tasks: those in flight, by number.
+        stats: its `batches` counts what was made and is no error.
+    """
+
+    cdef public Made made
+    cdef public list group
+    cdef public list held
+    cdef public list handed
+    cdef public object feeder
+    cdef public dict tasks
+    cdef public object stats
+    cdef object lock
+
+    def __cinit__(self, *args, **options):
+        self.lock = threading.RLock()  # threads that share the iterator take turns
+        self.group = []
+        self.held = []
+        self.handed = []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Made made
+        cdef bint is_group
+        self.lock.acquire()
+        try:
+            if self.made is None:
+                self.prepare()
+            made = self.made
+            is_group = made.value is self.group
+            self._accept(made, self.held if self.group and not is_group else self.handed)
+            if is_group:
+                self.handed.extend(self.held)
+                self.group, self.held = [], []
+            self.made = None
+        finally:
+            self.lock.release()
+        if made.is_error:
+            raise made.value
+        return made.value
+
+    cdef int _accept(self, Made made, list outcomes) except -1:
+        if made.step is not None:
+            made.step()
+        elif made.seq >= 0:
+            self.feeder.accept()
+            self.tasks.pop(made.seq, None)
+        if made.outcome is not None:
+            outcomes.append(made.outcome)
+            if made.is_batch and self.stats is not None:
+                self.stats.batches += 1
+        return 0
+
+    def keep(self, Made made not None):
+        """Accept a task, and put its batch into the group."""
+        self._accept(made, self.held)
+        self.group.append(made.value)
+
+    def skip(self, Made made not None):
+        """Accept a task and count its outcome; there is nothing to hand over."""
+        self._accept(made, self.held if self.group else self.handed)
+
+    def pass_group(self):
+        """Count the group, which nobody gets."""
+        self.handed.extend(self.held)
+        self.group, self.held = [], []
+
+    def drop(self):
+        """Drop what was made and not handed over; none of it counts."""
+        self.made = None
+        self.group, self.held = [], []

@@ -1,0 +1,39 @@
+# Types of reader._core.handover, which is built from cython_ext/reader/_core/handover.pyx. Holds no
+# code.
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+@final
+class Made:
+    value: Any
+    seq: int
+    outcome: Any
+    is_batch: bool
+    is_error: bool
+    step: Callable[[], Any] | None
+    def __init__(
+        self,
+        value: Any,
+        seq: int = -1,
+        outcome: Any = None,
+        is_batch: bool = False,
+        is_error: bool = False,
+        step: Callable[[], Any] | None = None,
+    ) -> None: ...
+
+class Handover:
+    made: Made | None
+    group: list[Any]
+    held: list[Any]
+    handed: list[Any]
+    feeder: Any
+    tasks: dict[int, Any]
+    stats: Any
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any: ...
+    def prepare(self) -> None: ...
+    def keep(self, made: Made) -> None: ...
+    def skip(self, made: Made) -> None: ...
+    def pass_group(self) -> None: ...
+    def drop(self) -> None: ...
