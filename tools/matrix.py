@@ -24,7 +24,10 @@ TOOLS = (
     "build matplotlib pillow"
 ).split()
 # What is installed together; what imports when it is there.
-FRAMEWORKS = {"paddle": ["paddlepaddle"], "torch": ["torch", "torchdata"]}
+FRAMEWORKS = {
+    "paddle": ["paddlepaddle"],
+    "torch": ["torch", "torchdata", "accelerate", "pytorch-lightning"],
+}
 TESTS = ["-q", "-n", "2", "-m", "not evidence and not gpu and not alone"]
 
 

@@ -7,14 +7,14 @@ the thread that draws tasks; it owns nothing but its sampler and keeps no state 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, repeat, takewhile
 from typing import Any, TypeVar
 
 from reader.checks import as_bool, as_int, as_reiterable
 from reader.data.seekable import Seekable, as_position, iterate_from
 from reader.errors import ConfigTypeError
 
-__all__ = ["BatchSampler", "NoBatching", "count_of"]
+__all__ = ["BatchSampler", "NoBatching", "batched", "count_of"]
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ class BatchSampler(Seekable[list[T]]):
         self.drop_last = as_bool("drop_last", drop_last)
 
     def __iter__(self) -> Iterator[list[T]]:
-        return _batches(iter(self.sampler), self.batch_size, self.drop_last)
+        return batched(iter(self.sampler), self.batch_size, self.drop_last)
 
     def iter_from(self, position: int) -> Iterator[list[T]]:
         """Iterate over the batches from `position` on, by `iter_from` of the sampler."""
         indices = iterate_from(self.sampler, as_position(position) * self.batch_size)
-        return _batches(indices, self.batch_size, self.drop_last)
+        return batched(indices, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         count = count_of(self.sampler)
@@ -73,11 +73,15 @@ class NoBatching(Seekable[list[T]]):
         return count_of(self.sampler)
 
 
-def _batches(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator[list[T]]:
-    while batch := list(islice(indices, batch_size)):
-        if drop_last and len(batch) < batch_size:
-            return
-        yield batch
+def batched(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator[list[T]]:
+    """Return lists of `batch_size` indices; a short last one only without `drop_last`.
+
+    No code of Python runs in it, and so no handler of a signal: what it drew is not lost by one.
+    """
+    if drop_last:
+        return map(list, zip(*repeat(indices, batch_size)))
+    chunks: Iterator[Iterator[T]] = map(islice, repeat(indices), repeat(batch_size))
+    return takewhile(bool, map(list, chunks))
 
 
 def count_of(sampler: Any) -> int:

@@ -7,13 +7,13 @@ environment when it is made, talks to no other process, and owns its epoch numbe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
+from reader.data.batch_sampler import batched
 from reader.data.distributed_env import replicas_and_rank
 from reader.data.permutation import Permutation, shuffled
 from reader.data.sampler import as_sized, in_chunks
@@ -110,7 +110,7 @@ class DistributedBatchSampler(Seekable[list[int]]):
             order = self._shuffled(self.epoch)
             self.epoch += 1
         size = self.batch_size * self._acc_steps
-        return self._batches(self._indices(count, order, position * size), size)
+        return batched(self._indices(count, order, position * size), size, self.drop_last)
 
     def __len__(self) -> int:
         size = self.batch_size * self._acc_steps
@@ -119,12 +119,6 @@ class DistributedBatchSampler(Seekable[list[int]]):
     def _shuffled(self, epoch: int) -> Order:
         """Return the order in which the ranks take the positions 0 .. total_size - 1 in `epoch`."""
         return shuffled(self.total_size, self.seed, epoch)
-
-    def _batches(self, indices: Iterator[int], size: int) -> Iterator[list[int]]:
-        while batch := list(islice(indices, size)):
-            if self.drop_last and len(batch) < size:
-                return
-            yield batch
 
     def _indices(self, count: int, order: Order | None, first: int) -> Iterator[int]:
         """Yield the dataset indices of this rank from its `first` on, one block after the other."""

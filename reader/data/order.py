@@ -40,13 +40,14 @@ class Order(Protocol):
     Attributes:
         origin: what holds at every position.
         start: the mark before the first batch.
-        mark: called with each task drawn; returns the mark after it: what a state needs to open the
-            order there, beside the number of the batch. None: it needs nothing else.
+        mark: called with the kind and payload of each task drawn, its number and the mark before
+            it; returns the mark after it: what a state needs to open the order there, beside the
+            number of the batch. It changes nothing. None: the number is enough.
     """
 
     origin: OrderOrigin
     start: Any
-    mark: Callable[[int, bytes], Any] | None
+    mark: Callable[[int, bytes, int, Any], Any] | None
 
     def note_first(self, kind: int, payload: bytes) -> None:
         """Record what is known once the first task was drawn."""

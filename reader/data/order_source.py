@@ -10,12 +10,11 @@ import copy
 import dataclasses
 import sys
 from collections.abc import Iterator
-from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
 
-from reader.data.batch_sampler import BatchSampler, NoBatching
+from reader.data.batch_sampler import BatchSampler, NoBatching, batched
 from reader.data.random_state import from_json, generator_state, set_generator, to_json
 from reader.data.seekable import Seekable
 from reader.errors import StateError, got
@@ -50,11 +49,7 @@ class Batching:
 
     def batches(self, keys: Iterator[Any]) -> Iterator[list[Any]]:
         """Make batches of `keys` as it does."""
-        made: Iterator[list[Any]] = iter(lambda: list(islice(keys, self.batch_size)), [])
-        return takewhile(self._is_full, made) if self.drop_last else made
-
-    def _is_full(self, batch: list[Any]) -> bool:
-        return len(batch) == self.batch_size
+        return batched(keys, self.batch_size, self.drop_last)
 
 
 def batching_of(batches: Any) -> Batching | None:

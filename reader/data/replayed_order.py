@@ -54,7 +54,7 @@ class ReplayedOrder:
         self._checksum = 0
         self.origin = OrderOrigin("replay", at, None if batching is None else batching.batch_size)
         self.start: Any = 0  # the mark in front of the first batch
-        self.mark: Callable[[int, bytes], Any] = self._checksum_behind
+        self.mark: Callable[[int, bytes, int, Any], Any] = self._checksum_after
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
@@ -145,18 +145,16 @@ class ReplayedOrder:
         return False
 
     def _add(self, kind: int, payload: bytes) -> None:
-        if kind in _INTEGERS:  # the bytes of other keys depend on more than their values
-            self._checksum = zlib.crc32(payload, self._checksum)
+        self._checksum = _checksum(kind, payload, self._checksum)
 
     def note_first(self, kind: int, payload: bytes) -> None:
         """Record a checksum of the first key: a sampler with a state may begin at another one."""
         if self.origin.first.batches == 0 and "source" in self.origin.fixed:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
-    def _checksum_behind(self, kind: int, payload: bytes) -> int:
+    def _checksum_after(self, kind: int, payload: bytes, number: int, before: int) -> int:  # noqa: ARG002
         """Return the mark after a task: the checksum of all tasks up to it."""
-        self._add(kind, payload)
-        return self._checksum
+        return _checksum(kind, payload, before)
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
@@ -212,9 +210,7 @@ class StatefulOrder(ReplayedOrder):
     def _watch(self) -> Iterator[Any]:
         first = self.origin.first
         self.origin = OrderOrigin("stateful", first, self.origin.batch_size, {"first": None})
-        self._drawn = first.batches
-        self._last = StateMark(self._drawn, self._states())
-        self.start, self.mark = self._last, self._state_behind
+        self.start, self.mark = StateMark(first.batches, self._states()), self._state_after
         made = self._iterator
         return self._ending(made if self._batching is None else self._batching.batches(made))
 
@@ -272,13 +268,13 @@ class StatefulOrder(ReplayedOrder):
         elif self.origin.first.batches == 0:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
-    def _state_behind(self, kind: int, payload: bytes) -> StateMark:  # noqa: ARG002
+    def _state_after(self, kind: int, payload: bytes, number: int, before: StateMark) -> StateMark:  # noqa: ARG002
         """Return the mark after a task: the last state that was saved."""
-        self._drawn += 1
+        drawn = number + 1
         # also after the first: before it, the state may be that of the epoch before
-        if self._drawn == 1 or (self._drawn - self.origin.first.batches) % self._every == 0:
-            self._last = StateMark(self._drawn, self._states())
-        return self._last
+        if drawn == 1 or (drawn - self.origin.first.batches) % self._every == 0:
+            return StateMark(drawn, self._states())
+        return before
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
@@ -297,6 +293,11 @@ class StatefulOrder(ReplayedOrder):
 def _first_key_of(batch: Any) -> int:
     """Return the checksum of the first key of a batch that a sampler yielded."""
     return _checksum_of_first_key(*encode_task(batch if type(batch) is list else list(batch), True))
+
+
+def _checksum(kind: int, payload: bytes, before: int) -> int:
+    # the bytes of other keys depend on more than their values
+    return zlib.crc32(payload, before) if kind in _INTEGERS else before
 
 
 def _checksum_of_first_key(kind: int, payload: bytes) -> int:

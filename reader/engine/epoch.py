@@ -20,6 +20,7 @@ from reader.engine.schedule import Outcome, Schedule, Window
 from reader.engine.stage import Stage, WaitStats
 from reader.engine.supervisor import Supervisor
 from reader.errors import ConfigTypeError, ReaderError
+from reader.workers.interrupt import is_interrupt
 from reader.workers.pool_registry import leave_with_program
 
 __all__ = ["EpochIterator"]
@@ -174,7 +175,9 @@ class EpochIterator(Iterator[Any]):
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
         try:
             batch = self._land(item)
-        except Exception:
+        except Exception as error:
+            if is_interrupt(error):
+                raise
             self._stage.count(Outcome(self._accept(item), item.attached))
             raise
         self._supervisor.idle_deaths = 0

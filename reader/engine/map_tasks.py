@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from reader._core.channel import TaskKind, encode_task
@@ -20,6 +21,7 @@ from reader.engine.schedule import Task, Window
 from reader.engine.supervisor import Supervisor
 from reader.errors import SampleIndexError, SamplerError, got, shown
 from reader.policy import DispatchPolicy
+from reader.workers.interrupt import came_in_callee, is_interrupt
 
 __all__ = ["MapTasks", "RoundRobin"]
 
@@ -46,20 +48,19 @@ class RoundRobin:
         self._loads = loads
 
     def next_worker(self) -> int:
-        """Return whose turn it is, and pass the turn on."""
+        """Return whose turn it is; the turn is passed on by `pass_on`."""
         if self._loads is None:
-            return self._next()
+            return self.turn
         loads = self._loads()
-        for _ in range(self._workers):
-            worker = self._next()
+        for step in range(self._workers):
+            worker = (self.turn + step) % self._workers
             if loads[worker] < self._limit:
                 return worker
         return min(range(self._workers), key=lambda worker: loads[worker])
 
-    def _next(self) -> int:
-        worker = self.turn
+    def pass_on(self, worker: int) -> None:
+        """Have the turn be that of the worker after this one."""
         self.turn = (worker + 1) % self._workers
-        return worker
 
 
 class MapTasks:
@@ -76,7 +77,7 @@ class MapTasks:
         takes_keys: tasks have the keys as they are; else encoded.
     """
 
-    is_resumable = False  # the sampler's generator is broken by an exception
+    is_resumable = True  # False: the sampler was interrupted, and its generator is broken by that
     window: Window  # set when the epoch is opened
 
     def __init__(
@@ -92,6 +93,7 @@ class MapTasks:
     ) -> None:
         self._order = order
         self._mark = order.mark
+        self._last_mark = order.start  # after the task drawn last
         self._batches = batches
         self._dataset = dataset
         self._is_batched = is_batched
@@ -101,10 +103,11 @@ class MapTasks:
         self._takes_keys = takes_keys
         self._count: int | None = None  # the dataset's length when it was last asked
         self._is_first = True  # no task was drawn yet
+        self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
+        self._task: Task | None = None  # made of it
         self._has_len = hasattr(type(dataset), "__len__")
         self.first_seq = self._drawn = cursor.batches
-        # the first task, or what was raised in its place, if `draw_first` drew it
-        self._early: list[Task | BaseException | None] = []
+        self._early: list[BaseException] = []  # what was raised in the place of the first task
         self._full_at = -1  # the last batch that was made again for want of memory
 
     # -- drawing ---------------------------------------------------------------------------------
@@ -122,14 +125,16 @@ class MapTasks:
         if self._drawn != self.first_seq or self._early:
             return
         try:
-            self._early.append(self._draw())
+            self._draw()
         except BaseException as error:
+            if is_interrupt(error):
+                raise
             self._early.append(error)
             if not isinstance(error, Exception):
                 raise
 
     def draw(self) -> Task | None:
-        """Return the next task, or None at the end.
+        """Return the next task, the same one until `drawn`; None at the end.
 
         Raises:
             SamplerError: the sampler yielded something that is no batch of indices.
@@ -138,22 +143,40 @@ class MapTasks:
         """
         if not self._early:
             return self._draw()
-        found = self._early.pop()
         try:
-            if isinstance(found, BaseException):
-                raise found
-            return found
+            raise self._early[0]
         finally:
-            del found  # a frame in its traceback would keep it alive
+            self._early.clear()  # a frame in its traceback would keep it alive
+
+    def drawn(self) -> None:
+        """Count the task that `draw` returned as in flight. May be called once more for it."""
+        task = self._task
+        if task is None:
+            return
+        if self._round_robin is not None:
+            self._round_robin.pass_on(task.worker)
+        self._last_mark = task.mark
+        self._drawn = task.seq + 1
+        self._keys.clear()
+        self._task = None
 
     def _draw(self) -> Task | None:
-        try:
-            keys = next(self._batches)
-        except StopIteration:
-            if self._is_first:  # an empty sampler has drawn its seed, too
-                self._is_first = False
-                self._cursor.know(self._order)
-            return None
+        if self._task is None:
+            if not self._keys:
+                try:
+                    self._keys.extend(islice(self._batches, 1))  # no signal comes in between
+                except BaseException as error:
+                    self.is_resumable = not came_in_callee(error)
+                    raise
+            if not self._keys:
+                if self._is_first:  # an empty sampler has drawn its seed, too
+                    self._cursor.know(self._order)
+                    self._is_first = False
+                return None
+            self._task = self._make_task(self._keys[0])
+        return self._task
+
+    def _make_task(self, keys: Any) -> Task:
         if type(keys) is not list:
             keys = self._as_list(keys)
         if not keys and not self._takes_any_key:
@@ -167,17 +190,20 @@ class MapTasks:
                 keys if is_batched else keys[0], is_batched, self._takes_any_key
             )
         except Exception as error:
+            if is_interrupt(error):
+                raise
             if not self._takes_keys:
                 raise self._unsendable(keys, error) from error
             kind, payload = TaskKind.TASK_KEYS, b""
         if not self._takes_any_key:
             self._check(kind, keys)
-        self._drawn += 1
         if self._is_first:
-            self._is_first = False
             self._order.note_first(kind, payload)
             self._cursor.know(self._order)
-        mark = None if self._mark is None else self._mark(kind, payload)
+            self._is_first = False
+        mark = None
+        if self._mark is not None:
+            mark = self._mark(kind, payload, self._drawn, self._last_mark)
         worker = -1 if self._round_robin is None else self._round_robin.next_worker()
         if not self._takes_keys:
             return Task(kind, payload, worker, mark)

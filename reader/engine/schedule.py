@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reader._core.channel import TaskKind, decode_task
 from reader.data.failure import as_user_error
 from reader.errors import SamplerError
+from reader.workers.interrupt import is_interrupt
 from reader.workers.worker_state import EpochStart
 
 if TYPE_CHECKING:
@@ -77,15 +79,20 @@ class Schedule(Protocol):
     """Draws tasks, names the worker of each, and says which may be sent again.
 
     Attributes:
-        is_resumable: whether `draw` can be called again after it was interrupted.
         window: the tasks in flight.
     """
 
-    is_resumable: bool
     window: Window
 
+    @property
+    def is_resumable(self) -> bool:
+        """Whether `draw` can be called again after it was interrupted."""
+
     def draw(self) -> Task | None:
-        """Return the next task, or None at the end."""
+        """Return the next task, the same one until `drawn`; None at the end."""
+
+    def drawn(self) -> None:
+        """Count the task that `draw` returned as in flight. May be called once more for it."""
 
     def watch(self, loads: Callable[[], Counter[int]]) -> None:
         """Skip workers that have too many tasks; `loads` counts those of each."""
@@ -147,9 +154,8 @@ class Window:
         self.size = size
         self.leaving = -1  # the task whose answer is being delivered
         self._in_order = in_order
-        self._passed = set(passed)
+        self._passed = sorted(passed)
         self._on_pass = on_pass
-        self._passes = 0  # how many of them were drawn
         if not in_order:
             source.watch(self._loads)
         self.dispatched = first
@@ -166,6 +172,11 @@ class Window:
     def answered(self) -> int:
         """How many tasks have an answer that was accepted."""
         return self._feeder.accepted + self._passes
+
+    @property
+    def _passes(self) -> int:
+        """How many tasks that were delivered before were drawn."""
+        return bisect_left(self._passed, self.dispatched) if self._passed else 0
 
     @property
     def is_empty(self) -> bool:
@@ -258,9 +269,9 @@ class Window:
 
     def add(self, task: Task) -> int:
         """Note a task as dispatched, without sending it; returns its number."""
-        seq = task.seq = self.dispatched
+        seq = task.seq = self.dispatched if task.seq < 0 else task.seq
         self._tasks[seq] = task
-        self.dispatched += 1
+        self.dispatched = seq + 1
         return seq
 
     def held_by(self, worker: int) -> list[int]:
@@ -313,8 +324,8 @@ class Window:
         """Send tasks until the window is full, or no worker has room.
 
         `taken`: how many batches have left the queue and are not counted as delivered yet.
-        KeyboardInterrupt in the user's sampler is raised; whatever else it raises is kept until the
-        batches before it are delivered.
+        What the user's sampler raises is kept until the batches before it are delivered; what the
+        handler of a signal raises there, as for Ctrl-C, is raised at once.
         """
         size = self.size + taken
         if self._starts and not self.send_starts():
@@ -335,38 +346,41 @@ class Window:
                     self._pass(drawn)
                     limit += 1
                     continue
-                if not feeder.dispatch(seq, drawn.kind, drawn.payload, drawn.worker):
+                has_room = feeder.dispatch(seq, drawn.kind, drawn.payload, drawn.worker)
+                if not has_room:
                     self._held.append(drawn)
-                    self.add(drawn)
-                    return
                 self.add(drawn)
-            except KeyboardInterrupt as error:
-                self._recover(seq, drawn, error)
-                raise
-            except BaseException as error:  # the sampler's: raised after the batches before it
-                self._drained = True
+                source.drawn()
+                if not has_room:
+                    return
+            except BaseException as error:
+                if is_interrupt(error):
+                    self._recover(seq, drawn, error)
+                    raise
+                self._drained = True  # the sampler's: raised after the batches before it
                 self._error = as_user_error(error)
                 return
 
     def _pass(self, task: Task) -> None:
         """Count a task that was delivered in an earlier run."""
-        task.seq = self.dispatched
-        self._passes += 1
-        self.dispatched += 1
-        self._passed.discard(task.seq)
+        if task.seq < 0:
+            task.seq = self.dispatched
         if self._on_pass is not None:
             self._on_pass(task)
+        self.dispatched = task.seq + 1
+        self._source.drawn()
 
-    def _recover(self, seq: int, drawn: Task | None, error: KeyboardInterrupt) -> None:
-        """Ctrl-C came while task `seq` was drawn and sent: note how far it had come."""
+    def _recover(self, seq: int, drawn: Task | None, error: BaseException) -> None:
+        """A signal came while task `seq` was drawn and sent: note how far it had come."""
         if self.dispatched > seq:
-            return  # it was all done
-        if drawn is not None and seq in self._passed:
+            self._source.drawn()
+        elif drawn is not None and seq in self._passed:
             self._pass(drawn)
         elif drawn is not None:
             if self._feeder.sent <= seq and (not self._held or self._held[-1] is not drawn):
                 self._held.append(drawn)
             self.add(drawn)
+            self._source.drawn()
         elif not self._source.is_resumable:
             self._drained = True
             self._error = SamplerError(

@@ -53,6 +53,8 @@ class StreamTasks:
         # place in `_live` of the worker whose turn it is
         self._at = next((at for at, worker in enumerate(self._live) if worker > last), 0)
         self._sent = [0] * workers  # tasks of this epoch, by worker
+        # what `drawn` sets: the place in `_live` that is next, a worker, and what was sent to it
+        self._next: tuple[int, int, int] | None = None
         self._loads: Callable[[], Counter[int]] | None = None
 
     # -- drawing ---------------------------------------------------------------------------------
@@ -65,23 +67,26 @@ class StreamTasks:
         """Return the next task, or None when every worker has come to its end."""
         if not self._live:
             return None
-        worker = self._next()
+        at = self._at
         if self._loads is not None:
             loads = self._loads()
-            for _ in self._live[1:]:
-                if all(loads[worker] <= loads[other] for other in self._live):
-                    break
-                worker = self._next()
-        self._sent[worker] += 1
+            fewest = min(loads[worker] for worker in self._live)
+            while loads[self._live[at]] > fewest:
+                at = (at + 1) % len(self._live)
+        worker = self._live[at]
+        self._next = ((at + 1) % len(self._live), worker, self._sent[worker] + 1)
         return Task(TaskKind.TASK_NEXT, b"", worker)
 
-    def _next(self) -> int:
-        worker = self._live[self._at]
-        self._at = (self._at + 1) % len(self._live)
-        return worker
+    def drawn(self) -> None:
+        """Count the task that `draw` returned as in flight. May be called once more for it."""
+        if self._next is not None:
+            self._at, worker, sent = self._next
+            self._sent[worker] = sent
+            self._next = None
 
     def end(self, worker: int) -> None:
         """Skip a worker from now on."""
+        self._next = None
         if worker not in self._live:
             return
         place = self._live.index(worker)

@@ -1,39 +1,81 @@
-"""Hold Ctrl-C back while processes are started.
+"""Signals while something must not be left half done: hold them back, and know what they raised.
 
-Imports the standard library alone. Replaces the SIGINT handler in the main thread while a `with`
-block runs, and then restores it.
+Imports the standard library alone. Replaces the handlers of signals in the main thread while a
+`with` block runs, and then restores them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
-__all__ = ["interrupt_after"]
+__all__ = ["came_in_callee", "interrupt_after", "is_interrupt"]
 
 
 @contextlib.contextmanager
 def interrupt_after() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is done.
+    """Hold signals back until the block is done: Ctrl-C, and those that a program handles itself.
 
-    Python handles a signal that arrives during a fork in the first Python code after it, which is a
-    callback of `os.register_at_fork`, and drops what those raise. A signal may also arrive after a
-    process has started and before the pool has noted that it must end it.
+    A signal that arrives during a fork is handled in the first Python code behind it, which is a
+    callback of `os.register_at_fork`, and Python drops what those raise. It could also come between
+    the start of a process and the note that it must be ended.
 
-    Does nothing outside the main thread: handlers do not run there.
+    In other threads than the main one nothing is done: handlers do not run there.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    came: dict[int, FrameType | None] = {}
+    handlers = dict(_handlers())
     try:
+        for number in handlers:
+            signal.signal(number, came.__setitem__)
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[0])
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in came.items():
+            handlers[number](number, frame)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the handler of a signal raised `error`, in whatever code it came."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    codes = _handler_codes()
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def came_in_callee(error: BaseException) -> bool:
+    """Whether `error`, of a signal, came in Python code that the frame which catches it called."""
+    inner = None if error.__traceback__ is None else error.__traceback__.tb_next
+    return inner is not None and inner.tb_frame.f_code not in _handler_codes()
+
+
+def _handler_codes() -> set[CodeType]:
+    return {code for _, handler in _handlers() if (code := _code_of(handler)) is not None}
+
+
+def _handlers() -> list[tuple[int, Any]]:
+    """The signals that Python code handles, with what does."""
+    found = [(int(number), signal.getsignal(number)) for number in signal.Signals]
+    return [(number, handler) for number, handler in found if callable(handler)]
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """The code that runs first when a handler is called; None where it is not Python's."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
+        handler = getattr(type(handler), "__call__", None)  # noqa: B004
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)

@@ -41,16 +41,21 @@ class Source:
     def __init__(self, is_resumable: bool, interrupt_at: int = 0) -> None:
         self.is_resumable = is_resumable
         self.interrupt_at = interrupt_at
-        self.drawn = 0
+        self.count = 0
+        self.task: Task | None = None
 
     def draw(self) -> Any:
-        if self.drawn + 1 == self.interrupt_at:
+        if self.count + 1 == self.interrupt_at:
             self.interrupt_at = 0
             raise KeyboardInterrupt
-        if self.drawn == 6:
-            return None
-        self.drawn += 1
-        return Task(0, b"%d" % (self.drawn - 1))
+        if self.task is None and self.count < 6:
+            self.task = Task(0, b"%d" % self.count)
+        return self.task
+
+    def drawn(self) -> None:
+        if self.task is not None:
+            self.count = self.task.seq + 1
+            self.task = None
 
 
 @pytest.mark.parametrize("is_after", [False, True])

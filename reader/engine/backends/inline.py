@@ -17,6 +17,7 @@ from reader.data.seeds import captured_random_state
 from reader.engine.backends.backend import Death, UserBatch, WorkerStatus
 from reader.workers import context
 from reader.workers.global_rng_lock import GlobalRngLock
+from reader.workers.interrupt import is_interrupt
 from reader.workers.loop import WorkerConfig, WorkerError, WorkerLoop
 from reader.workers.stream import StreamFetcher
 
@@ -52,8 +53,8 @@ class LocalChannel:
         self.answer = Failure(FailureKind.END, self.seq, self.epoch, 0, attached)
 
     def refuse(self, error: WorkerError) -> None:
-        """Keep an exception. KeyboardInterrupt is raised at once; its batch is made again."""
-        if isinstance(error.error, KeyboardInterrupt):
+        """Keep an exception. That of a signal is raised at once; its batch is made again."""
+        if is_interrupt(error.error):
             raise error.error
         self.answer = Failure(FailureKind.ERROR, self.seq, self.epoch, 0, error)
 
