@@ -46,7 +46,7 @@ class Cursor:
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
 
     def settle(self) -> None:
-        """Count what was handed over. It may be left anywhere, by Ctrl-C, and is done again then."""
+        """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
         while self.handed:
             self.count(self.handed[0])
             del self.handed[:1]

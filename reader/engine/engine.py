@@ -158,7 +158,7 @@ class Engine:
         )
         cursor = self._cursor(epoch, start)
         self._converts = self._converts or self._make_converts()
-        stage = Stage(self._converts, cursor, self._stats, config.drop_last_group)
+        stage = Stage(self._converts, cursor, config.drop_last_group)
         for each in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
             if isinstance(each, SeededSampler) and not each.counts_epochs:
                 each.set_epoch(epoch)

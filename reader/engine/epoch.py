@@ -6,19 +6,21 @@ to one of them. It belongs to the process that made it, and dropping it gives it
 
 from __future__ import annotations
 
-import threading
+import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
+from reader._core.handover import Handover, Made
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
 from reader.engine.epoch_errors import EpochOptions
 from reader.engine.schedule import Outcome, Schedule, Window
 from reader.engine.stage import Stage, WaitStats
-from reader.engine.supervisor import Supervisor
+from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
 from reader.workers.interrupt import is_interrupt
 from reader.workers.pool_registry import leave_with_program
@@ -27,7 +29,7 @@ __all__ = ["EpochIterator"]
 
 
 @final
-class EpochIterator(Iterator[Any]):
+class EpochIterator(Handover):
     """Yields the batches of one epoch; with several places, lists of one batch for each.
 
     An exception in the place of a batch is raised, and the next call continues after it. Batches of
@@ -53,21 +55,19 @@ class EpochIterator(Iterator[Any]):
         self._options = options
         self._is_eager = options.is_eager
         self._is_complete = False  # it ended because all batches were delivered
-        self._lock = threading.RLock()  # threads that share the iterator take turns
-        self._last: list[Any] = []  # the last batch, while the next epoch is begun
         self._cache = cache  # keeps what the workers are given
         self._backend: Backend = cache.borrow()
         # gives the backend back, in whatever thread; it holds no reference to the iterator
         self._finalizer = weakref.finalize(self, cache.returner(self._backend))
         self._finalizer.atexit = False
-        self._feeder = self._backend.feeder
         cursor = stage.cursor
         is_map = isinstance(cursor, MapCursor)
         first = cursor.batches if is_map else 0
-        self._feeder.begin_run(options.epoch, first, options.in_order)
+        self.feeder = self._backend.feeder
+        self.feeder.begin_run(options.epoch, first, options.in_order)
         schedule = self._schedule = make_schedule(self._backend)
         window = self._window = schedule.window = Window(
-            self._feeder,
+            self.feeder,
             schedule,
             self._backend.window if options.is_eager else 1,
             options.epoch,
@@ -76,21 +76,19 @@ class EpochIterator(Iterator[Any]):
             cursor.beyond if isinstance(cursor, MapCursor) else (),
             cursor.pass_by if isinstance(cursor, MapCursor) else None,
         )
-        self._supervisor = Supervisor(self._backend, schedule, options, stats, stage.count)
+        # what the base class hands over with
+        self.tasks, self.handed, self.stats = window.tasks, cursor.handed, stats
+        skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
+        self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
         self._supervisor.release = self._finalizer
         self._take = schedule.taking(self._supervisor.wait)
         self._refill = schedule.refill
-        self._accept = schedule.accept
-        self._land = stage.land
         if options.start_of is not None:
             for worker in range(self._backend.workers):
                 window.add_start(worker, options.start_of(worker))
         self._backend.open_epoch(window.send_starts, cursor)
         if options.is_eager:
             window.fill()
-
-    def __iter__(self) -> EpochIterator:
-        return self
 
     def __len__(self) -> int:
         """The number of batches of the whole epoch, not of groups. TypeError if not known."""
@@ -120,7 +118,7 @@ class EpochIterator(Iterator[Any]):
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
-        self._stage.drop()
+        self.drop()
         self._window.forget_error()
         self._let_go()
 
@@ -128,29 +126,30 @@ class EpochIterator(Iterator[Any]):
         self._supervisor.is_done = True
         self._finalizer()
 
-    def __next__(self) -> Any:
+    def prepare(self) -> None:
+        """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
         try:
-            with self._lock:
-                while True:
-                    if self._last:
-                        return self._last.pop()
-                    if self._supervisor.is_done:
-                        return self._leave()
-                    item = self._next_item()
-                    if item is None:
-                        self._end()
-                        return self._leave()
-                    if type(item) is Failure:
-                        self._refuse(item)
-                    elif self._stage.places == 1:
-                        return self._deliver(item)
-                    else:
-                        self._deliver(item)
-                        if self._stage.is_full:
-                            return self._stage.hand_over()
+            self._stage.cursor.settle()
+            while self.made is None:
+                if len(self.group) == self._stage.places > 1:
+                    self.made = Made(self.group)
+                elif self._supervisor.is_done:
+                    self._leave()
+                else:
+                    with suppress(EpochEnded):
+                        self._prepare_item()
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
+
+    def _prepare_item(self) -> None:
+        item = self._next_item()
+        if item is None:
+            self._end()
+        elif type(item) is Failure:
+            self._refuse(item)
+        else:
+            self._deliver(item)
 
     def _next_item(self) -> Any:
         """Return the next batch or Failure; None at the end of the epoch."""
@@ -168,56 +167,50 @@ class EpochIterator(Iterator[Any]):
             rng_lock.await_end()  # the random state is the trainer's again
         return item
 
-    def _deliver(self, item: Any) -> Any:
-        """Hand a batch over."""
-        self._window.leaving = -1 if item.seq is None else item.seq
+    def _deliver(self, item: Any) -> None:
+        """Land a batch."""
+        self._window.leaving = item.seq
         if self._is_eager:
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
+        outcome = Outcome(self._schedule.task_of(item), item.attached)
+        step = self._schedule.step_for(item)
         try:
-            batch = self._land(item)
+            batch = self._stage.land(item, len(self.group))
         except Exception as error:
-            if is_interrupt(error):
-                raise
-            self._stage.count(Outcome(self._accept(item), item.attached))
+            if not is_interrupt(error):
+                self.skip(Made(None, item.seq, outcome, is_batch=False, is_error=False, step=step))
             raise
         self._supervisor.idle_deaths = 0
-        self._stage.count_batch(self._accept(item), item.attached)
-        if self._options.on_end is not None:
-            self._begin_next(batch)
-        return batch
-
-    def _begin_next(self, batch: Any) -> None:
-        """Have the next epoch begun before the user has done with the last batch."""
-        if self._schedule.is_over and not self._window.has_error:
-            if self._stage.places == 1:
-                self._last.append(batch)  # for the next call, if Ctrl-C comes in the user's sampler
-            self._end()
-            self._last.clear()
+        made = Made(batch, item.seq, outcome, is_batch=True, step=step)
+        if self._stage.places > 1:
+            self.keep(made)
+        elif self._options.on_end is None:
+            self.made = made
+        else:
+            self.accept_early(made)
+        has_next = self._options.on_end is not None
+        if has_next and self._schedule.is_over and not self._window.has_error:
+            self._end()  # begins the next epoch before the user has done with the last batch
 
     def _refuse(self, item: Any) -> None:
-        """Handle a Failure in the place of a batch: return to continue, or raise."""
-        if self._schedule.retry(item, self._supervisor):
+        """Handle a Failure in the place of a batch: return to continue, or have it raised."""
+        supervisor = self._supervisor
+        if self._schedule.retry(item, supervisor):
             return
-        if item.seq in self._supervisor.failed:
-            self._supervisor.raise_failed(self._supervisor.failed.pop(item.seq))
+        if item.seq in supervisor.failed:
+            supervisor.raise_failed(supervisor.failed[item.seq])
         if self._is_eager:
             self._window.leaving = item.seq
             self._refill()
-        # no local refers to it: its traceback would keep that alive, and this iterator with it
-        raise self._error_of(item)
-
-    def _error_of(self, item: Any) -> BaseException:
-        supervisor = self._supervisor
         keys = self._window.task_keys(item.seq)
         seq = None if self._options.in_order else item.seq
         carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
-        task = self._accept(item)  # not before: decoding it may be interrupted
         drawn = None if carried is None else carried.drawn
-        self._stage.count(Outcome(task, drawn=drawn, is_error=True))
-        supervisor.deaths.pop(item.seq, None)
-        item.payload = carried = None  # it may be the exception, and frames refer to the item
-        return error
+        outcome = Outcome(self._schedule.task_of(item), drawn=drawn, is_error=True)
+        step = self._schedule.step_for(item)
+        self.made = Made(error, item.seq, outcome, is_error=True, step=step)
+        item.payload = None  # it may be the exception, and frames refer to the item
 
     def _end(self) -> None:
         self._is_complete = not self._window.has_error
@@ -225,11 +218,27 @@ class EpochIterator(Iterator[Any]):
         if self._options.on_end is not None:
             self._options.on_end()
 
-    def _leave(self) -> Any:
-        """Raise what ends the epoch, or return a last group that is short."""
-        self._window.raise_error()
-        group = self._stage.last_group()
-        if group:
-            return group
-        self._stage.cursor.is_finished |= self._is_complete
+    def _leave(self) -> None:
+        """Raise what ends the epoch, or hand over a last group that is short."""
+        error = self._window.error
+        if error is not None:
+            self.made = Made(error, is_error=True)
+            self._window.forget_error()
+            return
+        if self.group:
+            if self._stage.delivers_short_group:
+                self.made = Made(self.group)
+                return
+            left = len(self.group)
+            self.pass_group()
+            self._stage.warn_of_short_group(left, self._stage.cursor.batches + left)
+        cursor = self._stage.cursor
+        cursor.settle()
+        cursor.is_finished |= self._is_complete
         raise StopIteration
+
+
+def _skip(iterator: weakref.ref[EpochIterator], made: Made) -> None:
+    found = iterator()
+    if found is not None:
+        found.skip(made)

@@ -280,9 +280,12 @@ class MapTasks:
         """Fill the window while a batch is out of the queue and not delivered yet."""
         self.window.fill(1)
 
-    def accept(self, item: Any) -> Task:
-        """Count what was taken as answered."""
-        return self.window.accept(item.seq)
+    def task_of(self, item: Any) -> Task:
+        """Return the task of which an item is the answer."""
+        return self.window.tasks[item.seq]
+
+    def step_for(self, item: Any) -> None:
+        """See Schedule."""
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
         """Make a batch again that found no memory; False: the failure is raised."""

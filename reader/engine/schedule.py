@@ -116,8 +116,11 @@ class Schedule(Protocol):
     def refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
 
-    def accept(self, item: Any) -> Task:
-        """Count what was taken as answered."""
+    def task_of(self, item: Any) -> Task:
+        """Return the task of which an item is the answer."""
+
+    def step_for(self, item: Any) -> Callable[[], Any] | None:
+        """Return what accepts an item, written in C; None: the feeder does, and its task goes."""
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
         """Have a failed task made again; False: the failure is raised."""
@@ -162,7 +165,7 @@ class Window:
         self._feeder = feeder
         self._source = source
         self._epoch = epoch
-        self._tasks: dict[int, Task] = {}  # dispatched and not delivered
+        self.tasks: dict[int, Task] = {}  # dispatched and not delivered
         self._held: deque[Task] = deque()  # no worker had room for them yet
         self._starts: deque[tuple[int, bytes]] = deque()  # (worker, pickled EpochStart)
         self._drained = False  # the source has no more
@@ -195,7 +198,7 @@ class Window:
 
     @property
     def has_error(self) -> bool:
-        """Whether the source raised something that `raise_error` has not raised yet."""
+        """Whether the source raised something that the user has not got yet."""
         return self._error is not None
 
     @property
@@ -205,19 +208,19 @@ class Window:
     @property
     def _lags(self) -> bool:
         """Whether the oldest task is MAX_LAG tasks behind the newest."""
-        return self.dispatched - next(iter(self._tasks), 0) >= MAX_LAG
+        return self.dispatched - next(iter(self.tasks), 0) >= MAX_LAG
 
     def _loads(self) -> Counter[int]:
         """Return how many tasks each worker has, without the one that is being delivered."""
-        return Counter(task.worker for seq, task in self._tasks.items() if seq != self.leaving)
+        return Counter(task.worker for seq, task in self.tasks.items() if seq != self.leaving)
 
     def task(self, seq: int) -> Task:
         """Return the task of a batch that is not delivered."""
-        return self._tasks[seq]
+        return self.tasks[seq]
 
     def task_keys(self, seq: int) -> list[Any]:
         """Return the dataset keys of a batch; [] if it has none, or was delivered."""
-        task = self._tasks.get(seq)
+        task = self.tasks.get(seq)
         if task is None:
             return []
         if isinstance(task.payload, bytes):
@@ -226,22 +229,18 @@ class Window:
 
     def accept(self, seq: int) -> Task:
         """Accept an answer and return its task; until then the feeder returns it again."""
-        task = self._tasks[seq]
+        task = self.tasks[seq]
         self._feeder.accept()
-        self._tasks.pop(seq, None)
+        self.tasks.pop(seq, None)
         return task
 
-    def raise_error(self) -> None:
-        """Raise what the source raised, once."""
-        error, self._error = self._error, None
-        try:
-            if error is not None:
-                raise error
-        finally:
-            del error  # a frame in its traceback would keep it alive, and all its frames
+    @property
+    def error(self) -> BaseException | None:
+        """What the source raised; the epoch ends with it."""
+        return self._error
 
     def keep_error(self, error: BaseException) -> None:
-        """Have something raised by `raise_error`."""
+        """Have the epoch end with an exception."""
         self._error = error
 
     def forget_error(self) -> None:
@@ -259,7 +258,7 @@ class Window:
     def hold_all(self) -> None:
         """Have all that was not answered sent again."""
         first = self.answered if self._in_order else 0
-        tasks = (task for seq, task in self._tasks.items() if seq >= first)
+        tasks = (task for seq, task in self.tasks.items() if seq >= first)
         self._held = deque(sorted(tasks, key=_number))
 
     def drop_held(self, seqs: Iterable[int]) -> None:
@@ -270,7 +269,7 @@ class Window:
     def add(self, task: Task) -> int:
         """Note a task as dispatched, without sending it; returns its number."""
         seq = task.seq = self.dispatched if task.seq < 0 else task.seq
-        self._tasks[seq] = task
+        self.tasks[seq] = task
         self.dispatched = seq + 1
         return seq
 

@@ -69,8 +69,15 @@ class LoaderState:
             config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
         )
         self.base_seed = base_seed
-        self.cursor: Cursor | None = None  # of the iterator that the user got last
+        self._cursor: Cursor | None = None  # of the iterator that the user got last
         self.pending: dict[str, Any] | None = None  # loaded, and not begun with yet
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The position of the iterator that the user got last."""
+        if self._cursor is not None:
+            self._cursor.settle()
+        return self._cursor
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -97,6 +104,7 @@ class LoaderState:
         cursor = self.cursor
         if cursor is not None and cursor.is_finished and prefetched is not None:
             cursor = prefetched
+            cursor.settle()
         is_open = cursor is not None and not cursor.is_finished
         if is_open and isinstance(cursor, MapCursor) and not cursor.is_known:
             draw_first()
@@ -192,7 +200,7 @@ class LoaderState:
     def begun(self, cursor: Cursor) -> None:
         """Note the iterator that the user got."""
         cursor.resumed = self.pending
-        self.cursor = cursor
+        self._cursor = cursor
         self.pending = None
 
     def _position(self, state: dict[str, Any]) -> Position:
@@ -228,7 +236,7 @@ class LoaderState:
             each.set_epoch(epoch)
         self.base_seed = taken["base_seed"]
         self.pending = taken
-        self.cursor = None
+        self._cursor = None
         return int(taken["epoch"])
 
     def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.channel import TaskKind
-from reader._core.feeder import Failure, FailureKind
+from reader._core.feeder import FailureKind
+from reader._core.handover import Made
 from reader._core.tensor_array import LoDTensorArray
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.cursor import StreamCursor
@@ -41,11 +42,11 @@ class StreamTasks:
     window: Window  # set when the epoch is opened
 
     def __init__(self, backend: Backend, cursor: StreamCursor) -> None:
-        self._taken = cursor.batches  # batches that were taken from the queue
+        self._cursor = cursor
         workers, last = backend.workers, cursor.workers.last
         ended = [worker for worker, each in enumerate(cursor.workers.all) if each.is_ended]
         self._early: deque[tuple[Any, Task]] = deque()  # accepted before their turn
-        self._asked: int | None = None  # the task that asks again for the next batch
+        self._asked_seq = -1  # the task that asked again for a batch last
         self._tries = 0  # how often it was asked for again
         self._first_deaths: dict[int, list[Death]] = {}  # deaths before the first answer, by worker
         gone = set(ended)
@@ -116,7 +117,7 @@ class StreamTasks:
 
     def number_of(self, seq: int | None) -> int:  # noqa: ARG002
         """Return the number of the next batch in its epoch, for messages."""
-        return self._taken
+        return self._cursor.batches
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
         """Return what takes the next answer."""
@@ -144,17 +145,21 @@ class StreamTasks:
         if not self._early:
             self.window.fill(1)
 
-    def accept(self, item: Any) -> Task:
-        """Count what was taken as answered."""
-        task = self._accept(item)
-        self._taken += type(item) is not Failure
-        return task
+    def task_of(self, item: Any) -> Task:
+        """Return the task of which an item is the answer."""
+        return self._early[0][1] if self._is_early(item) else self.window.tasks[item.seq]
 
-    def _accept(self, item: Any) -> Task:
-        if self._asked is None and self._early and self._early[0][0] is item:
-            return self._early.popleft()[1]
-        self._asked = None
-        return self.window.accept(item.seq)
+    def step_for(self, item: Any) -> Callable[[], Any] | None:
+        """See Schedule."""
+        return self._early.popleft if self._is_early(item) else None
+
+    def _is_early(self, item: Any) -> bool:
+        return self._asked is None and bool(self._early) and self._early[0][0] is item
+
+    @property
+    def _asked(self) -> int | None:
+        """The task that asks again for the next batch."""
+        return self._asked_seq if self._asked_seq in self.window.tasks else None
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
         """Ask again for a batch without memory, or note an end; False: the failure is raised."""
@@ -162,9 +167,9 @@ class StreamTasks:
             with interrupt_after():
                 is_first = self.is_live(item.worker)
                 self.end(item.worker)
-                task = self._accept(item)
-                if is_first:
-                    supervisor.count(Outcome(task, item.payload, is_end=True))
+                outcome = Outcome(self.task_of(item), item.payload, is_end=True)
+                made = Made(None, item.seq, outcome if is_first else None, step=self.step_for(item))
+                supervisor.skip(made)
             self.refill()
             return True
         if item.kind is not FailureKind.FULL:
@@ -179,13 +184,14 @@ class StreamTasks:
         takes memory. The third time ArenaFull is raised, and the next call asks once more.
         """
         with interrupt_after():
-            task = self._accept(item)
+            task, step = self.task_of(item), self.step_for(item)
+            supervisor.skip(Made(None, item.seq, step=step))
             is_new = task.kind != TaskKind.TASK_AGAIN
             self._tries = 1 if is_new else self._tries + 1
             self._early.appendleft((item, task))  # the wait below may be interrupted
         if self._tries > 2:
             self._tries = 0
-            raise supervisor.error_of(item, [], self._taken)
+            raise supervisor.error_of(item, [], self.number_of(None))
         supervisor.halve()
         while self._tries == 2 and not self.window.is_empty:
             self._set_aside(supervisor.wait())
@@ -195,7 +201,7 @@ class StreamTasks:
         number = item.seq.to_bytes(8, "little") if is_new else task.payload
         with interrupt_after():
             self._early.popleft()
-            self._asked = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
+            self._asked_seq = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
 
     def _set_aside(self, item: Any) -> None:
         """Accept what came before its turn, as a copy outside of the arena."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from reader._core.feeder import Failure
+from reader._core.handover import Made
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.epoch_errors import (
     EpochOptions,
@@ -22,16 +23,20 @@ from reader.engine.epoch_errors import (
     in_fork,
     late,
 )
-from reader.engine.schedule import Outcome, Schedule
+from reader.engine.schedule import Schedule
 from reader.engine.stage import WaitStats
 from reader.errors import ReaderError
 from reader.workers.interrupt import interrupt_after
 from reader.workers.loop import WorkerError
 
-__all__ = ["Supervisor"]
+__all__ = ["EpochEnded", "Supervisor"]
 
 _log = logging.getLogger("reader")
 _IDLE_DEATHS = 3  # per worker, without any batch in between: something kills them all
+
+
+class EpochEnded(Exception):
+    """The workers ended, and the window has the error that the epoch ends with."""
 
 
 class Supervisor:
@@ -42,7 +47,7 @@ class Supervisor:
         schedule: of the epoch, with its window.
         options: see EpochOptions.
         stats: the times of waiting.
-        count: counts an outcome that the user does not see.
+        skip: accepts a task that brings the user nothing, and counts its outcome.
     """
 
     release: Callable[[], Any]  # gives the backend back; set by the iterator
@@ -53,9 +58,9 @@ class Supervisor:
         schedule: Schedule,
         options: EpochOptions,
         stats: WaitStats,
-        count: Callable[[Outcome], None],
+        skip: Callable[[Made], None],
     ) -> None:
-        self.count = count
+        self.skip = skip
         self.worker_retries = options.worker_retries
         self.is_done = False  # no batch can be taken any more
         self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
@@ -128,8 +133,8 @@ class Supervisor:
         if self._feeder.ended_workers():
             with interrupt_after():  # Ctrl-C is raised after it is noted which batches they had
                 death = self._replace_ended()
-        if not self.is_usable:
-            self._window.raise_error()  # if Ctrl-C comes here, the next call raises it
+        if not self.is_usable and self._window.has_error:
+            raise EpochEnded
         if death is not None:
             raise died(death, self._options.epoch, None)
 
@@ -153,11 +158,10 @@ class Supervisor:
         self._feeder.give_up(min(seqs), failed.worker)
 
     def raise_failed(self, failed: Failure) -> NoReturn:
-        """Raise what kept a worker from starting; the workers end."""
-        try:
-            raise failed_start(self._backend, failed, self._options)
-        finally:
-            self._abort()
+        """End the epoch with what kept a worker from starting; the workers end."""
+        self._window.keep_error(failed_start(self._backend, failed, self._options))
+        self._abort()
+        raise EpochEnded
 
     # -- deaths ----------------------------------------------------------------------------------
 

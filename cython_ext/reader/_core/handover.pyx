@@ -109,6 +109,16 @@ cdef class Handover:
         self._accept(made, self.held)
         self.group.append(made.value)
 
+    def accept_early(self, Made made not None):
+        """Accept a task, and keep what was made of it for the next step."""
+        cdef Made kept = Made(made.value, -1, made.outcome, made.is_batch, made.is_error)
+        if made.step is not None:
+            made.step()
+        elif made.seq >= 0:
+            self.feeder.accept()
+            self.tasks.pop(made.seq, None)
+        self.made = kept
+
     def skip(self, Made made not None):
         """Accept a task and count its outcome; there is nothing to hand over."""
         self._accept(made, self.held if self.group else self.handed)

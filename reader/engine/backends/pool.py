@@ -1,12 +1,13 @@
 """What pools of processes and of threads have in common: arena, feeder, and closing.
 
 Imports the core and workers. A pool belongs to the trainer process that made it; one iterator at a
-time uses it. `close` may come from any thread, also from garbage collection; the state below is
-changed by `_set_state` alone.
+time uses it. `close` may come from any thread, also from garbage collection; its state only goes
+on.
 """
 
 from __future__ import annotations
 
+import _thread
 import abc
 import enum
 import threading
@@ -77,7 +78,7 @@ class Pool(abc.ABC):
         self.feeder = Feeder(
             self.arena, self.workers, self.window, limit, available_bytes, self.side
         )
-        self._state_lock = threading.Lock()
+        self._closing = threading.Lock()  # taken by the thread that ends the workers, for ever
         self._closed = threading.Event()
         self._state = PoolState.OPEN
 
@@ -149,14 +150,6 @@ class Pool(abc.ABC):
 
     # -- ending ----------------------------------------------------------------------------------
 
-    def _set_state(self, new: PoolState) -> bool:
-        """Change to the state `new`. False: another thread did so before."""
-        with self._state_lock:
-            if self._state is new or self._state is PoolState.CLOSED:
-                return False
-            self._state = new
-            return True
-
     def close(self) -> None:
         """End the workers and wait for their end, 0.7 s at most. Idempotent.
 
@@ -168,22 +161,28 @@ class Pool(abc.ABC):
 
     def close_soon(self) -> None:
         """As `close`, but a thread of its own does the waiting."""
-        if self._generation != fork_generation() or not self._set_state(PoolState.CLOSING):
+        if self._generation != fork_generation() or self._state is PoolState.CLOSED:
             return  # a forked child owns nothing of this
+        self._state = PoolState.CLOSING
+        if self._closer is not None:
+            return
         self.arena.stop()
-        self._closer = threading.Thread(target=self._finish, name="reader-close", daemon=True)
         try:
-            self._closer.start()
+            # one call: an interrupt comes before it, or finds a thread that ends the workers
+            _thread.start_new_thread(self._finish, ())
         except RuntimeError:  # the interpreter shuts down and starts no more threads
-            self._closer = threading.current_thread()
             try:
                 self._finish()
             except BaseException:
                 self._kill_workers()
+                self._closing.release()
                 self._finish()
                 raise
 
     def _finish(self) -> None:
+        if not self._closing.acquire(blocking=False):
+            return  # another thread does it
+        self._closer = threading.current_thread()
         try:
             self._end_workers()
             self.feeder.close()
@@ -192,7 +191,7 @@ class Pool(abc.ABC):
             if is_free:
                 self.arena.release()
         finally:
-            self._set_state(PoolState.CLOSED)
+            self._state = PoolState.CLOSED
             pool_registry.remove(self)
             self._closed.set()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 import weakref
 from collections.abc import Callable
 
@@ -84,8 +83,8 @@ class PoolCache:
         pool = self.shelf.take_idle()
         if pool is None:
             pool, workers = self._start()
+            self.shelf.lend(pool)
             self._given[pool] = workers
-        self.shelf.lend(pool)
         return pool
 
     def returner(self, backend: Backend) -> Callable[[], None]:
@@ -123,72 +122,72 @@ class PoolShelf:
     It holds no reference to objects of the user, so that finalizers may hold it: else a dataset or
     `collate_fn` that refers to its loader would keep the loader alive for ever.
 
+    It has no lock. Each step is one operation of a dict or list, which no thread comes between, and
+    a signal that comes between two steps leaves nothing locked.
+
     Args:
         is_persistent: keep a pool between epochs; else each epoch has its own.
     """
 
     def __init__(self, is_persistent: bool) -> None:
         self._is_persistent = is_persistent
-        # reentrant: garbage collection may give a pool back while this thread borrows one
-        self._lock = threading.RLock()
-        self._idle: Backend | None = None
+        self._idle: list[Backend] = []  # one, most often
         self._lent: dict[Backend, None] = {}  # the newest last
         # these end in the background, by threads that keep them; close() waits for them
         self._closing: weakref.WeakSet[Backend] = weakref.WeakSet()
         self._is_closed = False
 
     def take_idle(self) -> Backend | None:
-        """Return the pool that nobody uses, where there is one."""
-        with self._lock:
-            pool, self._idle = self._idle, None
-            if pool is not None and not pool.is_usable:
-                pool.close_soon()
-                pool = None
-        return pool
+        """Return the pool that nobody uses, where there is one. It is lent from now on."""
+        while self._idle:
+            self._lent[self._idle[-1]] = None  # before it leaves the other: it is always in one
+            pool = self._idle.pop()
+            if pool.is_usable:
+                return pool
+            self._lent.pop(pool, None)
+            pool.close_soon()
+        return None
 
     def lend(self, pool: Backend) -> None:
         """Note that a pool is in use."""
-        with self._lock:
-            self._is_closed = False
-            self._lent[pool] = None
+        self._is_closed = False
+        self._lent[pool] = None
 
     def give_back(self, pool: Backend) -> None:
         """Take a pool back from its iterator. Waits for nothing."""
-        with self._lock:
+        if self._is_persistent and not self._is_closed and not self._idle and pool.is_usable:
+            pool.cancel_epoch()
+            self._idle.append(pool)
             self._lent.pop(pool, None)
-            keep = self._is_persistent and not self._is_closed and self._idle is None
-            if keep and pool.is_usable:
-                pool.cancel_epoch()
-                self._idle = pool
-                return
-            self._closing.add(pool)
+            self._check_closed()
+            return
+        self._closing.add(pool)
+        self._lent.pop(pool, None)
         pool.close_soon()
+
+    def _check_closed(self) -> None:
+        if self._is_closed:  # just now, by another thread
+            self.drop()
 
     def close(self) -> None:
         """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
-        with self._lock:
-            self._is_closed = True
-            pools: list[Backend] = [*self._lent, *self._closing]
-            if self._idle is not None:
-                pools.append(self._idle)
-            self._idle = None
-            self._lent.clear()
-            self._closing.update(pools)
+        self._is_closed = True
+        pools = [*self._lent, *self._closing, *self._idle]
         for pool in pools:
             pool.close_soon()
         for pool in pools:
             pool.close()
+        self._lent.clear()
+        self._idle.clear()
 
     def drop(self) -> None:
         """The loader is gone: end the idle pool; a lent one ends with its iterator."""
-        with self._lock:
-            self._is_closed = True
-            pool, self._idle = self._idle, None
-        if pool is not None:
+        self._is_closed = True
+        for pool in [*self._idle]:
             pool.close_soon()
+        self._idle.clear()
 
     @property
     def pool(self) -> Backend | None:
         """The pool lent last, or the idle one; None when there is none."""
-        with self._lock:
-            return next(reversed(self._lent), self._idle)
+        return next(reversed([*self._idle, *self._lent]), None)
