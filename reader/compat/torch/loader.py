@@ -19,6 +19,7 @@ from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
+from reader.compat.torch.replaced import warn_if_replaced
 from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
 from reader.data.one_shot import OneShot
@@ -159,6 +160,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     @property
+    def multiprocessing_context(self) -> Any:
+        """How worker processes are started; None: as the platform does."""
+        warn_if_replaced(self, DataLoader)
+        return torch.utils.data.DataLoader.multiprocessing_context.fget(self)  # type: ignore[attr-defined]
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        torch.utils.data.DataLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
+
+    @property
     def order(self) -> Any:
         """What the next epoch's order comes from; read anew, since programs replace samplers."""
         return faster(self._index_sampler, self._one_shots)
@@ -196,7 +207,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             made = self._get_iterator() if last is None else self._begin(last)
             # PyTorch resets one object; here a loop that still runs on the last iterator keeps its
             # epoch, and an iterator that was dropped gives its workers back at once
-            self._newest, self._husk = weakref.ref(made), made.husk()
+            if isinstance(made, EngineIterator):  # a subclass may wrap it: then nothing is kept
+                self._newest, self._husk = weakref.ref(made), made.husk()
         self._engine = made.engine if isinstance(made, EngineIterator) else None
         self._epoch += 1
         return made
