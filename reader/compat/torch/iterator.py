@@ -44,7 +44,10 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         self, loader: Any, last: EngineIterator | None = None, state: Any | None = None
     ) -> None:
         if last is None:
-            super().__init__(loader if state is None else state.prepared(loader))
+            source = loader.prepared(state)
+            super().__init__(source)
+            if source is not loader and source.base_seed is not None:
+                self._base_seed = source.base_seed
             self._index_sampler = loader._index_sampler
             self._profile_name = profile_name(loader.num_workers)
         else:  # persistent workers keep their seed

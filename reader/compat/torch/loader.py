@@ -139,6 +139,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             max_bytes=max_bytes,
         )
 
+    def prepared(self, state: Any) -> Any:  # noqa: ARG002
+        """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
+        return self
+
     @property
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, although no `seed` was passed."""
