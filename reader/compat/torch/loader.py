@@ -59,7 +59,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    # StatefulDataLoader overrides these two
+    # StatefulDataLoader overrides these three
+    awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
     snapshot_every_n_steps: int | None = 0
     # with persistent workers: the newest iterator while it lives, and its husk when it does not

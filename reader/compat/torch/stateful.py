@@ -49,6 +49,7 @@ class StatefulDataLoader(DataLoader[T_co]):
     """
 
     keeps_rng = True
+    awaits_start = True
 
     def __init__(
         self,
