@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 TORCH_DISTRIBUTED = "torch.utils.data.distributed"
-_OF_TORCHDATA = "torchdata.stateful_dataloader.sampler"
+_OF_TORCHDATA = ("torchdata.stateful_dataloader.sampler", "reader.compat.torch.sampler")
 LOAD = "Load a state that was saved with the same dataset, sampler and options."
 
 
@@ -92,7 +92,7 @@ def is_torch_sampler(sampler: Any) -> bool:
     name = (getattr(method, "__module__", ""), getattr(method, "__qualname__", ""))
     return name in (
         (TORCH_DISTRIBUTED, "DistributedSampler.__iter__"),
-        (_OF_TORCHDATA, "StatefulDistributedSampler.__iter__"),
+        *((home, "StatefulDistributedSampler.__iter__") for home in _OF_TORCHDATA),
     )
 
 

@@ -19,6 +19,7 @@ from reader.compat.paddle.datasets import (
     random_split,
 )
 from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.installation import install, uninstall
 from reader.compat.paddle.loader import DataLoader
 from reader.compat.paddle.py_reader import PyReader
 from reader.compat.paddle.samplers import (
@@ -55,8 +56,10 @@ __all__ = [
     "default_collate_fn",
     "default_convert_fn",
     "get_worker_info",
+    "install",
     "keep_data_loader_order",
     "random_split",
     "reader",
+    "uninstall",
     "use_pinned_memory",
 ]

@@ -9,10 +9,18 @@ from typing import Any
 
 import torch.utils.data
 
+from reader.compat.torch.installation import install, uninstall
 from reader.compat.torch.loader import DataLoader
+from reader.compat.torch.sampler import StatefulDistributedSampler
 from reader.compat.torch.stateful import StatefulDataLoader
 
-__all__ = ["DataLoader", "StatefulDataLoader"]
+__all__ = [
+    "DataLoader",
+    "StatefulDataLoader",
+    "StatefulDistributedSampler",
+    "install",
+    "uninstall",
+]
 __all__ += [name for name in torch.utils.data.__all__ if name not in __all__]
 
 

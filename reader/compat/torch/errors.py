@@ -11,13 +11,25 @@ import signal
 from typing import Any
 
 from reader.data.exception_codec import add_note
-from reader.errors import ConfigError, LoadTimeout, WorkerDied
+from reader.errors import ConfigError, LoadTimeout, StateError, WorkerDied
 
-__all__ = ["ArgumentError", "TimedOut", "WorkerExit", "reworded", "timed_out", "worker_exit"]
+__all__ = [
+    "ArgumentError",
+    "OtherWorkers",
+    "TimedOut",
+    "WorkerExit",
+    "reworded",
+    "timed_out",
+    "worker_exit",
+]
 
 
 class ArgumentError(ConfigError, AssertionError):
     """An argument that PyTorch takes at first and refuses, with `assert`, when iterating."""
+
+
+class OtherWorkers(StateError, AssertionError):
+    """A state of a number of workers that only as many can resume; torchdata asserts that."""
 
 
 class TimedOut(LoadTimeout, RuntimeError):

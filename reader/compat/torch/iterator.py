@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 
-from reader.compat.torch.engine import make_engine
+from reader.compat.torch.engine import make_engine, start_of
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
     BaseIterator,
@@ -22,6 +22,7 @@ from reader.compat.torch.inner import (
     profile_name,
     shard_pipes,
 )
+from reader.compat.torch.start_report import StartReport
 from reader.compat.torch.worker import TorchWorker
 from reader.engine.engine import Engine
 from reader.errors import LoadTimeout, WorkerDied
@@ -40,11 +41,16 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         state: a `SavedEpoch`, where the epoch resumes; None: at its beginning.
     """
 
+    _report: StartReport | None = None  # until the workers have started
+
     def __init__(
         self, loader: Any, last: EngineIterator | None = None, state: Any | None = None
     ) -> None:
         if last is None:
-            super().__init__(loader if state is None else state.prepared(loader))
+            source = loader.prepared(state)
+            super().__init__(source)
+            if source is not loader and source.base_seed is not None:
+                self._base_seed = source.base_seed
             self._index_sampler = loader._index_sampler
             self._profile_name = profile_name(loader.num_workers)
         else:  # persistent workers keep their seed
@@ -60,6 +66,7 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
             self._engine = self._make_engine(loader)
         if is_pipe and last is None and loader.num_workers:
             self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
+        report, self._report = self._report, None
         self._is_stream = loader.is_stream
         self._engine.epoch = loader.epoch
         if last is not None:
@@ -69,12 +76,20 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         self._batches: Any = iter(self._engine)
         self._take = self._batches.__next__
         self._handles = functools.partial(_handles, self._batches.backend)
+        if report is not None:
+            failed = report.failure(self._handles(), loader.epoch)
+            if failed is not None:
+                self._batches._supervisor.raise_failed(failed)
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader.seeds_batches else None
         if not loader.num_workers:
             return make_engine(loader, self._dataset, seed=seed)
         worker_init_fn = loader.worker_init_fn
+        if worker_init_fn is not None and loader.awaits_start:
+            is_thread = start_of(loader)["worker_type"] == "thread"
+            self._report = StartReport(worker_init_fn, is_thread)
+            worker_init_fn = self._report.function
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             worker_init_fn = functools.partial(
                 shard_pipes, worker_init_fn, self._world_size, self._rank

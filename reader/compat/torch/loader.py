@@ -19,6 +19,7 @@ from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
+from reader.compat.torch.replaced import warn_if_replaced
 from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
 from reader.data.one_shot import OneShot
@@ -58,7 +59,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    # StatefulDataLoader overrides these two
+    # StatefulDataLoader overrides these three
+    awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
     snapshot_every_n_steps: int | None = 0
     # with persistent workers: the newest iterator while it lives, and its husk when it does not
@@ -138,6 +140,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             max_bytes=max_bytes,
         )
 
+    def prepared(self, state: Any) -> Any:  # noqa: ARG002
+        """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
+        return self
+
     @property
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, although no `seed` was passed."""
@@ -157,6 +163,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 " num_workers=0, which makes each batch when it is asked for. Pass timeout=0, or"
                 " num_workers=1 or more"
             )
+
+    @property
+    def multiprocessing_context(self) -> Any:
+        """How worker processes are started; None: as the platform does."""
+        warn_if_replaced(self, DataLoader)
+        return torch.utils.data.DataLoader.multiprocessing_context.fget(self)  # type: ignore[attr-defined]
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        torch.utils.data.DataLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
 
     @property
     def order(self) -> Any:
@@ -196,7 +212,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             made = self._get_iterator() if last is None else self._begin(last)
             # PyTorch resets one object; here a loop that still runs on the last iterator keeps its
             # epoch, and an iterator that was dropped gives its workers back at once
-            self._newest, self._husk = weakref.ref(made), made.husk()
+            if isinstance(made, EngineIterator):  # a subclass may wrap it: then nothing is kept
+                self._newest, self._husk = weakref.ref(made), made.husk()
         self._engine = made.engine if isinstance(made, EngineIterator) else None
         self._epoch += 1
         return made

@@ -7,7 +7,7 @@ that PyTorch makes; an iteration keeps 8 bytes for each index.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from reader.errors import StateError, got
 __all__ = ["CountedOrder", "PermutedOrder", "faster"]
 
 
-def faster(sampler: Any, one_shots: list[OneShot]) -> Any:
+def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | None = None) -> Any:
     """Return what yields the same as a sampler or batch sampler of PyTorch, faster if possible.
 
     Only PyTorch's own classes are replaced, and only where every draw from a generator stays the
@@ -33,17 +33,18 @@ def faster(sampler: Any, one_shots: list[OneShot]) -> Any:
     Args:
         sampler: of any kind.
         one_shots: the wrappers of one-shot iterators known so far; a new one is added.
+        draw: draws the seed of a shuffled order without a generator; None: torch's global one does.
     """
     kind = type(sampler)
     if kind is TorchBatchSampler:
-        inner = faster(sampler.sampler, one_shots)
+        inner = faster(sampler.sampler, one_shots, draw)
         if inner is sampler.sampler and not hasattr(inner, "iter_from"):
             return sampler
         return BatchSampler(inner, sampler.batch_size, sampler.drop_last)
     if kind is TorchSequentialSampler:
         return CountedOrder(sampler.data_source)
     if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:
-        return PermutedOrder(sampler)
+        return PermutedOrder(sampler, draw or _draw)
     if isinstance(sampler, Iterator):
         for known in one_shots:
             if known.is_of(sampler):
@@ -51,6 +52,10 @@ def faster(sampler: Any, one_shots: list[OneShot]) -> Any:
         one_shots[:] = [OneShot("sampler", sampler)]
         return one_shots[0]
     return sampler
+
+
+def _draw() -> int:
+    return int(torch.empty((), dtype=torch.int64).random_().item())
 
 
 class CountedOrder(SequenceSampler):
@@ -65,16 +70,18 @@ class PermutedOrder:
 
     Args:
         sampler: PyTorch's; draws from its generator in the same way.
+        draw: draws the seed of an iteration where the sampler has no generator.
     """
 
-    def __init__(self, sampler: TorchRandomSampler) -> None:
+    def __init__(self, sampler: TorchRandomSampler, draw: Callable[[], int] = _draw) -> None:
         self._sampler = sampler
+        self._draw = draw
         self._drawn: dict[str, Any] = {}  # seed or generator state of the last begun iteration
         self._given: dict[str, Any] | None = None  # that of the next one, if it was loaded
 
     @property
     def generator(self) -> torch.Generator | None:
-        """The generator it draws from; None: its own, seeded from the global one."""
+        """The generator it draws from; None: each iteration has a seed of its own."""
         found: torch.Generator | None = self._sampler.generator
         return found
 
@@ -103,10 +110,8 @@ class PermutedOrder:
                 set_generator(own, base64.b64decode(given["generator"]))
             self._drawn = {"generator": base64.b64encode(generator_state(own)).decode()}
             return own
-        if given is not None and "seed" in given:
-            seed = int(given["seed"])
-        else:
-            seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        found = None if given is None else given.get("seed")
+        seed = self._draw() if found is None else int(found)
         self._drawn = {"seed": seed}
         made = torch.Generator()
         made.manual_seed(seed)

@@ -15,14 +15,15 @@ from reader.config import SEED_LIMIT
 from reader.data.order_source import check_generators, generator_states, put_generators
 from reader.errors import StateError, got
 
-__all__ = ["SavedEpoch", "in_form"]
+__all__ = ["SavedEpoch", "Standing", "in_form"]
 
 _OF_ONE = ("dataset_state", "fetcher_state")  # at the top level where there are no workers
+_FORMAT = 2  # 1 had neither its number nor a generator
 _REMEDY = "Load what state_dict() of reader.compat.torch.StatefulDataLoader returned"
 
 
 def in_form(
-    state: dict[str, Any], base_seed: int | None, workers: int, finished: bool
+    state: dict[str, Any], base_seed: int | None, workers: int, finished: bool, generator: Any
 ) -> dict[str, Any]:
     """Return the engine's state in torchdata's form.
 
@@ -31,6 +32,7 @@ def in_form(
         base_seed: of the iterator, None before the first.
         workers: how many there are.
         finished: the epoch was over, and the state is that of the next one.
+        generator: state of what later epochs draw their seeds from; None: the order has it.
     """
     main = dict(state)
     cursors = main.pop("workers")
@@ -54,7 +56,13 @@ def in_form(
         "_snapshot": {
             "_snapshot_step": state["batches"],
             "_last_yielded_worker_id": state["last_worker"],
-            "_main_snapshot": {"_num_workers": workers, "_base_seed": base_seed, "engine": main},
+            "_main_snapshot": {
+                "_format": _FORMAT,
+                "_num_workers": workers,
+                "_base_seed": base_seed,
+                "_generator": generator,
+                "engine": main,
+            },
             "_worker_snapshots": snapshots,
         },
         "_steps_since_snapshot": 0,
@@ -90,6 +98,10 @@ class SavedEpoch:
         self.base_seed = self._checked_seed(_found(main, "_base_seed"))
         self._engine_state["workers"] = self._cursors(_found(snapshot, "_worker_snapshots", dict))
         self._check_form(state, snapshot, main)
+        self.num_workers: int = main["_num_workers"]
+        self.refusal: str | None = None  # why the loader's number of workers cannot resume it
+        self.has_generator = self._has_generator(main)
+        self.generator = main.get("_generator")
         self.epoch = self._engine_state.get("epoch")
 
     def _checked_seed(self, value: Any) -> int | None:
@@ -97,6 +109,18 @@ class SavedEpoch:
         if is_seed or (value is None and not self._engine_state.get("batches")):
             return value  # type: ignore[no-any-return]
         raise StateError(f"_base_seed in the state must be a seed, got {got(value)}. {_REMEDY}")
+
+    def _has_generator(self, main: dict[str, Any]) -> bool:
+        """Whether the state says what seeds are drawn from; not if it is of an older format."""
+        if "_format" not in main and "_generator" not in main:
+            return False
+        if _found(main, "_format", int) != _FORMAT:
+            raise StateError(
+                f"the state has format {got(main['_format'])}, and this version of reader reads"
+                f" format {_FORMAT}. Load it with the version that saved it"
+            )
+        _found(main, "_generator")
+        return True
 
     def _check_form(
         self, state: dict[str, Any], snapshot: dict[str, Any], main: dict[str, Any]
@@ -162,6 +186,15 @@ class SavedEpoch:
         if {**fit, "sampler": None} == {**own["fit"], "sampler": None}:
             self._engine_state.update({name: own[name] for name in ("fit", "order", "epochs")})
 
+    def with_its_workers(self, loader: Any) -> Any:
+        """Return what stands for the loader, with as many workers as the state was saved with."""
+        made = Standing(loader, ())
+        made.num_workers = self.num_workers
+        made.prefetch_factor = None
+        made.timeout = 0
+        made.persistent_workers = made.prefetch_next_epoch = False
+        return made
+
     def check(self, engine: Any) -> None:
         """Have an engine check the state. After a StateError the engine is not usable."""
         engine.load_state_dict(self._for(engine))
@@ -175,12 +208,12 @@ class SavedEpoch:
         order = self._engine_state.get("order")
         is_open = not self.is_finished if order is None else order.get("way") != "boundary"
         if is_open:
-            return _Quiet(loader) if self.base_seed is not None else loader
+            return _quiet(loader) if self.base_seed is not None else loader
         if order is not None:
             put_generators(loader.order, order.get("generators", []))
         stays = loader.persistent_workers and loader.num_workers
         if self.base_seed is not None and (stays or not self.is_finished):
-            return _Quiet(loader)
+            return _quiet(loader)
         self.base_seed = None
         return loader
 
@@ -204,16 +237,36 @@ class SavedEpoch:
         return state
 
 
-class _Quiet:
-    """A loader for which PyTorch's iterator draws no seed and no order."""
+class Standing:
+    """Stands for a loader where PyTorch's iterator would draw a seed, and asks for an order.
 
-    def __init__(self, loader: Any) -> None:
+    Args:
+        loader: for all other attributes.
+        index_sampler: is iterated over.
+        base_seed: of the epoch; None: the state has it.
+
+    Attributes that are set stand for the loader's.
+    """
+
+    num_workers: int
+    prefetch_factor: int | None
+    timeout: float
+    persistent_workers: bool
+    prefetch_next_epoch: bool
+
+    def __init__(self, loader: Any, index_sampler: Any, base_seed: int | None = None) -> None:
         self._loader = loader
-        self._index_sampler = ()
-        self.generator = torch.Generator()
+        self._index_sampler = index_sampler
+        self.base_seed = base_seed
+        self.generator = torch.Generator()  # so that nothing is drawn from the loader's
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
+
+
+def _quiet(loader: Any) -> Standing:
+    """Return what makes PyTorch's iterator draw no seed and no order."""
+    return Standing(loader, ())
 
 
 def _found(state: Any, name: str, kind: type | None = None) -> Any:

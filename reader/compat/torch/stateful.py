@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
+from torch.utils.data import IterDataPipe
 
 from reader.checks import as_int
+from reader.compat.torch import draws
+from reader.compat.torch.draws import OwnDraws
 from reader.compat.torch.engine import make_engine
+from reader.compat.torch.errors import OtherWorkers
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.loader import DataLoader
-from reader.compat.torch.saved import SavedEpoch, in_form
+from reader.compat.torch.order import faster
+from reader.compat.torch.saved import SavedEpoch, Standing, in_form
+from reader.data.order_source import generator_states
+from reader.data.random_state import generator_state, to_json
+from reader.errors import StateError
 
 __all__ = ["StatefulDataLoader"]
 
@@ -27,9 +35,10 @@ class StatefulDataLoader(DataLoader[T_co]):
     """A DataLoader whose epochs another process can resume exactly.
 
     Arguments are those of DataLoader; `state_dict` means what it does in torchdata: see
-    docs/torch.md. The order is that of DataLoader. Each batch of a map-style dataset is seeded by
-    itself, from (base seed, epoch, number of the batch), so that a resume repeats random
-    augmentation with any number of workers.
+    docs/torch.md. The order of the first epoch is that of DataLoader; without a generator, later
+    epochs are drawn by the loader itself, so that a resume has them, too. Each batch of a map-style
+    dataset is seeded by itself, from (base seed, epoch, number of the batch), so that a resume
+    repeats random augmentation with any number of workers.
 
     Args:
         snapshot_every_n_steps: take the state of an iterable dataset once per so many batches of a
@@ -40,6 +49,7 @@ class StatefulDataLoader(DataLoader[T_co]):
     """
 
     keeps_rng = True
+    awaits_start = True
 
     def __init__(
         self,
@@ -90,11 +100,37 @@ class StatefulDataLoader(DataLoader[T_co]):
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
         self._current: Any = None  # (engine, base seed) of the newest iterator
+        self._own_draws = OwnDraws()  # of the epochs' seeds, without a generator
 
     @property
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, as with a map-style dataset without `seed`."""
         return self.seed is None and not self.is_stream
+
+    @property
+    def order(self) -> Any:
+        """What the next epoch's order comes from."""
+        return faster(self._index_sampler, self._one_shots, self._own_draws.draw)
+
+    def prepared(self, state: Any) -> Any:
+        """See DataLoader; the seed of an epoch comes from the loader's own draws."""
+        found = self if state is None else state.prepared(self)
+        if found is not self or not self._draws_own:
+            return found
+        is_late = state is not None and self._draws_in_trainer
+        seed = self._own_draws.draw_alone() if is_late else self._own_draws.draw()
+        return Standing(self, self._index_sampler, seed)
+
+    @property
+    def _draws_own(self) -> bool:
+        """Whether epochs take their seeds from this loader's own draws."""
+        # the seeds that shuffle DataPipes are drawn from the same generator
+        return self.generator is None and not isinstance(self.dataset, IterDataPipe)
+
+    @property
+    def _draws_in_trainer(self) -> bool:
+        """Whether the dataset draws from the trainer's own random state, and may set it."""
+        return self.is_stream and not self.num_workers
 
     def _get_iterator(self) -> Any:
         self._check()
@@ -104,19 +140,28 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     def _begin(self, last: Any) -> Any:
         saved, self._saved = self._saved, None
+        if saved is not None and saved.refusal is not None:
+            self._saved = saved
+            raise OtherWorkers(saved.refusal)
         if saved is not None:
             self._epoch = int(saved.epoch or 0)
             last = None
+            if saved.has_generator:
+                self._load_generator(saved.generator)
         try:
             made = EngineIterator(self, last, saved)
         except BaseException:
             self._saved = saved
             raise
+        is_new = saved is not None and saved.base_seed is None
+        if is_new and self._draws_own and self._draws_in_trainer:
+            draws.pass_global()  # not before: the dataset's state may set it
         self._current = (made.engine, made.base_seed)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_current": None}
+        own = self._own_draws.copied()
+        return {**super().__getstate__(), "_current": None, "_own_draws": own}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is: after the last batch that its newest iterator delivered.
@@ -132,7 +177,23 @@ class StatefulDataLoader(DataLoader[T_co]):
         else:
             engine, base_seed = self._current
             finished = engine.is_between_epochs
-        return in_form(engine.state_dict(), base_seed, self.num_workers, finished)
+        state = engine.state_dict()  # may draw the order
+        return in_form(state, base_seed, self.num_workers, finished, self._generator_state())
+
+    def _generator_state(self) -> Any:
+        """Return the state of what epochs take their seeds from; None: that of the order has it."""
+        if self.generator is None:
+            return self._own_draws.state()
+        own = to_json(generator_state(self.generator))
+        if not self.is_stream and own in generator_states(self.order):
+            return None
+        return draws.saved(self.generator)
+
+    def _load_generator(self, state: Any) -> None:
+        if self.generator is None:
+            self._own_draws.load(state)
+        elif state is not None:
+            draws.load(self.generator, state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next `iter()` resume where the state was saved; a live iterator is not changed.
@@ -141,13 +202,23 @@ class StatefulDataLoader(DataLoader[T_co]):
 
         Raises:
             StateError: the state is damaged, foreign or of another dataset; nothing has changed.
-                While iterating: the sampler does not give the same order again.
+                While iterating: the sampler does not give the same order again. From `iter`, and
+                an AssertionError: only the number of workers it was saved with could resume it.
         """
         saved = SavedEpoch(state_dict)
+        if saved.has_generator:
+            draws.check(saved.generator, self.generator)
         seed = saved.base_seed if self.seeds_batches else None
         engine = make_engine(self, self.dataset, seed=seed)
         saved.fit_to(engine)
-        saved.check(engine)
+        try:
+            saved.check(engine)
+        except StateError as error:
+            if saved.num_workers == self.num_workers:
+                raise
+            # if as many workers as it was saved with could resume it, `iter` refuses it
+            saved.check(make_engine(saved.with_its_workers(self), self.dataset, seed=seed))
+            saved.refusal = str(error)
         self._saved = saved
         self._current = None
         self._epoch = int(saved.epoch or 0)

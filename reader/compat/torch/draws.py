@@ -1,0 +1,112 @@
+"""What a loader draws when an epoch begins: its seed, and that of a shuffled order.
+
+Imports torch. A loader that resumes exactly may not draw from torch's global generator, which the
+user's training draws from as well: what an epoch takes would depend on where the run was stopped.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import torch
+
+from reader.config import SEED_LIMIT
+from reader.data.random_state import generator_state, set_generator
+from reader.data.seeds import batch_seed
+from reader.errors import StateError, got
+
+__all__ = ["OwnDraws", "check", "load", "pass_global", "saved"]
+
+_AHEAD = 2  # draws of a first epoch: the seed, and that of a shuffled order
+
+
+class OwnDraws:
+    """Draws seeds: those of the first epoch as torch's global generator would, later ones by a key.
+
+    The first ones are looked up when they are first asked for; the first of them is the key. Each
+    draw is taken from the global generator, too, which is left as PyTorch leaves it. Belongs to
+    one loader.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: list[int] = []
+        self._count = 0
+
+    def draw(self) -> int:
+        """Return a seed."""
+        self._look_ahead()
+        pass_global()
+        return self.draw_alone()
+
+    def draw_alone(self) -> int:
+        """As `draw`, and leave the global generator alone."""
+        self._look_ahead()
+        number, self._count = self._count, self._count + 1
+        if number < _AHEAD:
+            return self._ahead[number]
+        return batch_seed(self._ahead[0], 0, number) % SEED_LIMIT
+
+    def _look_ahead(self) -> None:
+        if not self._ahead:
+            found = torch.Generator()
+            found.set_state(torch.default_generator.get_state())
+            self._ahead = [_seed_of(found) for _ in range(_AHEAD)]
+
+    def state(self) -> list[int]:
+        """Return the seeds of the first epoch, and how many were drawn."""
+        self._look_ahead()
+        return [*self._ahead, self._count]
+
+    def load(self, state: list[int]) -> None:
+        """Go on where `state` was taken."""
+        *self._ahead, self._count = state
+
+    def copied(self) -> OwnDraws:
+        """Return one that goes on from here by itself."""
+        made = OwnDraws()
+        made._ahead, made._count = list(self._ahead), self._count
+        return made
+
+
+def _seed_of(generator: torch.Generator) -> int:
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def pass_global() -> None:
+    """Draw a seed from torch's global generator, and drop it."""
+    torch.empty((), dtype=torch.int64).random_()
+
+
+def saved(generator: torch.Generator) -> str:
+    """Return the state of a generator as text."""
+    return base64.b64encode(generator_state(generator)).decode()
+
+
+def load(generator: torch.Generator, text: str) -> None:
+    """Put a generator where `saved` found it."""
+    set_generator(generator, base64.b64decode(text))
+
+
+def check(state: Any, generator: torch.Generator | None) -> None:
+    """Refuse what is neither a state of the generator nor, without one, of own draws.
+
+    Raises StateError.
+    """
+    if generator is None:
+        is_right = isinstance(state, list) and len(state) == _AHEAD + 1
+        if is_right and all(type(each) is int and 0 <= each < SEED_LIMIT for each in state):
+            return
+    elif state is None:
+        return  # the order has it
+    else:
+        try:
+            if len(base64.b64decode(state, validate=True)) == len(generator_state(generator)):
+                return
+        except (TypeError, ValueError):
+            pass
+    what = "seeds: the loader has no generator" if generator is None else "the state of a generator"
+    raise StateError(
+        f"_generator in the state must be {what}, got {got(state)}. Load what state_dict() of"
+        " reader.compat.torch.StatefulDataLoader with the same generator argument returned"
+    )

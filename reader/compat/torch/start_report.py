@@ -1,0 +1,112 @@
+"""Whether each worker's `worker_init_fn` has returned, so that `iter` can raise what one raised.
+
+Imports the standard library and the worker loop's form of errors. A StartReport belongs to one
+iterator; its function travels to the workers, and each writes one message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from reader._core.feeder import Failure, FailureKind
+from reader.workers.loop import WorkerError, carried
+
+__all__ = ["StartReport"]
+
+_DONE = b""
+
+
+class StartReport:
+    """Waits for the starts of all workers of a new pool.
+
+    Args:
+        function: the user's `worker_init_fn`.
+        is_thread: the workers are threads of this process.
+    """
+
+    def __init__(self, function: Callable[[int], Any], is_thread: bool) -> None:
+        self._reader, writer = multiprocessing.Pipe(duplex=False)
+        self.function = ReportingInit(function, writer, is_thread)
+
+    def failure(self, handles: list[Any], epoch: int) -> Failure | None:
+        """Wait until each worker has started; return what kept one from it.
+
+        A worker that ended without a message is left to the engine.
+        """
+        pidfds: dict[int, int] = {}
+        try:
+            waited = set(range(len(handles)))
+            for worker, handle in enumerate(handles):
+                if not self.function.is_thread:
+                    with contextlib.suppress(ProcessLookupError):
+                        pidfds[os.pidfd_open(handle.pid)] = worker
+            while waited:
+                ready = wait([self._reader, *pidfds])
+                if self._reader in ready:
+                    worker, payload = self._reader.recv()
+                    if payload != _DONE:
+                        failed = self.function.errors.get(worker, payload)
+                        return Failure(FailureKind.START, -1, epoch, worker, failed)
+                    waited.discard(worker)
+                    continue  # what an ended worker wrote is read first
+                for pidfd in ready:
+                    waited.discard(pidfds.pop(pidfd))  # type: ignore[arg-type]
+                    os.close(pidfd)  # type: ignore[arg-type]
+            return None
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+            self._reader.close()
+            self.function.close()
+
+
+class ReportingInit:
+    """A `worker_init_fn` that calls the user's and says how it ended.
+
+    Args:
+        function: the user's.
+        writer: where to say it; closed once all have started.
+        is_thread: the workers are threads: exceptions are handed over as they are.
+    """
+
+    def __init__(
+        self, function: Callable[[int], Any], writer: Connection | None, is_thread: bool
+    ) -> None:
+        self._function = function
+        self._writer = writer
+        self.is_thread = is_thread
+        self.errors: dict[int, WorkerError] = {}  # of threads
+
+    def __call__(self, worker_id: int) -> None:
+        try:
+            self._function(worker_id)
+        except BaseException as error:
+            if self.is_thread:
+                self.errors[worker_id] = WorkerError(error, "")
+                self._say(worker_id, b"failed")
+            else:
+                self._say(worker_id, carried(error))
+            raise
+        self._say(worker_id, _DONE)
+
+    def _say(self, worker_id: int, payload: bytes) -> None:
+        writer = self._writer
+        if writer is None or writer.closed:
+            return  # this worker takes the place of one that ended
+        with contextlib.suppress(OSError):  # nobody waits any more
+            writer.send((worker_id, payload))
+
+    def close(self) -> None:
+        """Say nothing from now on."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        writer = self._writer
+        is_open = writer is not None and not writer.closed
+        return {**self.__dict__, "_writer": writer if is_open else None}
