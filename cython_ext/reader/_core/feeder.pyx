@@ -378,6 +378,7 @@ cdef class Feeder:
         if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
             slot = self.heap.alloc(task.nbytes)
             memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
+            self.heap.settle(slot, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
         drain(&self.s)  # count the answers that woke nobody, too
         pthread_mutex_lock(&self.s.lock)

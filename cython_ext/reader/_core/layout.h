@@ -38,7 +38,8 @@ typedef struct rd_slot { /* 64 bytes, in its heap's slot table */
     uint64_t start;      /* offset of the slot's bytes, a multiple of the page; constant */
     uint64_t capacity;   /* bytes, a multiple of the page; constant */
     uint64_t backed;     /* bytes from start that may own memory; by whoever has the slot */
-    uint64_t next;       /* link of the released and trim stacks: offset of a slot record */
+    uint64_t next;       /* link of the released and trim stacks: offset of a slot record.  While
+                          * WRITING: those of the `backed` bytes that nobody has written yet */
     uint16_t heap;       /* index of its heap; constant */
     uint8_t locks;       /* atomic: page locks on the slot's bytes; by the trainer alone, the first
                           * while HELD.  Above 0 its memory is never given back: see rd_slot_lock */
@@ -78,7 +79,9 @@ typedef struct rd_heap { /* one page */
     uint32_t at_pid;
     uint64_t batches_made;
     uint64_t busy_ns;
-    uint8_t pad6[16];
+    /* memory that the system does not count as used yet; see Heap.promise */
+    uint64_t promised; /* bytes that the owner may still write or allocate; owner, seq_cst */
+    uint64_t expected; /* bytes of samples outside the arena that its last batch took; owner */
     /* constants, written at creation */
     uint64_t task_ring, task_ring_nbytes;     /* offset; a power of two */
     uint64_t result_ring, result_ring_count;  /* offset; a power of two */
@@ -188,6 +191,38 @@ static inline rd_slot *rd_slot_at(const rd_arena *a, uint64_t offset) {
 
 static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
     return (uint64_t)((uint8_t *)s - a->base);
+}
+
+/* How many bytes the owners of other heaps may still write or allocate.  A worker at its first batch
+ * does not know what its samples take: they count as the asking one's. */
+static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < rd_head(a)->nheaps; i++) {
+        rd_heap *heap = rd_heap_at(a, i);
+        if (i == index) continue;
+        total += rd_load_acquire(&heap->promised);
+        if (rd_load_relaxed(&heap->at_since_ns) && rd_load_relaxed(&heap->expected) == 0)
+            total += rd_heap_at(a, index)->expected;
+    }
+    return total;
+}
+
+#ifdef __cplusplus
+extern "C" int malloc_trim(size_t) noexcept __attribute__((weak)); /* glibc has it, musl does not */
+#endif
+
+/* Give the memory of freed samples back to the system: the C library may keep tens of MiB of it. */
+static inline void rd_trim_malloc(void) {
+#ifdef __cplusplus
+    if (malloc_trim) malloc_trim(0);
+#endif
+}
+
+/* Whether another worker makes a batch just now. */
+static inline int rd_has_busy_neighbour(const rd_arena *a, uint32_t index) {
+    for (uint32_t i = 0; i < rd_head(a)->nheaps; i++)
+        if (i != index && rd_load_relaxed(&rd_heap_at(a, i)->at_since_ns)) return 1;
+    return 0;
 }
 
 /* Whether slots wait for rd_arena_trim.  Without a lock: a hint, but a push rings the bell. */
