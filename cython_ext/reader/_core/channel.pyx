@@ -65,6 +65,12 @@ def decode_task(int kind, bytes payload):
         return memoryview(payload).cast("q").tolist()
     try:
         keys = pickle.loads(payload)
+    except (SystemExit, GeneratorExit) as error:
+        try:  # a signal's handler raises it once, and a key again
+            pickle.loads(payload)
+        except type(error):
+            return []
+        raise
     except Exception:
         return []
     return keys if kind == TASK_KEYS else [keys]
@@ -177,7 +183,7 @@ cdef class WorkerChannel:
             else:
                 try:
                     keys = pickle.loads(payload[:n])
-                except Exception as error:  # an answer, and not the end of the worker
+                except BaseException as error:  # an answer, and not the end of the worker
                     if kind == TASK_EPOCH:
                         raise
                     kind, keys = TASK_BROKEN, error

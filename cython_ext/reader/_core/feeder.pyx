@@ -456,11 +456,25 @@ cdef class Feeder:
         return self.open_taken()
 
     cdef object open_taken(self):
-        """Open the record that left the queue. After Ctrl-C the next call opens it."""
+        """Open the record that left the queue. After Ctrl-C the next call opens it.
+
+        The user's objects may refuse to be unpickled, by any exception; and a signal's handler may
+        raise any meanwhile. So what raises is opened once more: it raises again if it is the object.
+        """
         cdef rd_record* record = &self.opening
         try:
             self.current = self.open_record(record)
-        except Exception as error:  # the user's objects may refuse to be unpickled
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and self.side is None:
+                try:
+                    self.current = self.open_record(record)
+                except type(error):
+                    pass
+                else:
+                    record.kind = 0
+                    raise  # the next call returns the batch
             self.current = Failure(FailureKind.OPEN, record.seq, self.s.epoch, record.worker, error)
             if record.slot:
                 rd_slot_release(self.s.arena, record.slot)
@@ -514,7 +528,11 @@ cdef class Feeder:
         """Return the payload of an END record, or None."""
         if self.side is not None:
             return self.side.take(record.token) if record.token else None
-        return pickle.loads(self.payload(record)) if record.slot else None
+        if not record.slot:
+            return None
+        state = pickle.loads(self.slot_objects(record.slot))
+        self.payload(record)
+        return state
 
     cdef object payload(self, rd_record* record):
         """Return the payload of an ERROR or FAILED record; releases its slot."""
@@ -522,6 +540,7 @@ cdef class Feeder:
             return self.side.take(record.token)
         data = self.slot_objects(record.slot)
         rd_slot_release(self.s.arena, record.slot)
+        record.slot = 0  # nothing releases it again, whatever is raised from here on
         return data
 
     cdef bytes slot_objects(self, uint64_t offset):
