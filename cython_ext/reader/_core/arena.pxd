@@ -77,8 +77,8 @@ cdef extern from "reader/_core/ring.h" nogil:
     ctypedef struct rd_arena:
         uint8_t* base
         uint64_t nbytes
-        int fd, bell, own_bell
-        int64_t refs
+        int fd, bell, own_fd, own_bell
+        int64_t refs, users
         uint32_t closed, fork_generation
         uint64_t trim, trimming
         rd_ledger* ledger
@@ -105,6 +105,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     int rd_arena_trim(rd_arena*, int) noexcept
     bint rd_arena_has_trim(const rd_arena*) noexcept
     void rd_arena_close(rd_arena*) noexcept
+    void rd_arena_let_go(rd_arena*) noexcept
     void rd_arena_ref(rd_arena*) noexcept
     void rd_arena_unref(rd_arena*) noexcept
     rd_lease* rd_lease_take(rd_arena*, uint64_t) noexcept

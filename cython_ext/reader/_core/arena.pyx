@@ -8,11 +8,12 @@ from libc.errno cimport ENOMEM, errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+import fcntl
 import mmap
 import os
 import resource
 
-from reader.errors import ArenaFull, ConfigError, ReaderError
+from reader.errors import ArenaFull, ConfigError, ReaderError, refusal
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
@@ -129,9 +130,8 @@ cdef class Arena:
         try:
             fd = os.memfd_create("reader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except (AttributeError, OSError) as error:
-            raise ReaderError(
-                f"cannot make a memory file (memfd_create): {error}; reader needs Linux 5.9 or later"
-            ) from error
+            raise refusal("a memory file for batches (memfd_create)", "cannot be made", error,
+                          "reader needs Linux 5.9 or later") from error
         self = None
         try:
             while True:
@@ -153,8 +153,11 @@ cdef class Arena:
                     # under a limit, leave the process more than half of what there is
                     reserve //= 2 if is_tight else 4
                     is_tight = True
-            import fcntl
-            fcntl.fcntl(fd, 1033, 1 | 2 | 4)  # F_ADD_SEALS: no seals, no shrinking, no growing
+            try:
+                # F_ADD_SEALS: no seals, no shrinking, no growing
+                fcntl.fcntl(fd, 1033, 1 | 2 | 4)
+            except OSError:
+                pass  # a sandbox forbids it; the file is private, and nobody else shrinks it
         except BaseException:
             if self is None:
                 os.close(fd)
@@ -198,8 +201,9 @@ cdef class Arena:
         madvise(base, size, MADV_DONTDUMP)
         c.base = <uint8_t*>base
         c.nbytes = size
-        c.fd = fd
+        c.fd = c.own_fd = fd
         c.bell = c.own_bell = -1
+        c.users = 1
         c.refs = 1
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
@@ -221,7 +225,8 @@ cdef class Arena:
         c.base = self.c.base
         c.nbytes = self.c.nbytes
         c.fd = self.c.fd
-        c.bell = c.own_bell = -1
+        c.own_fd = c.bell = c.own_bell = -1
+        c.users = 1
         c.refs = 2  # one is never given back: the handle does not own the mapping and the file
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
@@ -243,7 +248,7 @@ cdef class Arena:
             pass
 
     def release(self):
-        """Release the memory file, which is unmapped and closed once no batch is held.
+        """Release the memory file: its descriptors are closed, and it is unmapped once no batch is held.
 
         No other object may use this Arena any more. Idempotent; afterwards its methods raise
         ReaderError.
@@ -251,6 +256,7 @@ cdef class Arena:
         cdef rd_arena* c = self.c
         self.c = NULL
         if c is not NULL:
+            rd_arena_let_go(c)
             rd_arena_unref(c)
 
     cdef int check_open(self) except -1:

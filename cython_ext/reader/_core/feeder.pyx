@@ -11,6 +11,7 @@ import pickle
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -29,7 +30,7 @@ from reader._core.results cimport (flight, worker_state, drop, place, notify, dr
                                    reader_thread)
 
 from reader._core.arena import Heap
-from reader.errors import InternalError, ReaderError
+from reader.errors import InternalError, ReaderError, refusal
 
 cdef extern from "reader/_core/wait.h" nogil:
     ctypedef void* (*rd_thread_body)(void*) noexcept nogil
@@ -126,7 +127,8 @@ cdef class Feeder:
         self.s.flights_limit = flights_limit
         self.s.bell = rd_bell_open()
         if self.s.bell < 0:
-            raise ReaderError("cannot open an eventfd: too many open files? raise `ulimit -n`")
+            raise refusal("an eventfd for the workers", "cannot be opened",
+                          OSError(errno, os.strerror(errno)))
         arena.c.bell = arena.c.own_bell = self.s.bell
         pthread_mutex_init(&self.s.lock, NULL)
         pthread_mutex_init(&self.s.trim_lock, NULL)

@@ -166,10 +166,11 @@ typedef struct rd_ledger { /* one per process, owned by the arena module */
 typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
-    int fd;
+    int fd;                /* atomic: the memory file; -1 = the pool has let go of it */
     int bell;              /* atomic: the reader thread's bell; -1 = nobody trims */
-    int own_bell;          /* the same, to be closed with the arena: a release in another thread
-                            * may be about to ring it when the reader thread ends; -1 = not ours */
+    int own_fd, own_bell;  /* atomic: the same, to be closed by rd_arena_leave: a release in another
+                            * thread may be about to use them; -1 = closed, or not ours */
+    int64_t users;         /* atomic: threads that use fd or bell, and one for the pool */
     int64_t refs;          /* atomic */
     uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
     uint32_t fork_generation;
@@ -257,6 +258,28 @@ static inline void rd_slot_cool(rd_heap *heap, rd_slot *s) {
     s->is_hot = 0;
 }
 
+/* Use fd and bell of the arena: read them between these two.  The last to leave after
+ * rd_arena_let_go closes both, so that neither number is another file's by then. */
+static inline void rd_arena_enter(rd_arena *a) {
+    rd_fetch_add(&a->users, (int64_t)1);
+    rd_fence(); /* pairs with the one in rd_arena_let_go */
+}
+
+static inline void rd_arena_leave(rd_arena *a) {
+    if (rd_fetch_sub(&a->users, (int64_t)1) != 1) return;
+    int fd = rd_exchange(&a->own_fd, -1), bell = rd_exchange(&a->own_bell, -1);
+    if (fd >= 0) close(fd);
+    if (bell >= 0) close(bell);
+}
+
+/* The pool is closed: batches that are kept hold the mapping, and no descriptor. */
+static inline void rd_arena_let_go(rd_arena *a) {
+    rd_store_relaxed(&a->fd, -1);
+    rd_store_relaxed(&a->bell, -1);
+    rd_fence(); /* pairs with the one in rd_arena_enter */
+    rd_arena_leave(a);
+}
+
 /* Return a slot's memory to the system; the slot stays usable and gets fresh memory on next use.
  * The memory of a locked slot stays: else a device would keep the old pages while the mapping got
  * new ones, and read stale bytes. */
@@ -264,8 +287,14 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     if (rd_load_acquire(&s->locks)) return;
     uint64_t nbytes = rd_exchange(&s->backed, (uint64_t)0);
     if (nbytes == 0) return;
-    fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
-              (off_t)s->capacity);
+    rd_arena_enter(a);
+    int fd = rd_load_relaxed(&a->fd);
+    if (fd < 0)
+        madvise(a->base + s->start, s->capacity, MADV_REMOVE);
+    else
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
+                  (off_t)s->capacity);
+    rd_arena_leave(a);
     rd_fetch_sub(&rd_head(a)->backed_bytes, nbytes);
 }
 
@@ -289,7 +318,12 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
         /* more than the working set: the reader thread gives the memory back */
         rd_store_release(&s->state, RD_RELEASED);
         rd_stack_push(a, &a->trim, s);
-        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(bell);
+        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) {
+            rd_arena_enter(a);
+            bell = rd_load_relaxed(&a->bell);
+            if (bell >= 0) rd_bell_ring(bell);
+            rd_arena_leave(a);
+        }
         return;
     }
     rd_slot_heat(heap, s);
@@ -364,8 +398,8 @@ static inline void rd_arena_unref(rd_arena *a) {
     if (rd_fetch_sub(&a->refs, (int64_t)1) != 1) return;
     /* pairs with the map in Arena.create / Arena.attach */
     munmap(a->base, a->nbytes);
-    if (a->fd >= 0) close(a->fd);
-    if (a->own_bell >= 0) close(a->own_bell);
+    rd_store_relaxed(&a->users, (int64_t)1); /* where the pool never let go; nobody else is left */
+    rd_arena_leave(a);
     if (!rd_is_foreign(a)) rd_fetch_sub(&a->ledger->arenas, (int64_t)1);
     free(a);
 }
