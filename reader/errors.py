@@ -21,6 +21,7 @@ here owns its fields; it survives pickle and copy with its text, its fields and 
 
 from __future__ import annotations
 
+import errno
 import reprlib
 import signal
 from collections.abc import Sequence
@@ -61,6 +62,32 @@ def shown(value: object) -> str:
 def got(value: object) -> str:
     """Return how a refused `value` reads in a message: its short `repr` and its type."""
     return f"{shown(value)} ({type(value).__name__})"
+
+
+_LIMITS = {
+    errno.EMFILE: "this process has as many files open as it may: raise that limit (ulimit -n), or"
+    " close loaders and drop batches that are not needed",
+    errno.ENFILE: "the system has as many files open as it may: raise fs.file-max (sysctl)",
+    errno.ENOSYS: "this system lacks the call, or a sandbox hides it: reader needs Linux 5.9 or"
+    " later, with memfd_create, eventfd2 and pidfd_open (worker threads need no pidfd_open)",
+    errno.EPERM: "a sandbox forbids the call: allow memfd_create, eventfd2, pidfd_open and"
+    " pidfd_send_signal in its seccomp profile, or use worker_type='thread', which needs the first"
+    " two alone",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u, or pids.max of the cgroup), or lower"
+    " num_workers",
+    errno.ENOMEM: "there is no memory: raise the limit on memory, or lower num_workers",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+}
+_LIMITS[errno.EACCES] = _LIMITS[errno.EPERM]
+
+
+def refusal(what: str, how: str, error: Exception, hint: str = "") -> ReaderError:
+    """Return the error for what the system refused: `what` `how`, why, and which limit it met.
+
+    `hint` is the remedy where the error's number names none.
+    """
+    remedy = _LIMITS.get(getattr(error, "errno", None) or 0, hint)
+    return ReaderError(f"{what} {how}: {error}" + (f"; {remedy}" if remedy else ""))
 
 
 def _revive(cls: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:

@@ -11,6 +11,7 @@ class _Ledger(TypedDict):
 class _ArenaStats(TypedDict):
     owned_bytes: int
     limit_bytes: int
+    promised_bytes: int
     free_slots: int
     writing_slots: int
     ready_slots: int

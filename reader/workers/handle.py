@@ -6,6 +6,7 @@ exit code when it reaps the process, and any thread of the trainer may read it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -15,7 +16,28 @@ from multiprocessing.process import BaseProcess
 
 from reader.errors import ReaderError
 
-__all__ = ["ThreadHandle", "WorkerHandle"]
+__all__ = ["ThreadHandle", "WorkerHandle", "send_signal"]
+
+
+def send_signal(pidfd: int, pid: int, number: int) -> None:
+    """Send a signal to a process that this one has not reaped, if it runs.
+
+    Sandboxes may forbid pidfd_send_signal and allow kill, which is then used: the pid is not
+    another process's while its pidfd is not readable.
+
+    Raises:
+        OSError: the system refuses that, too.
+    """
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return
+    except OSError:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if not poll.poll(0):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 class WorkerHandle:

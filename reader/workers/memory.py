@@ -10,6 +10,7 @@ from pathlib import Path
 
 __all__ = ["available_bytes"]
 
+_PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
 _HEADROOM = 16 << 20  # what other processes of the group may need meanwhile
 
@@ -18,20 +19,22 @@ def available_bytes() -> int:
     """Return the bytes that can be allocated before the machine or a memory cgroup is full.
 
     The smallest of what /proc/meminfo calls available and, for each memory cgroup from this
-    process's own to the root, its limit minus what is in use and cannot be reclaimed. A headroom of
-    16 MiB, or 2 % of a cgroup's limit where that is more, is subtracted.
+    process's own to the root, its limit minus what is in use and cannot be reclaimed. Of cgroup v2
+    `memory.high` is a limit too: beyond it the kernel stalls the group. A headroom of 16 MiB,
+    or 2 % of a cgroup's limit where that is more, is subtracted. Without /proc the groups at the
+    root count, which in a container are its own; a file that cannot be read limits nothing.
     """
     found = [_machine_available()]
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = (_PROC / "self/cgroup").read_text().splitlines()
     except OSError:
-        lines = []
+        lines = ["0::/", "1:memory:/"]
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            found += _chain(_CGROUP, path, "memory.max", "memory.current", "inactive_file ")
-            found += _chain(_CGROUP / "unified", path, "memory.max", "memory.current",
-                            "inactive_file ")  # fmt: skip
+            for root in (_CGROUP, _CGROUP / "unified"):
+                for limit in ("memory.max", "memory.high"):
+                    found += _chain(root, path, limit, "memory.current", "inactive_file ")
         elif "memory" in controllers.split(","):
             found += _chain(_CGROUP / "memory", path, "memory.limit_in_bytes",
                             "memory.usage_in_bytes", "total_inactive_file ")  # fmt: skip
@@ -39,10 +42,13 @@ def available_bytes() -> int:
 
 
 def _machine_available() -> int:
-    with Path("/proc/meminfo").open() as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 - _HEADROOM
+    try:
+        with (_PROC / "meminfo").open() as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024 - _HEADROOM
+    except (OSError, ValueError, IndexError):  # no /proc is mounted, or it is another system's
+        pass
     return 1 << 62
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from reader._core.arena import Arena
 from reader._core.channel import WorkerChannel, watch_trainer
 from reader.data import tensor_converters  # noqa: F401  registers torch and paddle tensors
-from reader.errors import InternalError, ReaderError
+from reader.errors import InternalError, ReaderError, refusal
 from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
@@ -37,7 +37,7 @@ from reader.workers.template import (
     memory_file,
 )
 
-__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process"]
+__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process", "leave_process"]
 
 _log = logging.getLogger("reader")
 
@@ -61,6 +61,12 @@ def forget_process(process: BaseProcess) -> None:
     """Free what Python keeps of a process that has ended and is joined."""
     with _table_lock:
         process.close()
+
+
+def leave_process(process: BaseProcess) -> None:
+    """Have multiprocessing not wait for a process that runs, when the interpreter exits."""
+    with _table_lock:
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,10 +223,8 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
 
 
 def _refused(what: str, error: Exception) -> ReaderError:
-    return ReaderError(
-        f"{what} cannot be started: {error}. Lower num_workers, or raise the limit on processes"
-        " (ulimit -u) or memory"
-    )
+    hint = "lower num_workers, or raise the limit on processes (ulimit -u) or memory"
+    return refusal(what, "cannot be started", error, hint)
 
 
 def main(setup: WorkerSetup) -> None:

@@ -22,6 +22,7 @@ from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from reader.workers.handle import send_signal
 from reader.workers.template_process import ASK, MAX_FDS, READY, REPLY, STATUS, inherited_fd
 
 __all__ = [
@@ -156,8 +157,8 @@ class Template:
         if self._pidfd < 0:
             return
         self._sock.close()
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # where signals are refused: the closed socket ends it
+            send_signal(self._pidfd, self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):  # the user's own os.wait took it
             os.waitpid(self._pid, 0)
         os.close(self._pidfd)

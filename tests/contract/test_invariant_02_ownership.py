@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from reader import DataLoader
+from reader._core.arena import ledger
 from tests.datasets import Box, Calls, Rows, check_rows
 from tests.processes import wait_until
 
@@ -59,6 +62,43 @@ def test_02_kept_slice_of_one_field_is_not_touched_by_10000_batches(workers: int
         del batch
         assert held(loader) <= 1
     assert kept.tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 2}, {"num_workers": 1, "worker_type": "thread"}]
+)
+def test_02_kept_batches_of_closed_loaders_hold_no_descriptor(options: dict[str, Any]) -> None:
+    def keep() -> Any:
+        with DataLoader(Rows(64), batch_size=4, **options) as loader:
+            return list(loader)
+
+    keep()
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [keep() for _ in range(4)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    for batches in kept:
+        for n, batch in enumerate(batches):
+            check_rows(batch, range(4 * n, 4 * n + 4))
+        assert ledger()["arenas"] >= 4
+    del batches, batch
+
+
+def test_02_memory_of_a_kept_batch_goes_back_when_its_loader_is_closed() -> None:
+    def mapped_kib() -> int:
+        text = Path("/proc/self/status").read_text()
+        return int(text.split("RssShmem:")[1].split()[0])
+
+    with DataLoader(Calls(lambda i: np.ones(32 << 20, np.uint8), 2), batch_size=None,
+                    num_workers=1) as loader:  # fmt: skip
+        first, second = loader
+    before = mapped_kib()
+    assert first[::4096].all()
+    assert second[::4096].all()
+    full = mapped_kib()
+    assert full - before >= 60 << 10 or full >= 60 << 10
+    del second
+    assert full - mapped_kib() >= 30 << 10
+    assert first[::4096].all()
 
 
 VIEWS: dict[str, Callable[[Any], Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import signal
 import sys
 import weakref
 from collections.abc import Iterator
@@ -243,6 +244,83 @@ def test_01_object_that_pickles_but_does_not_unpickle_is_told_at_its_place() -> 
         with pytest.raises(StopIteration):
             next(batches)
         assert loader.stats()["arena"] is None or loader.stats()["arena"]["ready_slots"] == 0
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+def test_01_object_that_exits_when_it_is_unpickled_is_told_at_its_place(
+    kind: type[BaseException],
+) -> None:
+    with DataLoader(
+        Calls(lambda i: Exit(kind) if i == 5 else i, 12),
+        batch_size=4,
+        num_workers=2,
+        collate_fn=list,
+    ) as loader:
+        batches = iter(loader)
+        assert next(batches) == [0, 1, 2, 3]
+        with pytest.raises(DatasetError, match=r"batch 1 of epoch 0 .* cannot be opened") as info:
+            next(batches)
+        assert isinstance(info.value.__cause__, kind)
+        assert next(batches) == [8, 9, 10, 11]
+        with pytest.raises(StopIteration):
+            next(batches)
+
+
+def test_01_exit_that_a_handler_raises_while_a_batch_is_opened_goes_through() -> None:
+    # signals run their handlers between the lines of what unpickling calls
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit("the handler")
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    try:
+        with DataLoader(
+            Calls(lambda i: Once() if i == 1 else i, 4), batch_size=2, num_workers=1,
+            collate_fn=list,
+        ) as loader:  # fmt: skip
+            batches = iter(loader)
+            with pytest.raises(SystemExit, match="the handler"):
+                next(batches)
+            assert next(batches) == [0, "opened"]
+            assert next(batches) == [2, 3]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_01_key_that_exits_when_it_is_unpickled_ends_no_worker(workers: int) -> None:
+    sampler = [[1, Exit(SystemExit)], [2, 3]]
+    with DataLoader(Calls(lambda i: i, 4), batch_sampler=sampler, num_workers=workers) as loader:
+        batches = iter(loader)
+        with pytest.raises(DatasetError, match="cannot be unpickled in the worker"):
+            next(batches)
+        assert next(batches).tolist() == [2, 3]
+
+
+class Exit:
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def __reduce__(self) -> Any:
+        return leave_by, (self.kind,)
+
+
+def leave_by(kind: type[BaseException]) -> None:
+    raise kind("sprung")
+
+
+class Once:
+    def __reduce__(self) -> Any:
+        return open_slowly, ()
+
+
+_opened: list[int] = []
+
+
+def open_slowly() -> str:
+    _opened.append(0)
+    if len(_opened) == 1:
+        signal.raise_signal(signal.SIGUSR1)
+    return "opened"
 
 
 class Trap:

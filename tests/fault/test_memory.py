@@ -254,6 +254,42 @@ def test_08_full_memory_cgroup_is_an_exception_and_never_a_signal(
     assert all("memory is short" in line for line in err.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("size_mib", "workers", "way"),
+    [(90, 2, "rows"), (24, 6, "rows"), (16, 8, "rows"), (24, 6, "whole"), (16, 8, "whole")],
+)
+def test_08_workers_that_fill_a_memory_cgroup_together_are_not_killed(
+    program: Callable[..., Program], cgroup: tuple[Path, str], size_mib: int, workers: int, way: str
+) -> None:
+    folder, limit = cgroup
+    (folder / limit).write_text(str(256 * MIB))
+    trainer = program(
+        """
+        import sys
+        import numpy as np
+        from reader import DataLoader
+        from tests.datasets import Calls
+
+        if __name__ == "__main__":
+            size, workers, way = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+            rows = size if way == "rows" else 1  # one sample as large as its batch, or many
+            sample = lambda i: np.full((size << 20) // rows, i // rows % 251, np.uint8)
+            loader = DataLoader(Calls(sample, 16 * rows), batch_size=rows, num_workers=workers)
+            for n, batch in enumerate(loader):
+                assert (batch[:, ::4096] == n).all(), n
+                del batch
+            print(n + 1, flush=True)
+        """,
+        str(size_mib),
+        str(workers),
+        way,
+        wrapper=("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"),
+    )
+    status, out, err = trainer.finish(50)
+    assert (status, out.split()) == (0, ["16"]), err
+    assert all("memory is short" in line for line in err.splitlines()), err
+
+
 # ---- limits of the process -------------------------------------------------------------------
 
 

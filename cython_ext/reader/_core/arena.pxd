@@ -41,7 +41,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint64_t at_seq
         int64_t at_index, at_since_ns
         uint32_t at_run, at_pid
-        uint64_t batches_made, busy_ns
+        uint64_t batches_made, busy_ns, promised, expected
         uint64_t task_ring, task_ring_nbytes, result_ring, result_ring_count
         uint64_t slot_table, slot_table_count
 
@@ -77,8 +77,8 @@ cdef extern from "reader/_core/ring.h" nogil:
     ctypedef struct rd_arena:
         uint8_t* base
         uint64_t nbytes
-        int fd, bell, own_bell
-        int64_t refs
+        int fd, bell, own_fd, own_bell
+        int64_t refs, users
         uint32_t closed, fork_generation
         uint64_t trim, trimming
         rd_ledger* ledger
@@ -92,6 +92,9 @@ cdef extern from "reader/_core/ring.h" nogil:
     rd_heap* rd_heap_at(const rd_arena*, uint32_t) noexcept
     rd_slot* rd_slot_at(const rd_arena*, uint64_t) noexcept
     uint64_t rd_slot_offset(const rd_arena*, const rd_slot*) noexcept
+    uint64_t rd_promised_to_others(const rd_arena*, uint32_t) noexcept
+    void rd_trim_malloc() noexcept
+    bint rd_has_busy_neighbour(const rd_arena*, uint32_t) noexcept
     bint rd_is_foreign(const rd_arena*) noexcept
     void rd_slot_heat(rd_heap*, rd_slot*) noexcept
     void rd_slot_cool(rd_heap*, rd_slot*) noexcept
@@ -102,6 +105,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     int rd_arena_trim(rd_arena*, int) noexcept
     bint rd_arena_has_trim(const rd_arena*) noexcept
     void rd_arena_close(rd_arena*) noexcept
+    void rd_arena_let_go(rd_arena*) noexcept
     void rd_arena_ref(rd_arena*) noexcept
     void rd_arena_unref(rd_arena*) noexcept
     rd_lease* rd_lease_take(rd_arena*, uint64_t) noexcept
@@ -128,6 +132,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     uint32_t load_relaxed_u32 "rd_load_relaxed"(uint32_t*) noexcept
     int64_t load_relaxed_i64 "rd_load_relaxed"(int64_t*) noexcept
     uint64_t load_relaxed_u64 "rd_load_relaxed"(uint64_t*) noexcept
+    void store_seq_cst_u64 "rd_store_seq_cst"(uint64_t*, uint64_t) noexcept
     void store_relaxed_int "rd_store_relaxed"(int*, int) noexcept
     void store_relaxed_u32 "rd_store_relaxed"(uint32_t*, uint32_t) noexcept
     void store_relaxed_u64 "rd_store_relaxed"(uint64_t*, uint64_t) noexcept
@@ -161,7 +166,12 @@ cdef class Heap:
     cdef uint32_t index
     cdef uint32_t keep_slots      # how many slots of the largest recent size stay hot
     cdef object available_bytes   # hook: () -> bytes of memory the machine can still give
-    cdef uint64_t granted         # bytes that may be owned before the next call of the hook
+    # what the heap's `promised` consists of, in bytes:
+    cdef uint64_t granted         # may be owned before the next call of the hook
+    cdef uint64_t pending         # owned by slots that are WRITING, and not written yet
+    cdef uint64_t reserved        # for the samples of the current task, outside the arena
+    cdef bint is_tight            # whether the hook returned little for what the workers need
+    cdef int64_t left             # what the last refused promise found
     cdef uint64_t recent_largest, recent_count
     cdef vector[vector[uint64_t]] hot   # by size class: offsets of FREE slot records with memory
     cdef vector[vector[uint64_t]] cold  # the same, without memory
@@ -172,6 +182,12 @@ cdef class Heap:
     cdef rd_slot* take_free(self, size_t size_class) noexcept nogil
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL
     cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1
+    cdef void publish(self) noexcept nogil
+    cdef bint promise(self, uint64_t need) except -1
+    cdef bint expect_samples(self, bint is_firm) except -1
+    cdef void end_task(self) noexcept nogil
+    cdef void end_grant(self) noexcept nogil
+    cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil
     cdef int trim_own(self) noexcept nogil
     cdef bint knows(self, rd_slot* slot) noexcept nogil
     cdef void abandon(self, rd_slot* slot) noexcept nogil

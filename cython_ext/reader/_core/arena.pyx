@@ -8,11 +8,12 @@ from libc.errno cimport ENOMEM, errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+import fcntl
 import mmap
 import os
 import resource
 
-from reader.errors import ArenaFull, ConfigError, ReaderError
+from reader.errors import ArenaFull, ConfigError, ReaderError, refusal
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
@@ -23,6 +24,9 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil,
                        void (*)() noexcept nogil) noexcept
+
+cdef enum:
+    SLACK = 1 << 16  # bytes of a slot that may stay unwritten and count as written
 
 cdef rd_ledger the_ledger
 the_ledger.arenas = 0
@@ -126,9 +130,8 @@ cdef class Arena:
         try:
             fd = os.memfd_create("reader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except (AttributeError, OSError) as error:
-            raise ReaderError(
-                f"cannot make a memory file (memfd_create): {error}; reader needs Linux 5.9 or later"
-            ) from error
+            raise refusal("a memory file for batches (memfd_create)", "cannot be made", error,
+                          "reader needs Linux 5.9 or later") from error
         self = None
         try:
             while True:
@@ -150,8 +153,11 @@ cdef class Arena:
                     # under a limit, leave the process more than half of what there is
                     reserve //= 2 if is_tight else 4
                     is_tight = True
-            import fcntl
-            fcntl.fcntl(fd, 1033, 1 | 2 | 4)  # F_ADD_SEALS: no seals, no shrinking, no growing
+            try:
+                # F_ADD_SEALS: no seals, no shrinking, no growing
+                fcntl.fcntl(fd, 1033, 1 | 2 | 4)
+            except OSError:
+                pass  # a sandbox forbids it; the file is private, and nobody else shrinks it
         except BaseException:
             if self is None:
                 os.close(fd)
@@ -195,8 +201,9 @@ cdef class Arena:
         madvise(base, size, MADV_DONTDUMP)
         c.base = <uint8_t*>base
         c.nbytes = size
-        c.fd = fd
+        c.fd = c.own_fd = fd
         c.bell = c.own_bell = -1
+        c.users = 1
         c.refs = 1
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
@@ -218,7 +225,8 @@ cdef class Arena:
         c.base = self.c.base
         c.nbytes = self.c.nbytes
         c.fd = self.c.fd
-        c.bell = c.own_bell = -1
+        c.own_fd = c.bell = c.own_bell = -1
+        c.users = 1
         c.refs = 2  # one is never given back: the handle does not own the mapping and the file
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
@@ -240,7 +248,7 @@ cdef class Arena:
             pass
 
     def release(self):
-        """Release the memory file, which is unmapped and closed once no batch is held.
+        """Release the memory file: its descriptors are closed, and it is unmapped once no batch is held.
 
         No other object may use this Arena any more. Idempotent; afterwards its methods raise
         ReaderError.
@@ -248,6 +256,7 @@ cdef class Arena:
         cdef rd_arena* c = self.c
         self.c = NULL
         if c is not NULL:
+            rd_arena_let_go(c)
             rd_arena_unref(c)
 
     cdef int check_open(self) except -1:
@@ -261,12 +270,13 @@ cdef class Arena:
         rd_stop_workers(self.c)
 
     def stats(self):
-        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, slots by their state, and
-        ``locked_slots`` and ``locked_bytes`` of those with locked pages, in any state."""
+        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``promised_bytes`` that workers
+        may still write or allocate, slots by their state, and ``locked_slots`` and ``locked_bytes`` of
+        those with locked pages, in any state."""
         cdef rd_header* head
         cdef rd_heap* heap
         cdef rd_slot* table
-        cdef uint64_t n, k, locked_slots = 0, locked_bytes = 0
+        cdef uint64_t n, k, locked_slots = 0, locked_bytes = 0, promised = 0
         cdef uint32_t i
         cdef uint64_t[6] counts
         self.check_open()
@@ -275,6 +285,7 @@ cdef class Arena:
         for i in range(head.nheaps):
             heap = rd_heap_at(self.c, i)
             table = <rd_slot*>(self.c.base + heap.slot_table)
+            promised += load_u64(&heap.promised)
             n = load_u64(&heap.nslots)
             for k in range(n):
                 counts[load_u32(&table[k].state)] += 1
@@ -284,6 +295,7 @@ cdef class Arena:
         return {
             "owned_bytes": load_u64(&head.backed_bytes),
             "limit_bytes": head.limit_nbytes,
+            "promised_bytes": promised,
             "free_slots": counts[RD_FREE] + counts[RD_RELEASED],
             "writing_slots": counts[RD_WRITING],
             "ready_slots": counts[RD_READY],
@@ -311,12 +323,12 @@ cdef class Heap:
         self.available_bytes = available_bytes
         self.hot.resize(8 + 4 * 40)
         self.cold.resize(8 + 4 * 40)
+        self.publish()  # the promises of a dead owner end
         self.collect()
         for k in range(self.c.nslots):
             slot = <rd_slot*>(arena.c.base + self.c.slot_table) + k
             if slot.state == RD_WRITING:
-                rd_slot_heat(self.c, slot)
-                self.give_back(slot)
+                self.abandon(slot)
             elif slot.state == RD_FREE and not self.knows(slot):
                 self.give_back(slot)
 
@@ -423,6 +435,7 @@ cdef class Heap:
         """Reserve the memory that the slot will own. ArenaFull if there is too little."""
         cdef rd_header* head = rd_head(self.arena.c)
         cdef uint64_t need, owned
+        cdef bint fits
         nbytes = round_up(nbytes, head.page_nbytes)
         if nbytes <= slot.backed:
             return 0
@@ -439,26 +452,113 @@ cdef class Heap:
                 need_bytes=nbytes, have_bytes=max(0, <int64_t>(head.limit_nbytes - owned)),
                 limit_bytes=head.limit_nbytes, knob="max_bytes",
             )
-        if self.available_bytes is not None and need > self.granted:
-            available = self.available_bytes()
-            if need > available:
-                if self.trim_own():
-                    available = self.available_bytes()
-                if need > available:
-                    sub_u64(&head.backed_bytes, need)
+        if self.available_bytes is not None:
+            try:
+                fits = self.promise(need)
+                if not fits:
+                    self.trim_own()
+                    rd_trim_malloc()
+                    fits = self.promise(need)
+                if not fits:
                     raise ArenaFull(
                         f"a batch needs {nbytes} bytes of shared memory and the machine (or its "
-                        f"memory cgroup) has {available} bytes left; make batches smaller, lower "
+                        f"memory cgroup) has {self.left} bytes left; make batches smaller, lower "
                         f"num_workers or prefetch_factor, drop kept batches, or give more memory",
-                        need_bytes=nbytes, have_bytes=available, limit_bytes=available,
+                        need_bytes=nbytes, have_bytes=self.left, limit_bytes=self.left,
                         knob="prefetch_factor",
                     )
-            # call it again after an eighth of that, or 16 MiB: other workers grow, too
-            self.granted = min(<uint64_t>(available - need) // 8, <uint64_t>16 << 20)
-        elif self.available_bytes is not None:
-            self.granted -= need
+            except BaseException:
+                sub_u64(&head.backed_bytes, need)
+                raise
+            self.pending += need
+            slot.next = need
+            self.publish()
         slot.backed = nbytes
         return 0
+
+    cdef void publish(self) noexcept nogil:
+        """Show the other owners what this one may still write or allocate."""
+        store_seq_cst_u64(&self.c.promised, self.granted + self.pending + self.reserved)
+
+    cdef bint promise(self, uint64_t need) except -1:
+        """Take need bytes of what the machine has left. False: it has less, and `left` says how much.
+
+        The system counts a page when it is first written. What is promised and not written yet is
+        therefore subtracted, of this owner and of all others: each shows its own need first, and
+        then reads theirs, so of two that ask at once at least one sees the other. The caller adds
+        the bytes to `pending` or `reserved`, and publishes that.
+        """
+        cdef rd_header* head = rd_head(self.arena.c)
+        cdef uint64_t before = self.granted, share
+        cdef int64_t left
+        if need <= before:
+            self.granted -= need
+            return True
+        self.granted = need
+        self.publish()
+        rd_fence()
+        try:
+            left = self.available_bytes()
+        except BaseException:
+            self.granted = before
+            self.publish()
+            raise
+        left -= <int64_t>(self.pending + self.reserved + rd_promised_to_others(self.arena.c, self.index))
+        share = (self.keep_slots + 1) * self.recent_largest + 2 * self.c.expected
+        self.is_tight = left < <int64_t>(head.nheaps * share)
+        if left < <int64_t>need:
+            self.granted = before
+            self.publish()
+            self.left = max(<int64_t>0, left)
+            return False
+        # ask again after an owner's part of an eighth of that, or 16 MiB: the others grow, too
+        self.granted = min((<uint64_t>left - need) // (8 * head.nheaps), <uint64_t>16 << 20)
+        return True
+
+    cdef bint expect_samples(self, bint is_firm) except -1:
+        """Reserve memory for the samples of a task before they are fetched, where memory is short.
+
+        False, if ``is_firm``: there is none while other workers are busy, and the task should wait
+        until fewer are. A worker alone always fetches: its samples may be smaller than the last.
+        """
+        cdef uint64_t need = self.c.expected
+        if not self.is_tight or need == 0 or self.available_bytes is None:
+            return True
+        if not self.promise(need) and is_firm and rd_has_busy_neighbour(self.arena.c, self.index):
+            return False
+        self.reserved = need
+        self.publish()
+        return True
+
+    cdef void end_task(self) noexcept nogil:
+        """The samples of the task are gone."""
+        if self.reserved:
+            self.reserved = 0
+            self.publish()
+
+    cdef void end_grant(self) noexcept nogil:
+        """Leave what was granted in advance to the others."""
+        self.granted = 0
+        self.publish()
+
+    cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil:
+        """The first ``used`` bytes of a slot are written: the system counts them from now on.
+
+        Memory that the slot got for more than that goes back, so that it counts when it is written.
+        """
+        cdef rd_header* head = rd_head(self.arena.c)
+        cdef uint64_t fresh = slot.next, unused = 0
+        if fresh == 0:
+            return
+        used = round_up(max(used, slot.backed - fresh), head.page_nbytes)
+        if used + SLACK < slot.backed:
+            unused = slot.backed - used
+            slot.backed = used
+            sub_u64(&head.backed_bytes, unused)
+            self.granted += unused
+        slot.next = 0
+        self.pending -= fresh
+        self.publish()
 
     cdef rd_slot* alloc(self, uint64_t nbytes) except NULL:
         """Return a slot of at least nbytes, WRITING, with a new generation. Raises ArenaFull."""
@@ -473,6 +573,7 @@ cdef class Heap:
             self.recent_count = 0
             self.recent_largest = nbytes
             store_u64(&self.c.hot_limit, max(<uint64_t>1 << 20, self.keep_slots * capacity))
+        self.end_task()  # the samples are there, and counted
         self.collect()
         slot = self.take_free(number)
         if slot is NULL:
@@ -482,6 +583,7 @@ cdef class Heap:
         else:
             rd_slot_cool(self.c, slot)
             store_relaxed_u32(&slot.state, RD_WRITING)
+        slot.next = 0
         try:
             self.back(slot, nbytes)
         except BaseException:
@@ -494,7 +596,15 @@ cdef class Heap:
         return slot
 
     cdef void abandon(self, rd_slot* slot) noexcept nogil:
-        """Undo alloc: nothing of the slot was published."""
+        """Undo alloc: nothing of the slot was published.
+
+        Memory that it got for this is freed: nobody knows how much of that was written.
+        """
+        if slot.next:
+            self.pending -= min(self.pending, slot.next)  # more: of an owner that died
+            slot.next = 0
+            rd_slot_punch(self.arena.c, slot)
+            self.publish()
         rd_slot_heat(self.c, slot)
         self.give_back(slot)
 

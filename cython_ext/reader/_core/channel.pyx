@@ -15,7 +15,7 @@ from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
                                  rd_result_push, rd_result_tell, rd_slot_at, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
-                                 rd_task_wait, store_relaxed_i64, store_relaxed_u32,
+                                 rd_task_wait, rd_trim_malloc, store_relaxed_i64, store_relaxed_u32,
                                  store_relaxed_u64)
 
 import os
@@ -65,6 +65,12 @@ def decode_task(int kind, bytes payload):
         return memoryview(payload).cast("q").tolist()
     try:
         keys = pickle.loads(payload)
+    except (SystemExit, GeneratorExit) as error:
+        try:  # a signal's handler raises it once, and a key again
+            pickle.loads(payload)
+        except type(error):
+            return []
+        raise
     except Exception:
         return []
     return keys if kind == TASK_KEYS else [keys]
@@ -153,6 +159,8 @@ cdef class WorkerChannel:
             if task.kind == TASK_TRIM:
                 self.heap.collect()
                 self.heap.trim_own()
+                self.heap.end_grant()
+                rd_trim_malloc()
             if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and not self.writer.makes_stale
                                           and task.run != load_u32(&rd_head(self.arena.c).run)):
                 rd_task_pop(self.c, task)
@@ -175,7 +183,7 @@ cdef class WorkerChannel:
             else:
                 try:
                     keys = pickle.loads(payload[:n])
-                except Exception as error:  # an answer, and not the end of the worker
+                except BaseException as error:  # an answer, and not the end of the worker
                     if kind == TASK_EPOCH:
                         raise
                     kind, keys = TASK_BROKEN, error
@@ -184,6 +192,11 @@ cdef class WorkerChannel:
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 return kind, keys
+            if not self.heap.expect_samples(kind != TASK_NEXT and kind != TASK_AGAIN):
+                need = self.c.expected  # before the samples take memory that others count on
+                rd_task_pop(self.c, task)
+                self.refuse_full(need, self.heap.left, self.heap.left, "prefetch_factor")
+                continue
             store_relaxed_u64(&self.c.at_seq, task.seq)
             store_relaxed_u32(&self.c.at_run, task.run)
             store_relaxed_i64(&self.c.at_index, -1)
@@ -316,6 +329,7 @@ cdef class WorkerChannel:
         data = payload
         memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
         slot.objects_nbytes = len(payload)
+        self.heap.settle(slot, len(payload))
         record.slot = rd_slot_offset(self.arena.c, slot)
         record.generation = slot.generation
         return 0
@@ -328,6 +342,7 @@ cdef class WorkerChannel:
         return self.send(record)
 
     cdef int send(self, rd_record* record) except -1:
+        self.heap.end_task()
         if rd_result_push(self.arena.c, self.c, record):
             raise InternalError("a worker's result ring is full; the window should rule that out")
         rd_result_tell(self.arena.c, record, self.bell)

@@ -11,6 +11,7 @@ import pickle
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -29,7 +30,7 @@ from reader._core.results cimport (flight, worker_state, drop, place, notify, dr
                                    reader_thread)
 
 from reader._core.arena import Heap
-from reader.errors import InternalError, ReaderError
+from reader.errors import InternalError, ReaderError, refusal
 
 cdef extern from "reader/_core/wait.h" nogil:
     ctypedef void* (*rd_thread_body)(void*) noexcept nogil
@@ -126,7 +127,8 @@ cdef class Feeder:
         self.s.flights_limit = flights_limit
         self.s.bell = rd_bell_open()
         if self.s.bell < 0:
-            raise ReaderError("cannot open an eventfd: too many open files? raise `ulimit -n`")
+            raise refusal("an eventfd for the workers", "cannot be opened",
+                          OSError(errno, os.strerror(errno)))
         arena.c.bell = arena.c.own_bell = self.s.bell
         pthread_mutex_init(&self.s.lock, NULL)
         pthread_mutex_init(&self.s.trim_lock, NULL)
@@ -378,6 +380,7 @@ cdef class Feeder:
         if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
             slot = self.heap.alloc(task.nbytes)
             memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
+            self.heap.settle(slot, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
         drain(&self.s)  # count the answers that woke nobody, too
         pthread_mutex_lock(&self.s.lock)
@@ -455,11 +458,25 @@ cdef class Feeder:
         return self.open_taken()
 
     cdef object open_taken(self):
-        """Open the record that left the queue. After Ctrl-C the next call opens it."""
+        """Open the record that left the queue. After Ctrl-C the next call opens it.
+
+        The user's objects may refuse to be unpickled, by any exception; and a signal's handler may
+        raise any meanwhile. So what raises is opened once more: it raises again if it is the object.
+        """
         cdef rd_record* record = &self.opening
         try:
             self.current = self.open_record(record)
-        except Exception as error:  # the user's objects may refuse to be unpickled
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and self.side is None:
+                try:
+                    self.current = self.open_record(record)
+                except type(error):
+                    pass
+                else:
+                    record.kind = 0
+                    raise  # the next call returns the batch
             self.current = Failure(FailureKind.OPEN, record.seq, self.s.epoch, record.worker, error)
             if record.slot:
                 rd_slot_release(self.s.arena, record.slot)
@@ -513,7 +530,11 @@ cdef class Feeder:
         """Return the payload of an END record, or None."""
         if self.side is not None:
             return self.side.take(record.token) if record.token else None
-        return pickle.loads(self.payload(record)) if record.slot else None
+        if not record.slot:
+            return None
+        state = pickle.loads(self.slot_objects(record.slot))
+        self.payload(record)
+        return state
 
     cdef object payload(self, rd_record* record):
         """Return the payload of an ERROR or FAILED record; releases its slot."""
@@ -521,6 +542,7 @@ cdef class Feeder:
             return self.side.take(record.token)
         data = self.slot_objects(record.slot)
         rd_slot_release(self.s.arena, record.slot)
+        record.slot = 0  # nothing releases it again, whatever is raised from here on
         return data
 
     cdef bytes slot_objects(self, uint64_t offset):

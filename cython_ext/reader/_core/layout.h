@@ -38,7 +38,8 @@ typedef struct rd_slot { /* 64 bytes, in its heap's slot table */
     uint64_t start;      /* offset of the slot's bytes, a multiple of the page; constant */
     uint64_t capacity;   /* bytes, a multiple of the page; constant */
     uint64_t backed;     /* bytes from start that may own memory; by whoever has the slot */
-    uint64_t next;       /* link of the released and trim stacks: offset of a slot record */
+    uint64_t next;       /* link of the released and trim stacks: offset of a slot record.  While
+                          * WRITING: those of the `backed` bytes that nobody has written yet */
     uint16_t heap;       /* index of its heap; constant */
     uint8_t locks;       /* atomic: page locks on the slot's bytes; by the trainer alone, the first
                           * while HELD.  Above 0 its memory is never given back: see rd_slot_lock */
@@ -78,7 +79,9 @@ typedef struct rd_heap { /* one page */
     uint32_t at_pid;
     uint64_t batches_made;
     uint64_t busy_ns;
-    uint8_t pad6[16];
+    /* memory that the system does not count as used yet; see Heap.promise */
+    uint64_t promised; /* bytes that the owner may still write or allocate; owner, seq_cst */
+    uint64_t expected; /* bytes of samples outside the arena that its last batch took; owner */
     /* constants, written at creation */
     uint64_t task_ring, task_ring_nbytes;     /* offset; a power of two */
     uint64_t result_ring, result_ring_count;  /* offset; a power of two */
@@ -163,10 +166,11 @@ typedef struct rd_ledger { /* one per process, owned by the arena module */
 typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
-    int fd;
+    int fd;                /* atomic: the memory file; -1 = the pool has let go of it */
     int bell;              /* atomic: the reader thread's bell; -1 = nobody trims */
-    int own_bell;          /* the same, to be closed with the arena: a release in another thread
-                            * may be about to ring it when the reader thread ends; -1 = not ours */
+    int own_fd, own_bell;  /* atomic: the same, to be closed by rd_arena_leave: a release in another
+                            * thread may be about to use them; -1 = closed, or not ours */
+    int64_t users;         /* atomic: threads that use fd or bell, and one for the pool */
     int64_t refs;          /* atomic */
     uint32_t closed;       /* atomic: the pool is gone, free slots give their memory back */
     uint32_t fork_generation;
@@ -188,6 +192,38 @@ static inline rd_slot *rd_slot_at(const rd_arena *a, uint64_t offset) {
 
 static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
     return (uint64_t)((uint8_t *)s - a->base);
+}
+
+/* How many bytes the owners of other heaps may still write or allocate.  A worker at its first batch
+ * does not know what its samples take: they count as the asking one's. */
+static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < rd_head(a)->nheaps; i++) {
+        rd_heap *heap = rd_heap_at(a, i);
+        if (i == index) continue;
+        total += rd_load_acquire(&heap->promised);
+        if (rd_load_relaxed(&heap->at_since_ns) && rd_load_relaxed(&heap->expected) == 0)
+            total += rd_heap_at(a, index)->expected;
+    }
+    return total;
+}
+
+#ifdef __cplusplus
+extern "C" int malloc_trim(size_t) noexcept __attribute__((weak)); /* glibc has it, musl does not */
+#endif
+
+/* Give the memory of freed samples back to the system: the C library may keep tens of MiB of it. */
+static inline void rd_trim_malloc(void) {
+#ifdef __cplusplus
+    if (malloc_trim) malloc_trim(0);
+#endif
+}
+
+/* Whether another worker makes a batch just now. */
+static inline int rd_has_busy_neighbour(const rd_arena *a, uint32_t index) {
+    for (uint32_t i = 0; i < rd_head(a)->nheaps; i++)
+        if (i != index && rd_load_relaxed(&rd_heap_at(a, i)->at_since_ns)) return 1;
+    return 0;
 }
 
 /* Whether slots wait for rd_arena_trim.  Without a lock: a hint, but a push rings the bell. */
@@ -222,6 +258,28 @@ static inline void rd_slot_cool(rd_heap *heap, rd_slot *s) {
     s->is_hot = 0;
 }
 
+/* Use fd and bell of the arena: read them between these two.  The last to leave after
+ * rd_arena_let_go closes both, so that neither number is another file's by then. */
+static inline void rd_arena_enter(rd_arena *a) {
+    rd_fetch_add(&a->users, (int64_t)1);
+    rd_fence(); /* pairs with the one in rd_arena_let_go */
+}
+
+static inline void rd_arena_leave(rd_arena *a) {
+    if (rd_fetch_sub(&a->users, (int64_t)1) != 1) return;
+    int fd = rd_exchange(&a->own_fd, -1), bell = rd_exchange(&a->own_bell, -1);
+    if (fd >= 0) close(fd);
+    if (bell >= 0) close(bell);
+}
+
+/* The pool is closed: batches that are kept hold the mapping, and no descriptor. */
+static inline void rd_arena_let_go(rd_arena *a) {
+    rd_store_relaxed(&a->fd, -1);
+    rd_store_relaxed(&a->bell, -1);
+    rd_fence(); /* pairs with the one in rd_arena_enter */
+    rd_arena_leave(a);
+}
+
 /* Return a slot's memory to the system; the slot stays usable and gets fresh memory on next use.
  * The memory of a locked slot stays: else a device would keep the old pages while the mapping got
  * new ones, and read stale bytes. */
@@ -229,8 +287,14 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     if (rd_load_acquire(&s->locks)) return;
     uint64_t nbytes = rd_exchange(&s->backed, (uint64_t)0);
     if (nbytes == 0) return;
-    fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
-              (off_t)s->capacity);
+    rd_arena_enter(a);
+    int fd = rd_load_relaxed(&a->fd);
+    if (fd < 0)
+        madvise(a->base + s->start, s->capacity, MADV_REMOVE);
+    else
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
+                  (off_t)s->capacity);
+    rd_arena_leave(a);
     rd_fetch_sub(&rd_head(a)->backed_bytes, nbytes);
 }
 
@@ -254,7 +318,12 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
         /* more than the working set: the reader thread gives the memory back */
         rd_store_release(&s->state, RD_RELEASED);
         rd_stack_push(a, &a->trim, s);
-        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) rd_bell_ring(bell);
+        if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) {
+            rd_arena_enter(a);
+            bell = rd_load_relaxed(&a->bell);
+            if (bell >= 0) rd_bell_ring(bell);
+            rd_arena_leave(a);
+        }
         return;
     }
     rd_slot_heat(heap, s);
@@ -329,8 +398,8 @@ static inline void rd_arena_unref(rd_arena *a) {
     if (rd_fetch_sub(&a->refs, (int64_t)1) != 1) return;
     /* pairs with the map in Arena.create / Arena.attach */
     munmap(a->base, a->nbytes);
-    if (a->fd >= 0) close(a->fd);
-    if (a->own_bell >= 0) close(a->own_bell);
+    rd_store_relaxed(&a->users, (int64_t)1); /* where the pool never let go; nobody else is left */
+    rd_arena_leave(a);
     if (!rd_is_foreign(a)) rd_fetch_sub(&a->ledger->arenas, (int64_t)1);
     free(a);
 }

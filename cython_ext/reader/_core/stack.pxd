@@ -25,6 +25,7 @@ cdef class BatchWriter:
     cdef bint makes_stale          # whether stale batches are made too
     # of stream(): whether all samples of the batch were drawn, and whether there were too few
     cdef readonly bint drew_all, ran_out
+    cdef bint holds_all            # of stack(): all samples of the batch are in memory at once
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
     cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1

@@ -10,10 +10,11 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
-                                 rd_header, rd_slot_offset, store_relaxed_i64, store_u32)
+                                 rd_header, rd_slot_offset, store_relaxed_i64, store_relaxed_u64,
+                                 store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
 from reader._core.structure cimport Flat, Structure
@@ -123,6 +124,7 @@ cdef class BatchWriter:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
             at = aligned(at) + room(count * leaf.nbytes)
+        store_relaxed_u64(&self.heap.c.expected, at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room)
         start = <char*>self.heap.arena.c.base + slot.start
         entry = <int64_t*>start
@@ -152,6 +154,7 @@ cdef class BatchWriter:
         cdef object sample
         cdef int differs
         self.position = 0
+        self.holds_all = type(source) is list
         if count == 0:
             raise CollateError("cannot make a batch of no samples; the sampler yielded an empty one")
         try:
@@ -214,7 +217,7 @@ cdef class BatchWriter:
         cdef object sample
         self.position = 0
         self.drawn = []
-        self.drew_all = self.ran_out = False
+        self.drew_all = self.ran_out = self.holds_all = False
         if plan is None or plan.objects:
             # the pickled objects may not fit once all is drawn: the samples are needed then
             return self.stream_list(source, count, drop_last, record)
@@ -332,6 +335,8 @@ cdef class BatchWriter:
         cdef SampleLeaf leaf
         cdef int64_t* entry = <int64_t*>(<char*>self.heap.arena.c.base + slot.start)
         for leaf in plan.fields:
+            if slot.next:  # the rest counts as written when the batch is sent
+                memset(leaf.rows + count * leaf.nbytes, 0, entry[1] - count * leaf.nbytes)
             entry[1] = count * leaf.nbytes
             entry[3] = count
             entry += 4 + leaf.ndim
@@ -348,6 +353,8 @@ cdef class BatchWriter:
         objects = plan.object_lists()
         if self.side is not None:
             self.hand_over(objects, plan.its_schema, record)
+            if slot is not NULL:
+                self.heap.settle(slot, slot.objects)
         else:
             slot = self.add_payload(slot, plan, self.payload(objects, plan.its_schema, None, record))
         record.kind = RD_BATCH
@@ -389,17 +396,20 @@ cdef class BatchWriter:
         cdef const char* data = payload
         if size == 0:
             slot.objects = 0
+            self.heap.settle(slot, at)
             return slot
         if at + size > slot.backed:
             # rare: the objects are larger than those of the last batch
             larger = self.heap.alloc(at + size)
             memcpy(base + larger.start, base + slot.start, at)
             larger.nfields = slot.nfields
+            self.heap.settle(slot, at)
             self.heap.abandon(slot)
             slot = larger
             slot.objects = at
         memcpy(base + slot.start + at, data, size)
         slot.objects_nbytes = size
+        self.heap.settle(slot, at + size)
         if plan is not None:
             plan.objects_room = size + size // 4 + 64
         return slot
@@ -439,6 +449,8 @@ cdef class BatchWriter:
             payload = self.payload(flat.objects, schema, packed, record)
         try:
             if arrays or self.side is None:
+                # the samples, and the batch made of them
+                store_relaxed_u64(&self.heap.c.expected, 2 * at)
                 slot = self.heap.alloc(at + len(payload))
                 slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
@@ -459,6 +471,8 @@ cdef class BatchWriter:
                 slot = self.add_payload(slot, None, payload)
             else:
                 self.hand_over(flat.objects, schema, record)
+                if slot is not NULL:
+                    self.heap.settle(slot, slot.objects)
         except BaseException:
             if slot is not NULL:
                 self.heap.abandon(slot)
@@ -484,6 +498,7 @@ cdef class BatchWriter:
         data = pickled
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
+        self.heap.settle(slot, len(pickled))
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]

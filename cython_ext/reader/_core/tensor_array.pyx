@@ -18,7 +18,7 @@ from reader._core.tensor cimport LoDTensor, Schema
 
 from reader._core.structure import flatten as _flatten_batch
 from reader._core.structure import plain_value
-from reader.errors import ReaderError
+from reader.errors import DatasetError, ReaderError
 
 cnp.import_array()
 
@@ -41,6 +41,13 @@ cdef list unpack(bytes packed, list fields):
     _unpacking.fields = fields
     try:
         return pickle.loads(packed)
+    except (SystemExit, GeneratorExit) as error:
+        try:  # a signal's handler raises it once, and an object in the batch again
+            pickle.loads(packed)
+        except type(error):
+            raise DatasetError(f"the batch arrived and cannot be opened: {error!r}; an object in it "
+                               f"does not survive pickling") from error
+        raise
     finally:
         _unpacking.fields = before
 

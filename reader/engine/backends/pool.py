@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import abc
 import enum
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from reader._core.arena import Arena, fork_generation
 from reader._core.feeder import Feeder
 from reader._core.stack import SideTable
 from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
+from reader.errors import ConfigError
 from reader.workers import pool_registry
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError
@@ -49,6 +51,7 @@ class Pool(abc.ABC):
         rng_lock: what such workers take to seed the global random state; None: see `side`.
 
     Raises:
+        ConfigError: gevent or eventlet has replaced what the workers need.
         ReaderError: the system refuses memory, descriptors, processes or threads.
     """
 
@@ -63,6 +66,7 @@ class Pool(abc.ABC):
         max_bytes: int | None = None,
     ) -> None:
         self._state = PoolState.CLOSED
+        _check_unpatched(config)
         self._config = weakref.ref(config)
         self.side = SideTable() if config.is_thread else None
         self.rng_lock = GlobalRngLock() if config.is_thread else None
@@ -205,3 +209,29 @@ class Pool(abc.ABC):
     @abc.abstractmethod
     def _let_go(self) -> bool:
         """Free what the workers had. Returns whether none of them can use the arena any more."""
+
+
+def _check_unpatched(config: WorkerConfig) -> None:
+    """Refuse to wait for threads that gevent or eventlet has replaced.
+
+    Theirs run one at a time, and switch where Python waits. The consumer waits in native code, and
+    so no worker thread would ever run. Eventlet also takes away `select.poll`.
+    """
+    used = "num_workers=0" if config.num_workers == 0 else 'worker_type="thread"'
+    gevent, eventlet = (sys.modules.get(name) for name in ("gevent.monkey", "eventlet.patcher"))
+    if gevent is not None and config.is_thread and gevent.is_module_patched("_thread"):
+        raise ConfigError(
+            f"{used} needs threads of the system, and gevent.monkey has replaced them by greenlets,"
+            " which do not run while the loader waits. Use worker processes (num_workers=1 or"
+            " more), or patch_all(thread=False)"
+        )
+    patched = eventlet is not None and [
+        name for name in ("thread", "select", "os") if eventlet.is_monkey_patched(name)
+    ]
+    if patched:
+        raise ConfigError(
+            f"a loader needs {', '.join(patched)} as Python has them, and eventlet has replaced"
+            " them: its green threads do not run while the loader waits. Use"
+            " eventlet.monkey_patch(thread=False, select=False, os=False), or call the loader in a"
+            " process of its own"
+        )

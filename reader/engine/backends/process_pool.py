@@ -6,7 +6,7 @@ started that the closing thread never sees.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import pickle
 import select
@@ -20,13 +20,15 @@ from reader.data.failure import decode
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
-from reader.workers.handle import WorkerHandle
+from reader.workers.handle import WorkerHandle, send_signal
 from reader.workers.interrupt import interrupt_after
 from reader.workers.loop import WorkerConfig, WorkerError
-from reader.workers.process import ProcessStarter, forget_process
+from reader.workers.process import ProcessStarter, forget_process, leave_process
 from reader.workers.template import pidfd_of
 
 __all__ = ["ProcessPool"]
+
+_log = logging.getLogger("reader")
 
 _GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
@@ -56,6 +58,7 @@ class ProcessPool(Pool):
         self._pidfds: dict[int, int] = {}
         self._handles: dict[int, WorkerHandle] = {}
         self._starter: ProcessStarter | None = None
+        self._refusal: OSError | None = None  # of a signal to a worker
         self._process_lock = threading.Lock()  # a worker is replaced, or all are ended
         self._open(lambda: self._start_processes(config, start_method))
 
@@ -138,10 +141,27 @@ class ProcessPool(Pool):
             self._signal(signal.SIGTERM)
             if not self._wait_ended(time.monotonic() + _TERM_S):
                 self._kill_workers()
-                self._wait_ended(None)
+                self._wait_ended(time.monotonic() + _TERM_S if self._refusal else None)
+        self._leave_running()
         while self._processes:
             worker_id, process = self._processes.popitem()
             self._handles[worker_id].note_end(_reap(process))
+
+    def _leave_running(self) -> None:
+        """Leave workers that no signal reaches: they end after their batch, or with the trainer."""
+        if self._refusal is None:
+            return
+        left = [worker for worker, fd in self._pidfds.items() if not _is_readable(fd)]
+        for worker_id in left:
+            leave_process(self._processes.pop(worker_id))
+        if left:
+            _log.warning(
+                "worker processes %s still run: they are busy, and the system refuses to send them"
+                " a signal (%s). They end after their batch, or with this process; allow"
+                " pidfd_send_signal or kill in the sandbox",
+                [self._handles[worker].pid for worker in left],
+                self._refusal,
+            )
 
     def _let_go(self) -> bool:
         """Close the descriptors and the template. Batches that the user holds stay valid."""
@@ -172,9 +192,11 @@ class ProcessPool(Pool):
         return True
 
     def _signal(self, signum: int) -> None:
-        for fd in self._pidfds.values():
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, signum)
+        for worker_id, fd in self._pidfds.items():
+            try:
+                send_signal(fd, self._handles[worker_id].pid or 0, signum)
+            except OSError as error:
+                self._refusal = error
 
 
 def _reap(process: BaseProcess) -> int | None:
@@ -197,8 +219,11 @@ def _reap(process: BaseProcess) -> int | None:
 
 
 def _ended_pidfd() -> int:
-    """A pidfd of a process that has ended."""
-    pid = os.posix_spawn("/bin/true", ["true"], {})
-    fd = os.pidfd_open(pid)
-    os.waitpid(pid, 0)
-    return fd
+    """Return a descriptor that is readable, as the pidfd of a process that has ended."""
+    return os.eventfd(1)
+
+
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,79 @@
+"""How much memory is left, by the files of /proc and of both versions of cgroups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reader.workers import memory
+
+MIB = 1 << 20
+HEADROOM = 16 * MIB
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with proc/ and cgroup/ in place of the system's own."""
+    monkeypatch.setattr(memory, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path / "cgroup")
+    write(tmp_path / "proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n")
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def group(folder: Path, limit: str, used: int, cache: int = 0, high: str = "max") -> None:
+    """A group of cgroup v2; bytes in MiB."""
+    write(folder / "memory.max", limit if limit == "max" else f"{int(limit) * MIB}\n")
+    write(folder / "memory.high", high if high == "max" else f"{int(high) * MIB}\n")
+    write(folder / "memory.current", f"{used * MIB}\n")
+    write(folder / "memory.stat", f"anon 1\ninactive_file {cache * MIB}\nactive_file 2\n")
+
+
+def test_08_without_a_group_the_machine_counts(system: Path) -> None:
+    assert memory.available_bytes() == 4096 * MIB - HEADROOM
+
+
+def test_08_the_tightest_group_from_ours_to_the_root_counts(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/pod/job\n")
+    group(system / "cgroup/pod/job", "512", used=100, cache=40)
+    group(system / "cgroup/pod", "300", used=150)
+    group(system / "cgroup", "max", used=9999)
+    assert memory.available_bytes() == 150 * MIB - HEADROOM
+    group(system / "cgroup/pod", "max", used=150)
+    assert memory.available_bytes() == (512 - 100 + 40) * MIB - HEADROOM
+
+
+def test_08_memory_high_counts_as_a_limit(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/\n")
+    group(system / "cgroup", "512", used=100, high="256")
+    assert memory.available_bytes() == 156 * MIB - HEADROOM
+
+
+def test_08_a_group_of_version_1_counts(system: Path) -> None:
+    write(system / "proc/self/cgroup", "7:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n")
+    folder = system / "cgroup/memory/docker/1"
+    write(folder / "memory.limit_in_bytes", f"{256 * MIB}\n")
+    write(folder / "memory.usage_in_bytes", f"{200 * MIB}\n")
+    write(folder / "memory.stat", f"inactive_file 5\ntotal_inactive_file {32 * MIB}\n")
+    assert memory.available_bytes() == (256 - 200 + 32) * MIB - HEADROOM
+
+
+def test_08_without_proc_the_group_at_the_root_counts(system: Path) -> None:
+    for path in ("proc/meminfo",):
+        (system / path).unlink()
+    assert memory.available_bytes() >= 1 << 60
+    group(system / "cgroup", "256", used=56)
+    assert memory.available_bytes() == 200 * MIB - HEADROOM
+
+
+@pytest.mark.parametrize("text", ["", "MemAvailable:\n", "MemAvailable: many kB\n"])
+def test_08_a_file_that_says_nothing_limits_nothing(system: Path, text: str) -> None:
+    write(system / "proc/meminfo", text)
+    write(system / "proc/self/cgroup", "0::/gone\n")
+    write(system / "cgroup/memory.max", "garbage")
+    assert memory.available_bytes() >= 1 << 60
