@@ -1,7 +1,7 @@
 """DataLoader: the engine's own face, with Paddle's arguments and more.
 
-Imports the engine and config. It checks options and makes the samplers; a loader belongs to the
-process that made it, and its iterators may live side by side.
+Imports the engine, config and checks. It checks options and makes the samplers; a loader belongs to
+the process that made it, and its iterators may live side by side.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from reader.checks import names_arguments
 from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
 from reader.data.iterable import is_iterable_dataset
@@ -20,6 +21,34 @@ from reader.errors import shown
 from reader.policy import Policy
 
 __all__ = ["DataLoader"]
+
+# arguments of other libraries' loaders, and what to do here
+_ELSEWHERE = {
+    "pin_memory": "batches come as views of shared memory, to be copied to a device in the loop;"
+    " leave it out, or call lock_pages() of a LoDTensorArray to lock a batch's pages",
+    "pin_memory_device": "leave it out, as pin_memory",
+    "generator": "pass seed=, which makes order and augmentation repeatable, or a sampler that has"
+    " the generator: sampler=",
+    "multiprocessing_context": 'pass start_method="fork", "forkserver" or "spawn"',
+    "mp_context": 'pass start_method="fork", "forkserver" or "spawn"',
+    "device": "pass places=, or copy each batch to the device in the loop",
+    "place": "pass places=",
+    "transform": "apply it in __getitem__ of the dataset",
+    "random_state": "pass seed=",
+    "rng": "pass seed=",
+    "workers": "pass num_workers=",
+    "worker_count": "pass num_workers=",
+    "n_jobs": "pass num_workers=",
+    "num_parallel_calls": "pass num_workers=",
+    "prefetch": "pass prefetch_factor=",
+    "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
+    "last_batch": "pass drop_last=True to leave out a short last batch",
+    "drop_remainder": "pass drop_last=True",
+    "repeat": "iterate over the loader once for each epoch",
+    "epochs": "iterate over the loader once for each epoch",
+    "num_epochs": "iterate over the loader once for each epoch",
+    "batchify_fn": "pass collate_fn=",
+}
 
 
 class DataLoader(EngineFace):
@@ -34,7 +63,8 @@ class DataLoader(EngineFace):
             IterableDataset: each worker iterates its own copy, and the batches come from one worker
             after the other. Samples: arrays, tensors of paddle or torch on the CPU,
             numbers, strings, bytes, None, any picklable object, and dicts, lists, tuples,
-            namedtuples and dataclasses of them.
+            namedtuples and dataclasses of them. Samples that are all None are an error, as are
+            masked arrays, unless `collate_fn` takes them.
         feed_list: variables (or names) of a static paddle program; see `return_list`.
         places: where batches land: None or "cpu", a place of Paddle, or a list of these. With N in
             the list each step yields N batches, in a list: batch k goes to place k modulo N.
@@ -96,6 +126,7 @@ class DataLoader(EngineFace):
     [3 4 5] [ 9 16 25]
     """
 
+    @names_arguments(_ELSEWHERE)
     def __init__(
         self,
         dataset: Any,

@@ -16,6 +16,7 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
     _DatasetKind,
 )
 
+from reader.checks import names_arguments
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.ragged import RaggedCollate
@@ -43,6 +44,19 @@ _POLICY = Policy(
     errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
 )
 
+_OWN = "it is an argument of reader.DataLoader; use that with framework='paddle'"
+# arguments of other loaders, and what to do here
+_ELSEWHERE = {
+    "sampler": "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)",
+    "pin_memory": "Paddle chooses by itself; see use_pinned_memory",
+    "generator": "call paddle.seed and numpy.random.seed, or pass a batch_sampler",
+    "multiprocessing_context": "workers start as Python's default says",
+    "device": "pass places=",
+    "place": "pass places=",
+    **dict.fromkeys(("seed", "start_method", "worker_type", "worker_retries", "max_bytes"), _OWN),
+    **dict.fromkeys(("framework", "in_order", "snapshot_every_n_steps", "seed_globals"), _OWN),
+}
+
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
 _PaddleLoader: Any = paddle.io.DataLoader
 
@@ -66,6 +80,7 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
     While iterating: the exceptions of the dataset as they were raised; see `reader.DataLoader`.
     """
 
+    @names_arguments(_ELSEWHERE)
     def __init__(
         self,
         dataset: Any,
