@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal, TypeVar
 
 from reader.checks import names_arguments
 from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
+from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
@@ -21,6 +22,8 @@ from reader.errors import shown
 from reader.policy import Policy
 
 __all__ = ["DataLoader"]
+
+T_co = TypeVar("T_co", covariant=True)
 
 # arguments of other libraries' loaders, and what to do here
 _ELSEWHERE = {
@@ -51,7 +54,7 @@ _ELSEWHERE = {
 }
 
 
-class DataLoader(EngineFace):
+class DataLoader(EngineFace, Generic[T_co]):
     """Feed a training step from a dataset at memory speed.
 
     Worker processes fetch samples and stack them in place in shared memory; the trainer gets views
@@ -129,7 +132,7 @@ class DataLoader(EngineFace):
     @names_arguments(_ELSEWHERE)
     def __init__(
         self,
-        dataset: Any,
+        dataset: Indexed[T_co] | Iterable[T_co],
         feed_list: Any = None,
         places: Any = None,
         return_list: bool = True,
@@ -147,11 +150,11 @@ class DataLoader(EngineFace):
         worker_init_fn: Callable[[int], Any] | None = None,
         persistent_workers: bool = False,
         *,
-        framework: str = "numpy",
+        framework: Literal["numpy", "paddle", "torch"] = "numpy",
         sampler: Any = None,
         seed: int | None = None,
-        start_method: str | None = None,
-        worker_type: str = "process",
+        start_method: Literal["fork", "forkserver", "spawn"] | None = None,
+        worker_type: Literal["process", "thread"] = "process",
         seed_globals: bool = True,
         drop_last_group: bool | None = False,
         prefetch_next_epoch: bool = False,

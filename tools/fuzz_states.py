@@ -12,6 +12,7 @@ import argparse
 import collections
 import copy
 import faulthandler
+import os
 import random
 import resource
 import sys
@@ -114,10 +115,10 @@ class Counting:
         self.at = state["at"]
 
 
-Make = Callable[[dict[str, Any]], reader.DataLoader]
+Make = Callable[[dict[str, Any]], reader.DataLoader[Any]]
 
 
-def _with_torch(options: dict[str, Any]) -> reader.DataLoader:
+def _with_torch(options: dict[str, Any]) -> reader.DataLoader[Any]:
     import torch
 
     generator = torch.Generator().manual_seed(3)
@@ -235,7 +236,7 @@ def damage(state: Any, rng: random.Random) -> tuple[Any, str]:
     return made, "; ".join(done)
 
 
-def facts(loader: reader.DataLoader) -> str:
+def facts(loader: reader.DataLoader[Any]) -> str:
     """Return what loading a state might change, for comparing."""
     found = [repr(loader.state_dict()), loader.epoch, repr(random.getstate())]
     found += [repr(np.random.get_state()), repr(getattr(loader.sampler, "__dict__", None))]
@@ -292,7 +293,8 @@ def one_case(rng: random.Random, saved: list[Saved]) -> str:
             options = {name: v for name, v in options.items() if name != "drop_last"}
     text = f"{each.text}; {done}; into {kind} {options}"
     try:
-        outcome = _load(kind, options, state, None if is_damaged else each, is_crossed)
+        is_own = not is_damaged and kind == each.kind
+        outcome = _load(kind, options, state, each if is_own else None, is_crossed)
     except Exception as error:
         raise Wrong(f"{text}\n{type(error).__name__}: {error}") from error
     return outcome
@@ -351,6 +353,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="the number of one case")
+    parser.add_argument(
+        "--status", default=os.devnull, help="a file for the number of the case, if one hangs"
+    )
     parser.add_argument("--most", type=int, default=20, help="how many failures are shown")
     options = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -360,11 +365,14 @@ def main() -> int:
     outcomes: collections.Counter[str] = collections.Counter()
     failed: collections.Counter[str] = collections.Counter()
     began = time.monotonic()
+    status = os.open(options.status, os.O_WRONLY | os.O_CREAT, 0o644)
     numbers = range(options.count) if options.only is None else [options.only]
     for number in numbers:
         np.random.seed(5)
         random.seed(7)
         faulthandler.dump_traceback_later(BOUND_S * 2, exit=True)
+        os.lseek(status, 0, os.SEEK_SET)
+        os.write(status, f"{number:12}\n".encode())
         try:
             outcomes[one_case(random.Random(f"{options.seed}/{number}"), saved)] += 1
         except Wrong as wrong:

@@ -29,6 +29,8 @@ __all__ = ["LoaderState", "Start", "batches_of"]
 
 _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
+# of a position: the numbers of its samples, of batches of any size, stay within 64 bits
+_MAX_POSITION = 1 << 40
 _MAX_DEPTH = 16  # of the containers in a state
 # where in a state users' own objects have theirs
 _THEIRS_IN_ORDER = (("source",), ("iterator",), ("drawn",))
@@ -391,6 +393,10 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= sys.maxsize
 
 
+def _is_position(value: Any) -> bool:
+    return _is_count(value) and value <= _MAX_POSITION
+
+
 def _is_seed(value: Any) -> bool:
     return type(value) is int and 0 <= value < SEED_LIMIT
 
@@ -398,8 +404,8 @@ def _is_seed(value: Any) -> bool:
 _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("kind", "a kind of dataset", lambda each: type(each) is str),
     ("epoch", "the number of an epoch", _is_count),
-    ("batches", "a count", _is_count),
-    ("samples", "a count or None", lambda each: each is None or _is_count(each)),
+    ("batches", "a count", _is_position),
+    ("samples", "a count or None", lambda each: each is None or _is_position(each)),
     ("seed", "a seed or None", lambda each: each is None or _is_seed(each)),
     ("base_seed", "a seed", _is_seed),
     ("turn", "a worker's number or None", lambda each: each is None or _is_count(each)),
@@ -407,7 +413,7 @@ _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     (
         "beyond",
         "a list of counts",
-        lambda each: isinstance(each, list) and all(map(_is_count, each)),
+        lambda each: isinstance(each, list) and all(map(_is_position, each)),
     ),
     ("fit", "a dict", lambda each: isinstance(each, dict)),
     ("workers", "a list or None", lambda each: each is None or isinstance(each, list)),
