@@ -228,7 +228,7 @@ def damage(state: Any, rng: random.Random) -> tuple[Any, str]:
             at.insert(path[-1], copy.deepcopy(at[path[-1]]))
             done.append(f"twice {path}")
         elif act < 0.35 and isinstance(at, dict):
-            at[rng.choice(["x", 5, None, "source", "first", "over"])] = scalars(rng)
+            at[rng.choice(["x", 5, None, "first", "over", "rank"])] = scalars(rng)
             done.append(f"more in {path[:-1]}")
         else:
             at[path[-1]] = scalars(rng)

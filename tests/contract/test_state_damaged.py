@@ -191,6 +191,15 @@ def test_values_that_no_state_holds_are_told_in_every_place_and_nothing_changes(
         assert repr(loader.state_dict()) == before
 
 
+def test_first_key_that_is_no_number_is_told_before_the_order_is_drawn_again() -> None:
+    with loaders()["replayed"]() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        for wrong in ("x", None, [1], 1.5):
+            with pytest.raises(StateError, match="first in the state must be an int, got"):
+                loader.load_state_dict(damaged(state, ("order", "first"), wrong))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_state_of_batches_out_of_order_is_refused_where_they_come_in_order(workers: int) -> None:
     """Its early batches would be waited for until the end of time."""
