@@ -95,4 +95,10 @@ __all__ = [
     "shard",
 ]
 
+
+def __dir__() -> list[str]:
+    """The public names, for completion; submodules are found as attributes all the same."""
+    return sorted(__all__)
+
+
 del tensor_converters  # imported for the tensors it registers

@@ -6,16 +6,67 @@ raises ConfigError or ConfigTypeError with the value, the limit and a remedy. Ke
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import operator
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["as_bool", "as_int", "as_reiterable", "has_method"]
+__all__ = [
+    "as_bool",
+    "as_byte_count",
+    "as_int",
+    "as_reiterable",
+    "has_method",
+    "meant_by",
+    "names_arguments",
+]
+
+_P = ParamSpec("_P")
+
+
+def names_arguments(
+    elsewhere: Mapping[str, str],
+) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
+    """Decorate an `__init__`: it refuses unknown arguments by name, and says what is meant.
+
+    Args:
+        elsewhere: what to do here in place of arguments that other libraries have, by their names.
+    """
+
+    def decorate(init: Callable[_P, None]) -> Callable[_P, None]:
+        known = list(inspect.signature(init).parameters)[1:]
+
+        @functools.wraps(init)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
+            for name in kwargs:
+                if name not in known:
+                    kind = init.__qualname__.partition(".")[0]
+                    raise ConfigTypeError(
+                        f"{kind} has no argument {name!r}: {meant_by(name, known, elsewhere)}"
+                    )
+            init(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def meant_by(name: str, known: list[str], elsewhere: Mapping[str, str]) -> str:
+    """Return what an unknown argument means among those that are known."""
+    if name in elsewhere:
+        return elsewhere[name]
+    plain = {each.replace("_", ""): each for each in known}
+    near = difflib.get_close_matches(name.lower().replace("_", ""), plain, 1)
+    if near:
+        return f"did you mean {plain[near[0]]}?"
+    return f"there are {', '.join(known)}"
 
 
 def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remedy: str) -> int:
@@ -31,6 +82,13 @@ def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remed
     if not low <= number <= high:
         raise ConfigError(message)
     return number
+
+
+def as_byte_count(name: str, value: object, *, low: int, remedy: str) -> int:
+    """Return a number of bytes as an int: also a float that is a whole number, such as 2e9."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        value = int(value)
+    return as_int(name, value, low=low, remedy=remedy)
 
 
 def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") -> bool:

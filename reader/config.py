@@ -8,14 +8,13 @@ library; a built config is frozen and owns no resource.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import numbers
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from reader.checks import as_bool, as_int
+from reader.checks import as_bool, as_byte_count, as_int, meant_by
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.option_checks import (
     FRAMEWORKS,
@@ -129,9 +128,8 @@ class LoaderConfig:
         defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name not in inner}
         defaults["places"] = None
         for name in options.keys() - defaults.keys():
-            near = difflib.get_close_matches(name, defaults, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(defaults)}."
-            raise ConfigTypeError(f"DataLoader has no argument {name!r}. {hint}")
+            hint = meant_by(name, list(defaults), {})
+            raise ConfigTypeError(f"DataLoader has no argument {name!r}: {hint}")
         o = {**defaults, **options}
         for name in _BOOLS:
             o[name] = as_bool(name, o[name])
@@ -193,7 +191,8 @@ def _convert_numbers(o: dict[str, Any]) -> None:
     """Check and convert every number of the options `o`, in place."""
     for name, low, remedy in _NUMBERS:
         if o[name] is not None or name not in _MAY_BE_NONE:
-            o[name] = as_int(name, o[name], low=low, remedy=remedy)
+            convert = as_byte_count if name == "max_bytes" else as_int
+            o[name] = convert(name, o[name], low=low, remedy=remedy)
     if o["seed"] is not None:
         remedy = "None takes a fresh seed from the system."
         o["seed"] = as_int("seed", o["seed"], low=0, high=SEED_LIMIT - 1, remedy=remedy)

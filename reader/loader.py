@@ -1,18 +1,20 @@
 """DataLoader: the engine's own face, with Paddle's arguments and more.
 
-Imports the engine and config. It checks options and makes the samplers; a loader belongs to the
-process that made it, and its iterators may live side by side.
+Imports the engine, config and checks. It checks options and makes the samplers; a loader belongs to
+the process that made it, and its iterators may live side by side.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal, TypeVar
 
+from reader.checks import names_arguments
 from reader.config import LoaderConfig
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
+from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
@@ -21,8 +23,38 @@ from reader.policy import Policy
 
 __all__ = ["DataLoader"]
 
+T_co = TypeVar("T_co", covariant=True)
 
-class DataLoader(EngineFace):
+# arguments of other libraries' loaders, and what to do here
+_ELSEWHERE = {
+    "pin_memory": "batches come as views of shared memory, to be copied to a device in the loop;"
+    " leave it out, or call lock_pages() of a LoDTensorArray to lock a batch's pages",
+    "pin_memory_device": "leave it out, as pin_memory",
+    "generator": "pass seed=, which makes order and augmentation repeatable, or a sampler that has"
+    " the generator: sampler=",
+    "multiprocessing_context": 'pass start_method="fork", "forkserver" or "spawn"',
+    "mp_context": 'pass start_method="fork", "forkserver" or "spawn"',
+    "device": "pass places=, or copy each batch to the device in the loop",
+    "place": "pass places=",
+    "transform": "apply it in __getitem__ of the dataset",
+    "random_state": "pass seed=",
+    "rng": "pass seed=",
+    "workers": "pass num_workers=",
+    "worker_count": "pass num_workers=",
+    "n_jobs": "pass num_workers=",
+    "num_parallel_calls": "pass num_workers=",
+    "prefetch": "pass prefetch_factor=",
+    "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
+    "last_batch": "pass drop_last=True to leave out a short last batch",
+    "drop_remainder": "pass drop_last=True",
+    "repeat": "iterate over the loader once for each epoch",
+    "epochs": "iterate over the loader once for each epoch",
+    "num_epochs": "iterate over the loader once for each epoch",
+    "batchify_fn": "pass collate_fn=",
+}
+
+
+class DataLoader(EngineFace, Generic[T_co]):
     """Feed a training step from a dataset at memory speed.
 
     Worker processes fetch samples and stack them in place in shared memory; the trainer gets views
@@ -34,7 +66,8 @@ class DataLoader(EngineFace):
             IterableDataset: each worker iterates its own copy, and the batches come from one worker
             after the other. Samples: arrays, tensors of paddle or torch on the CPU,
             numbers, strings, bytes, None, any picklable object, and dicts, lists, tuples,
-            namedtuples and dataclasses of them.
+            namedtuples and dataclasses of them. Samples that are all None are an error, as are
+            masked arrays, unless `collate_fn` takes them.
         feed_list: variables (or names) of a static paddle program; see `return_list`.
         places: where batches land: None or "cpu", a place of Paddle, or a list of these. With N in
             the list each step yields N batches, in a list: batch k goes to place k modulo N.
@@ -96,9 +129,10 @@ class DataLoader(EngineFace):
     [3 4 5] [ 9 16 25]
     """
 
+    @names_arguments(_ELSEWHERE)
     def __init__(
         self,
-        dataset: Any,
+        dataset: Indexed[T_co] | Iterable[T_co],
         feed_list: Any = None,
         places: Any = None,
         return_list: bool = True,
@@ -116,11 +150,11 @@ class DataLoader(EngineFace):
         worker_init_fn: Callable[[int], Any] | None = None,
         persistent_workers: bool = False,
         *,
-        framework: str = "numpy",
+        framework: Literal["numpy", "paddle", "torch"] = "numpy",
         sampler: Any = None,
         seed: int | None = None,
-        start_method: str | None = None,
-        worker_type: str = "process",
+        start_method: Literal["fork", "forkserver", "spawn"] | None = None,
+        worker_type: Literal["process", "thread"] = "process",
         seed_globals: bool = True,
         drop_last_group: bool | None = False,
         prefetch_next_epoch: bool = False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import multiprocessing
+import numbers
 import sys
 from typing import Any
 
@@ -92,6 +93,12 @@ def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ..
             )
         return None
     wanted = "feed_list must be a list or tuple of variables with a .name, or of names"
+    if isinstance(value, numbers.Number):
+        raise ConfigTypeError(
+            f"{wanted}, got {got(value)}. The second argument is feed_list, as in Paddle: pass"
+            f" batch_size={shown(value)} by keyword, or use reader.compat.torch.DataLoader, which"
+            " takes it there."
+        )
     if not isinstance(value, (list, tuple)):
         raise ConfigTypeError(f"{wanted}, got {got(value)}. Pass [variable] for a single one.")
     if not value:
@@ -218,6 +225,7 @@ def check_dataset(dataset: Any, *, needs_len: bool) -> None:
             f"dataset must have __getitem__(index) and __len__(), got {got(dataset)} without"
             " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."
         )
+    _check_rows(dataset, kind)
     # Not len(): its own error would hide the refused value.
     as_int(
         "len(dataset)",
@@ -225,3 +233,37 @@ def check_dataset(dataset: Any, *, needs_len: bool) -> None:
         low=0,
         remedy=f"Return the number of samples from {kind}.__len__.",
     )
+
+
+def _check_rows(dataset: Any, kind: str) -> None:
+    """Refuse a table or dict that takes the names of its columns where a loader passes numbers."""
+    names = {
+        f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__
+    }
+    if names & {"pandas.DataFrame", "cudf.DataFrame"}:
+        remedy = (
+            "Pass df.to_dict('records') for dicts of rows, or a Dataset whose __getitem__(i)"
+            " returns what it needs of df.iloc[i], and __len__ len(df)."
+        )
+    elif names & {"polars.DataFrame", "pyarrow.Table", "pyarrow.RecordBatch"}:
+        remedy = (
+            "Pass table.to_dicts() (polars) or table.to_pylist() (pyarrow) for dicts of rows, or a"
+            " Dataset whose __getitem__(i) returns what it needs of row i."
+        )
+    elif _is_plain_dict(dataset) and dataset and 0 not in dataset:
+        remedy = (
+            "Pass reader.TensorDataset(list(d.values())) where each value is a column of arrays,"
+            " list(d.values()) where each is a sample, or the keys as sampler."
+        )
+    else:
+        return
+    raise ConfigTypeError(
+        f"dataset must give a sample for each number from 0, got a {kind}, whose [...] takes"
+        f" {'keys' if isinstance(dataset, dict) else 'names of columns'}. {remedy}"
+    )
+
+
+def _is_plain_dict(value: Any) -> bool:
+    kind = type(value)
+    is_own = isinstance(value, dict) and kind.__getitem__ is dict.__getitem__
+    return is_own and not hasattr(kind, "__missing__")

@@ -8,9 +8,9 @@ methods, a list of samples included.
 from __future__ import annotations
 
 import abc
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "Indexed"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -48,3 +48,13 @@ class Dataset(abc.ABC, Generic[T_co]):
     @abc.abstractmethod
     def __len__(self) -> int:
         """Return the number of samples. It is called at least once per epoch: keep it cheap."""
+
+
+class Indexed(Protocol[T_co]):
+    """What type checkers take for a map-style dataset: a list, a Dataset, or any of its form.
+
+    `__len__` is not asked for: a loader with a sampler of its own does not need it.
+    """
+
+    def __getitem__(self, index: Any, /) -> T_co:
+        """Return the sample of an index, or of another key that the sampler yields."""

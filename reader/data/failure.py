@@ -7,8 +7,11 @@ worker) and `decode` (in the trainer) come from `reader.data.exception_codec`. I
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from pathlib import Path
+from types import TracebackType
 
 from reader.data.exception_class import guarded, type_name
 from reader.data.exception_codec import add_note, cause_of, decode, encode
@@ -19,10 +22,14 @@ __all__ = [
     "as_user_error",
     "decode",
     "encode",
+    "from_user_code",
     "traceback_text",
     "with_context",
 ]
 
+_PACKAGE = str(Path(__file__).parents[1])
+# the files of the core have the names that they were built from
+_OWN_FILES = (f"{_PACKAGE}{os.sep}", "cython_ext/reader/_core/", "reader/_core/")
 _SHOWS_NOTES = sys.version_info >= (3, 11)
 
 
@@ -30,10 +37,25 @@ class RemoteTraceback(Exception):
     """The traceback of a worker, as the cause of the exception it raised (Python 3.10 only)."""
 
 
+def from_user_code(found: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the loader's own frames before the first one of the user's.
+
+    One that has no other frames is returned whole.
+    """
+    inner = found
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        inner = inner.tb_next
+    return found if inner is None else inner
+
+
 def traceback_text(exc: BaseException) -> str:
-    """Return the traceback of `exc` and of its chain as Python prints it; never raises."""
+    """Return the traceback of `exc` and of its chain as Python prints it; never raises.
+
+    It begins with the user's code, which the loader called.
+    """
     try:
-        return "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
+        found = from_user_code(exc.__traceback__)
+        return "".join(traceback.format_exception(type(exc), exc, found))
     except BaseException:
         return f"(the traceback of {type_name(type(exc))} could not be formatted)\n"
 

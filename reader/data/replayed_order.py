@@ -163,6 +163,10 @@ class ReplayedOrder:
             raise StateError(
                 f"checksum in the state must be an int, got {got(state.get('checksum'))}. {LOAD}"
             )
+        if type(state.get("first", 0)) is not int:
+            raise StateError(
+                f"first in the state must be an int, got {got(state['first'])}. {LOAD}"
+            )
         random = state.get("random")
         if not isinstance(random, list) or len(random) not in (1, 2):
             raise StateError(f"random in the state must be a list, got {got(random)}. {LOAD}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
+import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,13 +22,19 @@ from reader.data.order import boundary_state, check_order_state
 from reader.data.order_origin import Position
 from reader.data.order_source import batching_of, has_state, state_of
 from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
-from reader.errors import StateError, got
+from reader.errors import StateError, got, shown
 from reader.workers.worker_state import sends_snapshots
 
 __all__ = ["LoaderState", "Start", "batches_of"]
 
 _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
+# of a position: the numbers of its samples, of batches of any size, stay within 64 bits
+_MAX_POSITION = 1 << 40
+_MAX_DEPTH = 16  # of the containers in a state
+# where in a state users' own objects have theirs
+_THEIRS_IN_ORDER = (("source",), ("iterator",), ("drawn",))
+_THEIRS_IN_WORKER = (("state", "dataset"), ("state", "iterator"))
 _REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
 
 
@@ -231,7 +239,10 @@ class LoaderState:
                 f" set_epoch. {_REMEDY}"
             ) from None
         self._saved_workers(state)  # refuses what it cannot read
-        taken = copy.deepcopy(state)
+        try:
+            taken = copy.deepcopy(state)
+        except Exception as error:
+            raise StateError(f"the state cannot be copied: {error!r}. {_REMEDY}") from error
         for each, epoch in zip(found, taken["epochs"].values(), strict=True):
             each.set_epoch(epoch)
         self.base_seed = taken["base_seed"]
@@ -242,6 +253,7 @@ class LoaderState:
     def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
         if not isinstance(state, dict) or "reader" not in state:
             raise StateError(f"this is no state of a reader.DataLoader: {got(state)}. {_REMEDY}")
+        check_plain(state)
         if state["reader"] != _FORMAT or type(state["reader"]) is not int:
             raise StateError(
                 f"the state has format {got(state['reader'])}, and this version of reader reads"
@@ -254,11 +266,30 @@ class LoaderState:
         for name, own in (("kind", self._kind), ("seed", self._config.seed)):
             if state[name] != own:
                 raise _unlike(name, state[name], own)
+        self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))
         if self._kind == "map":
             every = self._config.snapshot_every_n_steps or 0
             batches = batches_of(sampler, batch_sampler)
             check_order_state(batches, state.get("order"), every, state["batches"] > 0)
+
+    def _check_beyond(self, state: dict[str, Any]) -> None:
+        """Refuse batches that were delivered before their turn, where none can have been."""
+        beyond = state["beyond"]
+        before = [state["batches"], *beyond]
+        if beyond and (
+            self._kind != "map" or any(one >= other for one, other in itertools.pairwise(before))
+        ):
+            raise StateError(
+                "beyond in the state must be the numbers of batches that were delivered early, each"
+                f" above {state['batches']} and in ascending order, got {got(beyond)}. {_REMEDY}"
+            )
+        if beyond and self._config.in_order:
+            raise StateError(
+                f"this state cannot be resumed: it was saved with in_order=False, when batches"
+                f" {shown(beyond)} were delivered before batch {state['batches']}, and this loader"
+                " has in_order=True. Pass in_order=False"
+            )
 
     def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
         for name, value in own.items():
@@ -302,6 +333,50 @@ class LoaderState:
         return workers
 
 
+def check_plain(state: dict[str, Any]) -> None:
+    """Refuse a state whose own entries are not plain data, as JSON has it.
+
+    Checked before anything is compared: NumPy's and torch's values compare as arrays, and their
+    subclasses of numbers and texts are not what was saved. What users' own samplers, datasets and
+    iterators put into a state is theirs.
+
+    Raises:
+        StateError: with the place of the first value that is none.
+    """
+    todo: list[tuple[tuple[Any, ...], Any]] = [((), state)]
+    while todo:
+        path, value = todo.pop()
+        if path[:1] == ("order",) and path[1:] in _THEIRS_IN_ORDER:
+            continue
+        if path[:1] == ("workers",) and path[2:] in _THEIRS_IN_WORKER:
+            continue
+        if isinstance(value, dict) and len(path) < _MAX_DEPTH:
+            if not all(type(key) is str for key in value):
+                raise StateError(
+                    f"{_place(path)} must have texts as keys, got {got(list(value))}. {_REMEDY}"
+                )
+            todo += [((*path, key), each) for key, each in value.items()]
+        elif isinstance(value, list) and len(path) < _MAX_DEPTH:
+            todo += [((*path, at), each) for at, each in enumerate(value)]
+        elif not _is_plain(value):
+            raise StateError(
+                f"{_place(path)} must be plain data (None, bool, int of 64 bits, finite float, str,"
+                f" list or dict), got {got(value)}. {_REMEDY}"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return bool(-(1 << 63) <= value < 1 << 64)
+    return value is None or kind in (bool, str) or (kind is float and math.isfinite(value))
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    inner = "".join(f"[{each!r}]" for each in path[1:])
+    return f"{path[0]}{inner} in the state" if path else "the state"
+
+
 def _unlike(name: str, was: Any, own: Any) -> StateError:
     return StateError(
         f"this state cannot be resumed: {name} was {was!r} when it was saved, and this loader has"
@@ -326,6 +401,10 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= sys.maxsize
 
 
+def _is_position(value: Any) -> bool:
+    return _is_count(value) and value <= _MAX_POSITION
+
+
 def _is_seed(value: Any) -> bool:
     return type(value) is int and 0 <= value < SEED_LIMIT
 
@@ -333,8 +412,8 @@ def _is_seed(value: Any) -> bool:
 _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("kind", "a kind of dataset", lambda each: type(each) is str),
     ("epoch", "the number of an epoch", _is_count),
-    ("batches", "a count", _is_count),
-    ("samples", "a count or None", lambda each: each is None or _is_count(each)),
+    ("batches", "a count", _is_position),
+    ("samples", "a count or None", lambda each: each is None or _is_position(each)),
     ("seed", "a seed or None", lambda each: each is None or _is_seed(each)),
     ("base_seed", "a seed", _is_seed),
     ("turn", "a worker's number or None", lambda each: each is None or _is_count(each)),
@@ -342,7 +421,7 @@ _CHECKS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     (
         "beyond",
         "a list of counts",
-        lambda each: isinstance(each, list) and all(map(_is_count, each)),
+        lambda each: isinstance(each, list) and all(map(_is_position, each)),
     ),
     ("fit", "a dict", lambda each: isinstance(each, dict)),
     ("workers", "a list or None", lambda each: each is None or isinstance(each, list)),

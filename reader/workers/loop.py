@@ -17,7 +17,7 @@ from reader._core.channel import TaskKind, WorkerChannel
 from reader.config import WORKER_KINDS
 from reader.data import seeds
 from reader.data.exception_codec import encode
-from reader.data.failure import traceback_text
+from reader.data.failure import from_user_code, traceback_text
 from reader.errors import ArenaFull, DatasetError
 from reader.policy import Prepare, WorkerPolicy
 from reader.workers import context
@@ -282,11 +282,14 @@ def reseeding(
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
+# reads and writes past any override
+_traceback_of: Any = BaseException.__dict__["__traceback__"]
 
 
 def _carry(error: BaseException, is_thread: bool, row: int = -1, drawn: int = 0) -> Any:
     """Return what is sent to the trainer for an exception: a WorkerError, pickled in a process."""
     if is_thread:
+        _traceback_of.__set__(error, from_user_code(_traceback_of.__get__(error)))
         return WorkerError(error, "", row, drawn)
     return carried(error, row, drawn)
 

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,8 +20,9 @@ import pytest
 from paddle.base import core
 
 from reader import CollateError, ConfigError, LoDTensor, WorkerDied
-from reader.compat.paddle import ArgumentError
+from reader.compat.paddle import ArgumentError, PyReader
 from reader.compat.paddle.generator import GeneratorLoader, from_generator
+from reader.compat.paddle.process_reader import multiprocess_reader
 from reader.errors import DatasetError
 from tests.contract.feeding import CPU, inputs
 from tests.processes import BOUND_S, wait_until
@@ -695,6 +697,82 @@ def test_iterable_loader_cannot_be_started_or_reset(static: None) -> None:
         loader.start()
     with pytest.raises(AssertionError, match=r"reset\(\) cannot be called when DataLoader"):
         loader.reset()
+
+
+@pytest.mark.parametrize(("process", "of_reader"), [(False, False), (True, False), (False, True)])
+def test_reset_by_paddles_inner_name_leaves_an_epoch_early(process: bool, of_reader: bool) -> None:
+    ended = []
+
+    def endless() -> Iterator[Any]:
+        try:
+            for n in range(10**6):
+                yield [np.full((2, 3), n, np.float32)]
+        finally:
+            ended.append(True)
+
+    if of_reader:
+        loader: Any = PyReader(capacity=2, return_list=True)
+        loader.decorate_batch_generator(endless, CPU)
+    else:
+        loader = from_generator(capacity=2, return_list=True, use_multiprocess=process)
+        loader.set_batch_generator(endless, CPU)
+    loader._reset()  # nothing runs: nothing happens
+    for _ in range(2):
+        for step, (x,) in enumerate(loader):
+            assert float(x[0, 0]) == step
+            if step == 3:
+                break
+        loader._reset()
+        loader._reset()
+        with pytest.raises(StopIteration):
+            next(loader)
+    if not process:
+        wait_until(lambda: len(ended) == 2)
+
+
+def test_reset_within_the_loop_ends_it() -> None:
+    loader = from_generator(capacity=2, return_list=True)
+    loader.set_batch_generator(batches(9), CPU)
+    steps = 0
+    for _ in loader:
+        steps += 1
+        if steps == 2:
+            loader._reset()
+    assert steps == 2
+    assert len(list(loader)) == 9
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_error_of_a_generator_is_caught_as_paddle_raises_it_too(process: bool) -> None:
+    def failing() -> Iterator[Any]:
+        yield [np.zeros(2, np.float32)]
+        raise KeyError("mine")
+
+    loader = from_generator(capacity=2, return_list=True, use_multiprocess=process)
+    loader.set_batch_generator(failing, CPU)
+    for kind in (SystemError, KeyError):
+        seen = []
+        with pytest.raises(kind) as caught:
+            for step in loader:
+                seen.append(step)  # noqa: PERF402
+        assert len(seen) == 1
+        assert (type(caught.value).__name__, caught.value.args) == ("KeyError", ("mine",))
+        assert caught.value.__context__ is None
+        text = "".join(traceback.format_exception(caught.value))
+        assert "in failing" in text
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_error_of_a_process_reader_passes_a_loader_as_paddle_raises_it_there(process: bool) -> None:
+    def failing() -> Iterator[Any]:
+        yield [np.zeros(2, np.float32)]
+        raise LookupError("mine")
+
+    loader = from_generator(capacity=2, return_list=True, use_multiprocess=process)
+    loader.set_batch_generator(multiprocess_reader([failing]), CPU)
+    for kind in (SystemError, LookupError):
+        with pytest.raises(kind, match="mine"):
+            list(loader)
 
 
 # ---- training ----------------------------------------------------------------------------------

@@ -195,7 +195,6 @@ def test_numbers_become_an_array(workers: int, value: Any, dtype: str) -> None:
         "\N{SNOWMAN}\0x",
         b"bytes\0",
         b"",
-        None,
         Colour.RED,
         decimal.Decimal("1.5"),
         fractions.Fraction(1, 3),
@@ -224,6 +223,37 @@ def test_other_values_come_as_a_list_one_per_sample(workers: int, value: Any) ->
     assert type(batch) is list
     assert batch == [value] * 4
     assert all(type(one) is type(value) for one in batch)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@WORKERS
+def test_batch_of_none_alone_says_that_getitem_returned_nothing(workers: int, size: int) -> None:
+    for dataset in (Calls(lambda i: None, 4), Calls(lambda i: None if i < size else i, 4)):
+        with DataLoader(dataset, batch_size=size, num_workers=workers) as loader:
+            wanted = r"each sample of the batch is None \(dataset indices \[0.*collate_fn=list"
+            with pytest.raises(CollateError, match=wanted):
+                next(iter(loader))
+    batches = DataLoader([None] * 4, batch_size=4, num_workers=workers, collate_fn=list)
+    assert list(batches) == [[None] * 4]
+
+
+@WORKERS
+def test_masked_arrays_are_refused_by_name_or_keep_their_mask(workers: int) -> None:
+    def masked(i: int) -> Any:
+        return np.ma.masked_equal(np.arange(i, i + 3), 2)
+
+    for sample in (masked, lambda i: {"a": [masked(i)]}, lambda i: np.ma.masked):
+        with pytest.raises(CollateError, match=r"a masked array cannot be stacked.*numpy.ma.stack"):
+            load(sample, workers)
+    dataset = Calls(masked, 4)
+    for collate in (np.ma.stack, lambda samples: {"x": (np.ma.stack(samples), np.zeros(2))}):
+        (batch,) = DataLoader(dataset, batch_size=4, num_workers=workers, collate_fn=collate)
+        found = batch["x"][0] if isinstance(batch, dict) else batch
+        assert isinstance(found, np.ma.MaskedArray)
+        assert found.mask.tolist() == [[j + i == 2 for j in range(3)] for i in range(4)]
+        assert found.data.tolist() == [[i, i + 1, i + 2] for i in range(4)]
+    (alone, *_) = DataLoader(dataset, batch_size=None, num_workers=workers)
+    assert alone.mask.tolist() == [False, False, True]
 
 
 @WORKERS

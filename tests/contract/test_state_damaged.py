@@ -41,6 +41,10 @@ def loaders() -> dict[str, Any]:
 
 
 WRONG: tuple[Any, ...] = (None, -1, 1.5, "x", [], {}, True, 2**70, [None], {"x": 1})
+ODD: tuple[Any, ...] = (
+    *(np.int64(1), np.float64(1.0), np.bool_(True), np.str_("map"), np.arange(3), np.array(1)),
+    *(np.zeros((2, 2)) > 0, float("nan"), 10**400, b"x", 1j, (1, 2), {1}, ..., object(), {1: 2}),
+)
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -163,6 +167,60 @@ def test_what_does_not_fit_is_said_with_both_values(change: dict[str, Any], text
         DataLoader(Indices(), batch_sampler=BatchSampler(range(50), 4), seed=1).load_state_dict(
             {**state, "fit": {**state["fit"], "sampler": None, "batch_size": None}}
         )
+
+
+@pytest.mark.parametrize("kind", list(loaders()))
+def test_values_that_no_state_holds_are_told_in_every_place_and_nothing_changes(kind: str) -> None:
+    """NumPy's and torch's values compare as arrays: each place is told by StateError alone."""
+    import torch
+
+    with loaders()[kind]() as saved:
+        iterator = iter(saved)
+        next(iterator)
+        state = saved.state_dict()
+    with loaders()[kind]() as loader:
+        before = repr(loader.state_dict())
+        for path in paths(state):
+            for value in (*ODD, torch.tensor(1), torch.arange(3)):
+                with pytest.raises(StateError):
+                    loader.load_state_dict(damaged(state, path, value))
+        looped = copy.deepcopy(state)
+        looped["fit"]["x"] = looped
+        with pytest.raises(StateError):
+            loader.load_state_dict(looped)
+        assert repr(loader.state_dict()) == before
+
+
+def test_first_key_that_is_no_number_is_told_before_the_order_is_drawn_again() -> None:
+    with loaders()["replayed"]() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        for wrong in ("x", None, [1], 1.5):
+            with pytest.raises(StateError, match="first in the state must be an int, got"):
+                loader.load_state_dict(damaged(state, ("order", "first"), wrong))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_state_of_batches_out_of_order_is_refused_where_they_come_in_order(workers: int) -> None:
+    """Its early batches would be waited for until the end of time."""
+    options: dict[str, Any] = {"batch_size": 2, "num_workers": workers, "timeout": 20}
+    if workers:
+        options["worker_type"] = "thread"
+    first = DataLoader(Indices(), in_order=False, **options)
+    next(iter(first))
+    state = first.state_dict()
+    state["batches"], state["samples"], state["beyond"] = 0, 0, [1, 3]
+    with DataLoader(Indices(), **options) as loader:
+        with pytest.raises(StateError, match=r"in_order=False, when batches \[1, 3\] were deliv"):
+            loader.load_state_dict(state)
+        assert len(list(loader)) == len(loader)
+    for wrong in ([0], [3, 1], [1, 1]):
+        with pytest.raises(StateError, match="beyond in the state must be the numbers"):
+            first.load_state_dict({**state, "beyond": wrong})
+    first.load_state_dict(state)
+    found = sorted(number for batch in first for number in batch.tolist())
+    assert found == [n for n in range(len(Indices())) if n // 2 not in (1, 3)]
+    first.close()
 
 
 def test_a_dataset_that_has_grown_is_seen_whole_from_the_next_epoch_on() -> None:

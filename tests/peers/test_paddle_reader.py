@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import pickle
 import random
 import threading
 import time
+import traceback
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -476,7 +478,59 @@ def test_processes_read_many_items_each_once() -> None:
 
 def test_error_in_a_process_arrives_as_it_was_raised() -> None:
     found, error = until_error(ours.multiprocess_reader([failing(1, 2)]))
-    assert (found, type(error), error.args) == ([1, 2], KeyError, ("mine",))
+    assert (found, type(error).__name__, error.args) == ([1, 2], "KeyError", ("mine",))
+    assert isinstance(error, KeyError)
+    assert "in read\n" in "".join(traceback.format_exception(error))
+
+
+class Failed(Exception):
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name}: {code}")
+        self.code = code
+
+
+@pytest.mark.parametrize("kind", ["own", "builtin", "system", "exit"])
+def test_error_in_a_process_is_caught_as_paddle_raises_it_too(kind: str) -> None:
+    errors = {
+        "own": Failed("list.txt", 7),
+        "builtin": FileNotFoundError(2, "gone", "list.txt"),
+        "system": SystemError("mine"),
+        "exit": SystemExit(3),
+    }
+
+    def read() -> Iterator[int]:
+        yield 1
+        raise errors[kind]
+
+    found, error = until_error(ours.multiprocess_reader([read]))
+    assert found == [1]
+    own = reader.DatasetError if kind == "exit" else type(errors[kind])
+    for wanted in (SystemError, ValueError, own):
+        assert isinstance(error, wanted), repr(error)
+    assert type(error).__name__ == own.__name__
+    if kind == "own":
+        assert error.code == 7  # type: ignore[attr-defined]
+    if kind == "builtin":
+        assert error.filename == "list.txt"  # type: ignore[attr-defined]
+    again = pickle.loads(pickle.dumps(error)) if kind != "own" else error
+    assert isinstance(again, own)
+    assert isinstance(again, SystemError)
+    assert error.__context__ is None
+    notes = [note for note in getattr(error, "__notes__", ()) if "raised in" in note]
+    assert len(notes) == (0 if kind == "exit" else 1)  # an exit has it with its cause
+
+
+def test_class_that_allows_no_other_beside_it_comes_as_it_is() -> None:
+    class Lonely(RuntimeError):
+        def __init_subclass__(cls) -> None:
+            raise TypeError("no subclasses")
+
+    def read() -> Iterator[int]:
+        yield 1
+        raise Lonely("mine")
+
+    found, error = until_error(ours.multiprocess_reader([read]))
+    assert (found, type(error)) == ([1], Lonely)
 
 
 def test_none_in_a_process_is_an_error() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reader
+from reader.compat import paddle as paddle_face
 from reader.compat.paddle import datasets, samplers
 from reader.compat.paddle.errors import ArgumentError
 from tests.peers.program import demonstration
@@ -327,13 +329,30 @@ def test_paddle_ends_an_epoch_early_when_the_generator_of_indices_is_used_up() -
     assert (list(sampler), list(sampler), len(sampler)) == ([3, 2, 1, 0], [3], 4)
 
 
-def test_generator_of_indices_that_is_used_up_is_an_error() -> None:
-    sampler = samplers.RandomSampler(range(4), generator=iter([3, 2, 1, 0, 3]))
-    assert list(sampler) == [3, 2, 1, 0]
-    with pytest.raises(reader.SamplerError, match=r"ended after 1 of num_samples=4 indices"):
-        list(sampler)
-    with pytest.raises(reader.SamplerError, match=r"ended after 0 of num_samples=4 indices"):
-        list(sampler)
+def test_generator_of_indices_that_is_used_up_ends_the_epoch_as_paddles_and_says_so() -> None:
+    for module in MODULES:
+        sampler = module.RandomSampler(range(4), generator=iter([3, 2, 1, 0, 3]))
+        found = []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = [list(sampler) for _ in range(3)]
+        assert found == [[3, 2, 1, 0], [3], []]
+        texts = [str(each.message) for each in told]
+        if module is OURS:
+            assert len(texts) == 2
+            assert "ended after 1 of num_samples=4 indices, and the epoch ends there" in texts[0]
+            assert "ended after 0 of num_samples=4 indices, and the epoch ends there" in texts[1]
+
+
+def test_loader_of_a_sampler_that_ends_early_ends_its_epoch_there() -> None:
+    for workers in (0, 2):
+        sampler = samplers.RandomSampler(range(9), generator=iter([8, 1, 2]))
+        batches = samplers.BatchSampler(sampler=sampler, batch_size=2)
+        loader = paddle_face.DataLoader(
+            list(range(9)), batch_sampler=batches, num_workers=workers, return_list=True
+        )
+        with loader, pytest.warns(UserWarning, match="ended after 3 of num_samples=9"):
+            assert [batch.tolist() for batch in loader] == [[8, 1], [2]]
 
 
 def test_generator_that_is_no_iterator_is_refused() -> None:

@@ -339,3 +339,17 @@ def test_an_object_that_cannot_be_unpickled_is_an_error_when_it_is_opened(road: 
     with pytest.raises(ValueError, match="no number"):
         road.send([torch.ones(1), Local()])
     check_same(road.send(torch.ones(1)), torch.ones(1))
+
+
+def test_tensors_of_workers_lie_in_memory_that_torch_does_not_know_as_shared() -> None:
+    """They lie in the arena, which torch's own `is_shared` does not look for."""
+    import reader.compat.torch
+
+    samples = [torch.ones(3) for _ in range(4)]
+    (theirs,) = torch.utils.data.DataLoader(samples, batch_size=4, num_workers=1)
+    assert theirs.is_shared()
+    with reader.compat.torch.DataLoader(samples, batch_size=4, num_workers=1) as loader:
+        (ours,) = loader
+        assert not ours.is_shared()
+        assert ours.share_memory_().is_shared()  # a copy, as for any tensor that is not shared
+        assert torch.equal(ours, theirs)

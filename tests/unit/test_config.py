@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reader import DataLoader
 from reader.checks import as_bool, as_int, as_reiterable
 from reader.config import LoaderConfig
 from reader.errors import ConfigError, ConfigTypeError
@@ -97,7 +99,6 @@ BAD_TYPE: list[tuple[str, Any, str]] = [
     ("num_workers", 1.5, r"num_workers must be an int of 0 or more, got 1\.5 \(float\)"),
     ("prefetch_factor", None, r"prefetch_factor must be an int of 1 or more, got None"),
     ("worker_retries", None, r"worker_retries must be an int of 0 or more, got None"),
-    ("max_bytes", 1e9, r"max_bytes must be an int of 1 or more, got 1000000000\.0 \(float\)"),
     ("seed", "7", r"seed must be an int in \[0, 18446744073709551615\], got '7' \(str\)"),
     ("timeout", None, r"timeout must be a number of seconds in \[0, 1e\+09\], got None"),
     ("timeout", True, r"timeout must be a number of seconds .* got True \(bool\)"),
@@ -113,8 +114,8 @@ BAD_TYPE: list[tuple[str, Any, str]] = [
     ("sampler", list, r"sampler must be .* got the class list\. Pass an instance of it: list\("),
     ("batch_sampler", 5, r"batch_sampler must be an iterable of lists of indices, got 5 \(int\)"),
     ("feed_list", "x", r"feed_list must be a list or tuple .* got 'x' \(str\)\. Pass \[variable"),
-    ("batch_sise", 3, r"no argument 'batch_sise'\. Did you mean batch_size\?"),
-    ("zzz", 3, r"no argument 'zzz'\. There are: feed_list, places, .*"),
+    ("batch_sise", 3, r"no argument 'batch_sise': did you mean batch_size\?"),
+    ("zzz", 3, r"no argument 'zzz': there are feed_list, places, .*"),
 ]
 
 
@@ -366,3 +367,92 @@ def test_threads_with_a_seed_for_global_generators_swap_the_random_state(
 ) -> None:
     config = build(**options)
     assert (config.uses_threads, config.swaps_random_state) == (uses_threads, swaps)
+
+
+# ---- arguments of other libraries, and things that are no dataset --------------------------------
+
+MEANT = [
+    ({"num_worker": 2}, r"DataLoader has no argument 'num_worker': did you mean num_workers\?"),
+    ({"batchsize": 2}, r"did you mean batch_size\?"),
+    ({"Shuffle": True}, r"did you mean shuffle\?"),
+    ({"collate": len}, r"did you mean collate_fn\?"),
+    ({"pin_memory": True}, r"'pin_memory': batches come as views of shared memory"),
+    ({"generator": None}, r"'generator': pass seed="),
+    ({"multiprocessing_context": "spawn"}, r'pass start_method="fork", "forkserver" or "spawn"'),
+    ({"device": "cuda"}, r"'device': pass places="),
+    ({"workers": 2}, r"'workers': pass num_workers="),
+    ({"quux": 2}, r"'quux': there are dataset, feed_list, places"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), MEANT, ids=lambda v: str(v)[:20])
+def test_unknown_argument_says_what_was_meant(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigTypeError, match=text):
+        DataLoader([1], **options)
+
+
+def test_signature_of_a_loader_is_still_its_own() -> None:
+    names = list(inspect.signature(DataLoader).parameters)
+    assert names[:3] == ["dataset", "feed_list", "places"]
+    assert "snapshot_every_n_steps" in names
+
+    class Mine(DataLoader):
+        def __init__(self, dataset: Any, *, extra: int) -> None:
+            super().__init__(dataset, batch_size=extra)
+
+    assert [batch.tolist() for batch in Mine([1, 2], extra=2)] == [[1, 2]]
+
+
+@pytest.mark.parametrize("number", [32, 32.0, np.int64(32), True])
+def test_number_as_second_argument_is_told_where_it_belongs(number: Any) -> None:
+    with pytest.raises(
+        ConfigTypeError, match=r"pass batch_size=.* by keyword, or use reader.compat"
+    ):
+        DataLoader([1], number)
+
+
+@pytest.mark.parametrize("value", [1e6, 2.0**40, np.float32(1e6), np.int64(10**6)])
+def test_integral_float_is_a_count_of_bytes(value: Any) -> None:
+    with DataLoader([1], max_bytes=value) as loader:
+        assert loader.config.max_bytes == int(value)
+        assert type(loader.config.max_bytes) is int
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), "1e6", True, 0.0, -1e6])
+def test_other_values_are_no_count_of_bytes(value: Any) -> None:
+    with pytest.raises(ConfigError, match="max_bytes must be an int of 1 or more, got"):
+        DataLoader([1], max_bytes=value)
+
+
+def frame_of(module: str, name: str) -> Any:
+    """A stand-in for a table of a library that need not be installed."""
+    body = {
+        "__module__": module,
+        "__getitem__": lambda self, key: {}[key],
+        "__len__": lambda self: 3,
+    }
+    return type(name, (), body)()
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (frame_of("pandas.core.frame", "DataFrame"), r"got a DataFrame.*df.to_dict\('records'\)"),
+        (frame_of("polars.dataframe.frame", "DataFrame"), r"got a DataFrame.*table.to_dicts"),
+        (frame_of("pyarrow.lib", "Table"), r"got a Table.*table.to_pylist"),
+        ({"x": [1, 2], "y": [3, 4]}, r"got a dict, whose \[...\] takes keys. Pass reader.Tensor"),
+    ],
+)
+def test_table_as_dataset_says_how_to_wrap_it(table: Any, text: str) -> None:
+    with pytest.raises(ConfigTypeError, match=text):
+        DataLoader(table)
+    assert len(DataLoader(table, sampler=["x"])) == 1  # its own keys are its indices
+
+
+def test_dicts_of_numbers_and_of_own_rules_are_datasets() -> None:
+    class Rows(dict[str, int]):
+        def __missing__(self, key: Any) -> Any:
+            return key
+
+    assert [batch.tolist() for batch in DataLoader({0: 5, 1: 6}, batch_size=2)] == [[5, 6]]
+    assert [batch.tolist() for batch in DataLoader(Rows(a=1, b=2), batch_size=2)] == [[0, 1]]

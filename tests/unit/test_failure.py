@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import traceback
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import reader
+from reader.checks import as_int
 from reader.data import failure
-from reader.data.failure import as_user_error, decode, traceback_text, with_context
+from reader.data.failure import (
+    as_user_error,
+    decode,
+    from_user_code,
+    traceback_text,
+    with_context,
+)
 from reader.errors import DatasetError, InternalError
 from tests.unit.exceptions import carry, notes_of, raise_from, raised
 
@@ -22,6 +31,39 @@ def test_traceback_text_is_what_python_prints() -> None:
     assert text.startswith("KeyError: 'k'")
     assert "in raise_from" in text
     assert text.endswith("ValueError: v\n")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_traceback_begins_with_the_user_s_code(workers: int, kind: str) -> None:
+    """The loader's own frames between the loop and the dataset would hide the user's line."""
+    loader = reader.DataLoader(Breaks(), num_workers=workers, worker_type=kind)
+    with loader, pytest.raises(KeyError) as caught:
+        next(iter(loader))
+    text = "".join(traceback.format_exception(caught.value))
+    assert "in inner" in text
+    between = text[text.index("in _refuse") :]
+    assert "fetch.py" not in between
+    assert ".pyx" not in between
+    assert between.index("in __getitem__") < between.index("in inner")
+
+
+class Breaks:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        return inner()
+
+
+def inner() -> int:
+    raise KeyError("mine")
+
+
+def test_traceback_of_the_loader_s_own_error_stays_whole() -> None:
+    exc = raised(lambda: as_int("x", "y", low=0, remedy="Give one."))
+    assert "in as_int" in traceback_text(exc)
+    assert from_user_code(None) is None
 
 
 def test_traceback_that_cannot_be_formatted_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,3 +98,8 @@ def test_importing_reader_twice_over_threads_is_one_import() -> None:
         "[t.start() for t in threads]; [t.join() for t in threads]\n"
         "assert len(seen) == 4 and len(set(seen)) == 1"
     )
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    assert dir(reader) == sorted(reader.__all__)
+    assert reader.errors is sys.modules["reader.errors"]  # submodules are found all the same

@@ -9,6 +9,7 @@ import importlib.util
 import multiprocessing
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class Squares(reader.Dataset[tuple[NDArray[np.float32], int]]):
         return np.full((3, 4), index, dtype=np.float32), index * index
 
 
-def load(num_workers: int, start_method: str | None) -> None:
+def load(num_workers: int, start_method: Literal["fork", "forkserver", "spawn"] | None) -> None:
     """Load every batch in order and compare it with what it must be."""
     with reader.DataLoader(
         Squares(), batch_size=BATCH_SIZE, num_workers=num_workers, start_method=start_method
@@ -59,7 +60,7 @@ def main() -> None:
         raise SystemExit("the package lacks reader.compat.paddle")
     load(num_workers=0, start_method=None)
     for start_method in multiprocessing.get_all_start_methods():
-        load(num_workers=2, start_method=start_method)
+        load(num_workers=2, start_method=start_method)  # type: ignore[arg-type]
     print(f"lodreader {reader.__version__} loads by every start method")
 
 

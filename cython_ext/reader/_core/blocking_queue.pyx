@@ -1,6 +1,6 @@
-"""BlockingQueue: a bounded first-in first-out queue of LoDTensorArray.
+"""BlockingQueue: a bounded first-in first-out queue of batches.
 
-Imports the arena's records and LoDTensorArray. Any number of threads may push and pop; waiting
+Imports the arena's records. Any number of threads may push and pop; waiting
 needs no GIL. The reader thread uses the functions on `queue_state` below and never Python.
 """
 import threading
@@ -14,7 +14,6 @@ from libc.string cimport memset
 
 from reader._core.arena cimport (RD_OBJECT, exchange_u32, load_u32, process_ledger, rd_futex_wait,
                                  rd_futex_wake, rd_now_ns, store_u32)
-from reader._core.tensor_array cimport LoDTensorArray
 
 from reader.errors import (ConfigError, ConfigTypeError, LoadTimeout, QueueClosed, QueueKilled,
                            ReaderError)
@@ -217,18 +216,19 @@ cdef int64_t next_look(int64_t deadline_ns):
 
 @cython.final
 cdef class BlockingQueue:
-    """Bounded queue of LoDTensorArray between threads.
+    """Bounded queue of batches between threads.
 
-    ``BlockingQueue(capacity)``: ``capacity`` >= 1 counts batches. First in, first out; many
+    ``BlockingQueue(capacity)``: ``capacity`` >= 1 counts batches. A batch is any object: a dict, a
+    list, an array, nested or not, or a LoDTensorArray. ``pop`` returns what was pushed, uncopied. First in, first out; many
     producers and consumers, each item delivered once. A wait releases the GIL and ends when an item
     or a free place comes, by `close`, `kill`, the timeout, or Ctrl-C in the main thread. Any thread
     of the process that made it may use it; in a forked child it raises ReaderError.
 
     >>> import numpy as np
     >>> queue = BlockingQueue(2)
-    >>> queue.push([np.zeros(3)])
-    >>> queue.pop()[0].shape
-    (3,)
+    >>> queue.push({"x": np.zeros(3), "names": ["a", "b"]})
+    >>> queue.pop()
+    {'x': array([0., 0., 0.]), 'names': ['a', 'b']}
     """
 
     def __cinit__(self, capacity):
@@ -255,7 +255,7 @@ cdef class BlockingQueue:
         return 0
 
     def push(self, batch, timeout=None):
-        """Append a LoDTensorArray, or a list of arrays that becomes one; waits while full.
+        """Append a batch: a LoDTensorArray, or any object; waits while full.
 
         ``timeout``: seconds to wait at most; None: for ever; 0: not at all. Raises LoadTimeout when
         the queue stays full, QueueClosed, QueueKilled. An item that was not accepted stays yours.
@@ -264,12 +264,6 @@ cdef class BlockingQueue:
         cdef int64_t deadline = wait_deadline(timeout), look
         cdef int rc
         self.check_process()
-        if not isinstance(batch, LoDTensorArray):
-            if not isinstance(batch, (list, tuple)):
-                raise ConfigTypeError(
-                    f"push got a {type(batch).__name__}; give a LoDTensorArray (see "
-                    f"LoDTensorArray.from_batch), or a list of arrays")
-            batch = LoDTensorArray(batch)
         memset(&item, 0, sizeof(item))
         item.kind = RD_OBJECT
         item.held_object = <void*>batch
@@ -293,7 +287,7 @@ cdef class BlockingQueue:
             raise
 
     def pop(self, timeout=None):
-        """Take the oldest LoDTensorArray; waits while empty.
+        """Take the oldest batch, the very object that was pushed; waits while empty.
 
         ``timeout``: seconds to wait at most; None: for ever; 0: not at all. Raises LoadTimeout when
         the queue stays empty, QueueClosed when it is closed and drained, QueueKilled when it was

@@ -4,6 +4,7 @@ Imports dtype, exchange and structure. A Plan is made from sample 0 and kept, si
 alike; it belongs to one BatchWriter, which sets where the rows lie.
 """
 import numpy as np
+from numpy.ma import MaskedArray
 
 cimport cython
 cimport numpy as cnp
@@ -74,6 +75,11 @@ cdef int classify(object sample) except -1:
     if PyLong_CheckExact(sample):
         return LEAF_INT
     if isinstance(sample, np.ndarray):
+        if type(sample) is not np.ndarray and isinstance(sample, MaskedArray):
+            raise CollateError(
+                "a masked array cannot be stacked: its mask would be lost; return array.filled(value) "
+                "from the dataset, or array and mask as two fields, or pass a collate_fn, such as "
+                "numpy.ma.stack")
         return LEAF_OBJECT if sample.dtype.hasobject else LEAF_ARRAY
     if isinstance(sample, (str, bytes)) or sample is None:
         return LEAF_OBJECT

@@ -44,6 +44,7 @@ cdef class BatchWriter:
     cdef int skip(self, rd_slot* slot, rd_record* record) noexcept
     cdef bint suits(self, Plan plan, object sample) except -1
     cdef list fetch_rest(self, object source, list keys, Py_ssize_t row)
+    cdef int refuse_nothing(self, Plan plan, list names) except -1
     cdef int collate(self, list samples, rd_record* record) except -1
     cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count) except -1
     cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL

@@ -17,7 +17,7 @@ from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u
                                  store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
-from reader._core.structure cimport Flat, Structure
+from reader._core.structure cimport OBJECT, Flat, Structure
 from reader._core.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
 
 from reader._core.dtype import field_type
@@ -195,6 +195,8 @@ cdef class BatchWriter:
                     samples.append(sample)
                     samples += self.fetch_rest(source, keys, row)
                     return self.collate(samples, record)
+            if self.rules is None and names and plan.structure.kind == OBJECT:
+                self.refuse_nothing(plan, names)
             slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
@@ -204,6 +206,16 @@ cdef class BatchWriter:
             if plan is not None:
                 plan.forget_objects()
         return 0
+
+    cdef int refuse_nothing(self, Plan plan, list names) except -1:
+        """Refuse a batch of samples that are all None: most often a `return` was forgotten."""
+        for sample in (<SampleLeaf>plan.objects[0]).values:
+            if sample is not None:
+                return 0
+        raise CollateError(
+            f"each sample of the batch is None (dataset indices {names[:8]}"
+            f"{', ...' if len(names) > 8 else ''}): __getitem__ of the dataset returned nothing; add "
+            f"its return statement, or, where None is a sample, pass collate_fn=list")
 
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1:

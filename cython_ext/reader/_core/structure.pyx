@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import cloudpickle
 import numpy as np
+from numpy.ma import MaskedArray
 
 cimport cython
 cimport numpy as cnp
@@ -331,7 +332,9 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
     cdef list children
     cdef Py_ssize_t nfields, nobjects
     if isinstance(value, np.ndarray):
-        if not value.dtype.hasobject:
+        # a masked array stays whole: the bytes of an array have no mask
+        if not value.dtype.hasobject and (
+                type(value) is np.ndarray or not isinstance(value, MaskedArray)):
             fields.append(value)
             return node(FIELD, len(fields) - 1, None, None, None, None)
         objects.append(value)

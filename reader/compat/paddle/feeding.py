@@ -173,6 +173,10 @@ class FeedingLoader(SourceLoader):
         if epoch is not None and epoch.error is not None and epoch.is_killed:
             raise epoch.error
 
+    def _reset(self) -> None:
+        """The same as `reset`: Paddle's name for either kind of loader."""
+        self.reset()
+
     def close(self) -> None:
         """End the epoch and empty the queue, without raising the epoch's error. Idempotent."""
         if self._state is FeedingState.FEEDING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.errors import ArgumentError, also_as
 from reader.compat.paddle.fields import DynamicFields, StaticFields
 from reader.compat.paddle.source import (
     GeneratorDataset,
@@ -140,8 +140,9 @@ class GeneratorLoader(SourceLoader):
     """Yields the batches of a generator; made by `from_generator`.
 
     `iter(loader)` and `loader()` are the loader itself, as in Paddle: it has one live iteration,
-    and iterating again abandons that and starts over. An exception of the generator is raised as it
-    is, in place of the next batch, and ends the epoch.
+    and iterating again abandons that and starts over. An exception of the generator is raised in
+    place of the next batch, and ends the epoch: `except` finds it by its own type, and by
+    SystemError, which Paddle raises for it.
 
     In static mode it yields a list with one entry for each place, also with one place: a dict
     {name: DenseTensor}, or with `return_list` a list of DenseTensors. In dynamic mode it yields a
@@ -233,7 +234,20 @@ class GeneratorLoader(SourceLoader):
         """Return the next step's batches. Blocks until they are there."""
         if self._batches is None:
             raise ArgumentError("no epoch is running: iterate over the loader, iter(loader)")
-        made = next(self._batches)
+        try:
+            made = next(self._batches)
+        except StopIteration:
+            raise
+        except Exception as error:
+            failure = also_as(error, SystemError)
+        else:
+            return self._form(made)
+        try:
+            raise failure  # not above: the first error would be its context
+        finally:
+            del failure  # its traceback refers to this frame
+
+    def _form(self, made: Any) -> Any:
         if self._names is None:
             return made
         group = [made] if self._places == 1 else made
@@ -254,6 +268,11 @@ class GeneratorLoader(SourceLoader):
             "reset() cannot be called when DataLoader is iterable. Iterate over it again, or make"
             " it with iterable=False in static mode"
         )
+
+    def _reset(self) -> None:
+        """Leave the epoch early, as Paddle's: `next` then raises StopIteration. Idempotent."""
+        if self._batches is not None:
+            self._batches.close()
 
     def close(self) -> None:
         """Abandon the running epoch and the batches made ahead. Idempotent."""

@@ -7,8 +7,8 @@ Paddle's order, with its exception types and texts, and maps them; it holds no m
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 import paddle
 from paddle.base import core
@@ -16,6 +16,7 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
     _DatasetKind,
 )
 
+from reader.checks import names_arguments
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.ragged import RaggedCollate
@@ -24,6 +25,7 @@ from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.config import LoaderConfig
 from reader.data import SequenceSampler
+from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
 from reader.data.one_shot import OneShot
 from reader.engine.engine import Engine
@@ -35,6 +37,7 @@ from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, Work
 
 __all__ = ["DataLoader"]
 
+T_co = TypeVar("T_co", covariant=True)
 
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True),
@@ -43,11 +46,24 @@ _POLICY = Policy(
     errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
 )
 
+_OWN = "it is an argument of reader.DataLoader; use that with framework='paddle'"
+# arguments of other loaders, and what to do here
+_ELSEWHERE = {
+    "sampler": "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)",
+    "pin_memory": "Paddle chooses by itself; see use_pinned_memory",
+    "generator": "call paddle.seed and numpy.random.seed, or pass a batch_sampler",
+    "multiprocessing_context": "workers start as Python's default says",
+    "device": "pass places=",
+    "place": "pass places=",
+    **dict.fromkeys(("seed", "start_method", "worker_type", "worker_retries", "max_bytes"), _OWN),
+    **dict.fromkeys(("framework", "in_order", "snapshot_every_n_steps", "seed_globals"), _OWN),
+}
+
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
 _PaddleLoader: Any = paddle.io.DataLoader
 
 
-class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
+class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc]
     """Feed a paddle program from a dataset: `paddle.io.DataLoader` 3.3 with another engine.
 
     Arguments, defaults, orders, lengths and what is yielded are Paddle's; see docs/paddle.md, line
@@ -66,9 +82,10 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
     While iterating: the exceptions of the dataset as they were raised; see `reader.DataLoader`.
     """
 
+    @names_arguments(_ELSEWHERE)
     def __init__(
         self,
-        dataset: Any,
+        dataset: Indexed[T_co] | Iterable[T_co],
         feed_list: Any = None,
         places: Any = None,
         return_list: bool = True,
@@ -90,6 +107,7 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
         prefetch_next_epoch: bool = False,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name in _ARGUMENTS}
+        samples: Any = dataset  # the checks below say whether it has a length
         if not return_list and not paddle.in_dynamic_mode() and feed_list is None:
             raise ArgumentError(
                 "feed_list should be set when return_list=False. Pass the variables of the program,"
@@ -117,7 +135,7 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
             _check_batch_size(batch_size)
             if not is_iterable:
                 batch_sampler = BatchSampler(
-                    dataset=dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
+                    dataset=samples, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
                 )
         if given and isinstance(batch_sampler, Iterator):
             arguments["batch_sampler"] = batch_sampler = OneShot("batch_sampler", batch_sampler)
@@ -147,13 +165,13 @@ class DataLoader(EngineFace, _PaddleLoader):  # type: ignore[misc]
             persistent_workers=persistent_workers,
             framework="paddle",
             # Paddle ignores shuffle without batching
-            sampler=RandomSampler(dataset) if shuffle and batch_size is None else None,
+            sampler=RandomSampler(samples) if shuffle and batch_size is None else None,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
         )
         sampler = config.sampler
         if sampler is None and config.batch_sampler is None and not is_iterable:
-            sampler = SequenceSampler(dataset)
+            sampler = SequenceSampler(samples)
         self._engine = Engine(config, _POLICY, sampler, config.batch_sampler)
         # what programs look at
         self.config = config

@@ -12,7 +12,7 @@ from typing import Any
 
 from reader.checks import as_int
 from reader.compat.paddle.background_reader import as_reader
-from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.errors import ArgumentError, also_as
 from reader.config import LoaderConfig
 from reader.data import IterableDataset
 from reader.engine.engine import Engine
@@ -37,8 +37,9 @@ def multiprocess_reader(
     """Yield the items of several readers, each of which runs in its own process.
 
     Items arrive as they were yielded, arrays as arrays and tuples as tuples: one of each reader in
-    turn, and those of one reader in its order. An error of a reader is raised in place of its item;
-    a process that dies is an error too.
+    turn, and those of one reader in its order. An error of a reader is raised in place of its item,
+    and a process that dies is an error too: `except` finds either by its own type, by ValueError
+    and by SystemError, as Paddle raises it here and where a loader reads.
 
     Args:
         readers: a list or tuple of readers, which the processes inherit by fork.
@@ -70,7 +71,21 @@ def multiprocess_reader(
             start_method="fork",
         )
         with contextlib.closing(Engine(config, Policy(), None, None)) as engine:
-            yield from engine
+            items = iter(engine)
+            while True:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+                except Exception as error:
+                    failure = also_as(error, ValueError, SystemError)
+                    break
+                yield item
+                del item  # this frame keeps nothing while it waits
+            try:
+                raise failure  # not above: the first error would be its context
+            finally:
+                del failure  # its traceback refers to this frame
 
     return merged
 

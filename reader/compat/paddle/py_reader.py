@@ -69,6 +69,10 @@ class PyReader:
         """End an epoch of a reader that is not iterable: see FeedingLoader."""
         self._loader.reset()
 
+    def _reset(self) -> None:
+        """Leave the epoch early, whichever kind of reader it is."""
+        self._loader._reset()
+
     def close(self) -> None:
         """Abandon the running epoch. Idempotent."""
         self._loader.close()

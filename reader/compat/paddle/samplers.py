@@ -7,6 +7,7 @@ an order. An order is drawn when its first index is taken, as in Paddle.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
@@ -45,7 +46,7 @@ class RandomSampler(paddle.io.RandomSampler):
         replacement: whether an index may come again.
         num_samples: how many to draw; None: as many as there are.
         generator: an iterator that yields the indices instead of a draw. If it ends before
-            `num_samples` indices, that is an error; Paddle ends the epoch early.
+            `num_samples` indices, the epoch ends there, as Paddle's, with a UserWarning.
 
     Raises:
         ConfigTypeError: (a TypeError) replacement is no bool.
@@ -107,10 +108,12 @@ class RandomSampler(paddle.io.RandomSampler):
         for taken, index in enumerate(islice(generator, self.num_samples), 1):  # noqa: B007
             yield index
         if taken < self.num_samples:
-            raise SamplerError(
+            warnings.warn(
                 f"the generator of a RandomSampler ended after {taken} of"
-                f" num_samples={self.num_samples} indices: an iterator cannot start over."
-                " Pass one that yields enough for every epoch, or generator=None."
+                f" num_samples={self.num_samples} indices, and the epoch ends there: an iterator"
+                " cannot start over. Pass one that yields enough for every epoch, or"
+                " generator=None.",
+                stacklevel=2,
             )
 
     def __len__(self) -> int:

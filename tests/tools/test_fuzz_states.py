@@ -1,0 +1,21 @@
+"""A sample of what the fuzzer of states tries; `make nightly` runs more of it."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tools import fuzz_states
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_states_that_are_damaged_or_crossed_are_refused_or_work(seed: int) -> None:
+    rng = random.Random(seed)
+    saved = [fuzz_states.save_some(rng, kind) for kind in fuzz_states.KINDS for _ in range(3)]
+    outcomes = set()
+    for number in range(150):
+        np.random.seed(5)
+        outcomes.add(fuzz_states.one_case(random.Random(f"{seed}/{number}"), saved))
+    assert {"refused", "resumed", "worked"} <= outcomes
