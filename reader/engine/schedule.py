@@ -208,7 +208,7 @@ class Window:
     @property
     def _lags(self) -> bool:
         """Whether the oldest task is MAX_LAG tasks behind the newest."""
-        return self.dispatched - next(iter(self.tasks), 0) >= MAX_LAG
+        return self.dispatched - next(iter(self.tasks), self.dispatched) >= MAX_LAG
 
     def _loads(self) -> Counter[int]:
         """Return how many tasks each worker has, without the one that is being delivered."""
