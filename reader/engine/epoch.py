@@ -112,6 +112,12 @@ class EpochIterator(Handover):
         """Whether batches can still be taken, in this process."""
         return self._supervisor.is_usable
 
+    def fail_start(self, failed: Failure) -> None:
+        """Raise what kept a worker from starting; the epoch ends with it."""
+        with suppress(EpochEnded):
+            self._supervisor.raise_failed(failed)
+        next(self)
+
     def draw_first(self) -> None:
         """Draw the first batch of indices now, so that a state can describe the order."""
         self._schedule.draw_first()

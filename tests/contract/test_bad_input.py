@@ -56,7 +56,7 @@ WRONG: list[tuple[str, Any, bool, str]] = [
     ("worker_retries", -1, False, "worker_retries"),
     ("worker_retries", None, True, "worker_retries"),
     ("max_bytes", 0, False, "max_bytes"),
-    ("max_bytes", 1e9, True, "max_bytes"),
+    ("max_bytes", 0.5, True, "max_bytes"),
     ("sampler", 5, True, "sampler must be an iterable"),
     ("sampler", "abc", True, "sampler"),
     ("sampler", iter([1, 2]), False, "fresh iterator"),

@@ -99,7 +99,7 @@ def test_dataset_is_told_of_an_epoch_once_and_by_the_trainer_alone() -> None:
 def test_worker_info_answers_for_each_thread() -> None:
     found: list[Any] = []
     started: list[int] = []
-    dataset = Calls(lambda index: found.append(get_worker_info()), 8)
+    dataset = Calls(lambda index: found.append(get_worker_info()) or 0, 8)
     with DataLoader(dataset, batch_size=1, worker_init_fn=started.append, **THREADS) as loader:
         assert len(list(loader)) == 8
     assert sorted(started) == [0, 1]

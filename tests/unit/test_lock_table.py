@@ -48,6 +48,9 @@ def core_locks(source: str) -> Iterator[str]:
         mutex = re.match(r"\s*(?:cdef )?pthread_mutex_t (\w+)", line)
         if mutex:
             yield f"{owner}.{mutex[1]}"
+        lock = re.match(r"\s*self\.(\w+) = threading\.(\w+)\(", line)
+        if lock and lock[2] in MAKERS:
+            yield f"{owner}.{lock[1]}"
 
 
 def locks_of_sources() -> dict[str, str]:

@@ -105,9 +105,8 @@ def test_interrupted_sampler_is_told_after_the_batches_before_it() -> None:
     window.accept(window.answered)
     window.accept(window.answered)
     assert window.is_over
-    with pytest.raises(SamplerError, match="batch 2 of epoch 0"):
-        window.raise_error()
-    window.raise_error()  # once
+    assert isinstance(window.error, SamplerError)
+    assert "batch 2 of epoch 0" in str(window.error)
 
 
 def test_interrupted_turns_go_on() -> None:

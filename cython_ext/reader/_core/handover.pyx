@@ -74,23 +74,27 @@ cdef class Handover:
 
     def __next__(self):
         cdef Made made
-        cdef bint is_group
         self.lock.acquire()
         try:
             if self.made is None:
                 self.prepare()
             made = self.made
-            is_group = made.value is self.group
-            self._accept(made, self.held if self.group and not is_group else self.handed)
-            if is_group:
-                self.handed.extend(self.held)
-                self.group, self.held = [], []
-            self.made = None
+            self.hand_over()
         finally:
             self.lock.release()
         if made.is_error:
             raise made.value
         return made.value
+
+    def hand_over(self):
+        """Accept and count what was made, as handed over; for an iterator around this one."""
+        cdef Made made = self.made
+        cdef bint is_group = made.value is self.group
+        self._accept(made, self.held if self.group and not is_group else self.handed)
+        if is_group:
+            self.handed.extend(self.held)
+            self.group, self.held = [], []
+        self.made = None
 
     cdef int _accept(self, Made made, list outcomes) except -1:
         if made.step is not None:
@@ -100,8 +104,8 @@ cdef class Handover:
             self.tasks.pop(made.seq, None)
         if made.outcome is not None:
             outcomes.append(made.outcome)
-            if made.is_batch and self.stats is not None:
-                self.stats.batches += 1
+        if made.is_batch and self.stats is not None:
+            self.stats.batches += 1
         return 0
 
     def keep(self, Made made not None):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 
+from reader._core.handover import Handover, Made
 from reader.compat.torch.engine import make_engine, start_of
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
@@ -25,14 +26,16 @@ from reader.compat.torch.inner import (
 from reader.compat.torch.start_report import StartReport
 from reader.compat.torch.worker import TorchWorker
 from reader.engine.engine import Engine
+from reader.engine.epoch import EpochIterator
+from reader.engine.stage import WaitStats
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
 
-_OWN = ("_batches", "_take", "_handles")  # attributes of one iterator alone
+_OWN = ("_batches", "_handles")  # attributes of one iterator alone
 
 
-class EngineIterator(BaseIterator):  # type: ignore[misc]
+class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     """Yields the batches of one epoch that the engine makes.
 
     Args:
@@ -74,12 +77,11 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
         self._batches: Any = iter(self._engine)
-        self._take = self._batches.__next__
         self._handles = functools.partial(_handles, self._batches.backend)
         if report is not None:
             failed = report.failure(self._handles(), loader.epoch)
             if failed is not None:
-                self._batches._supervisor.raise_failed(failed)
+                self._batches.fail_start(failed)
 
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader.seeds_batches else None
@@ -132,39 +134,58 @@ class EngineIterator(BaseIterator):  # type: ignore[misc]
 
     def husk(self) -> EngineIterator:
         """Return an iterator with these workers and no batches, for the loader to keep."""
-        made = object.__new__(type(self))
+        made = type(self).__new__(type(self))
         made.__dict__.update(self._shared())
         made._handles = self._handles
-        made._batches = iter(())
-        made._take = made._batches.__next__
+        made._batches = None
         return made
 
-    def __next__(self) -> Any:
+    @property
+    def _num_yielded(self) -> int:
+        """How many batches were handed over."""
+        return self.stats.batches if self.stats is not None else 0
+
+    @_num_yielded.setter
+    def _num_yielded(self, count: int) -> None:
+        self.stats = WaitStats(batches=count)
+
+    def prepare(self) -> None:
+        """Make what is handed over next; see Handover."""
+        if self._batches is None:
+            raise StopIteration
         if is_profiled():
             with torch.autograd.profiler.record_function(self._profile_name):
-                data = self._next_data()
+                self._prepare(self._batches)
         else:
-            data = self._next_data()
-        self._num_yielded += 1
-        if self._IterableDataset_len_called is not None:
-            self._check_length()
-        return data
+            self._prepare(self._batches)
 
-    def _next_data(self) -> Any:
+    def _prepare(self, batches: EpochIterator) -> None:
         try:
-            batch = self._take()
+            if batches.made is None:
+                batches.prepare()
         except LoadTimeout as error:
             raise timed_out(error, self._timeout) from None
         except WorkerDied as error:
             raise worker_exit(error) from None
-        return pin_memory(batch, self._pin_memory_device) if self._pin_memory else batch
+        found: Any = batches.made
+        value = found.value
+        if found.is_error:
+            if isinstance(value, WorkerDied):
+                value = worker_exit(value)
+            self.made = Made(value, is_error=True, step=batches.hand_over)
+            return
+        if self._pin_memory:
+            value = pin_memory(value, self._pin_memory_device)
+        if self._IterableDataset_len_called is not None:
+            self._check_length(self._num_yielded + 1)
+        self.made = Made(value, is_batch=True, step=batches.hand_over)
 
-    def _check_length(self) -> None:
-        if self._is_stream and self._num_yielded > self._IterableDataset_len_called:
+    def _check_length(self, count: int) -> None:
+        if self._is_stream and count > self._IterableDataset_len_called:
             text = (
                 f"Length of IterableDataset {self._dataset} was reported to be"
                 f" {self._IterableDataset_len_called}(when accessing len(dataloader)), but"
-                f" {self._num_yielded} samples have been fetched. "
+                f" {count} samples have been fetched. "
             )
             if self._num_workers > 0:
                 text += (

@@ -32,6 +32,9 @@ __all__ = ["DataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
 
+# of PyTorch's class: programs put another one in its place
+_CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
+
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """Feed a torch program from a dataset: `torch.utils.data.DataLoader` with another engine.
@@ -168,11 +171,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def multiprocessing_context(self) -> Any:
         """How worker processes are started; None: as the platform does."""
         warn_if_replaced(self, DataLoader)
-        return torch.utils.data.DataLoader.multiprocessing_context.fget(self)  # type: ignore[attr-defined]
+        return _CONTEXT.fget(self)
 
     @multiprocessing_context.setter
     def multiprocessing_context(self, context: Any) -> None:
-        torch.utils.data.DataLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
+        _CONTEXT.fset(self, context)
 
     @property
     def order(self) -> Any:

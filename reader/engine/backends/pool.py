@@ -7,7 +7,6 @@ on.
 
 from __future__ import annotations
 
-import _thread
 import abc
 import enum
 import sys
@@ -172,8 +171,8 @@ class Pool(abc.ABC):
             return
         self.arena.stop()
         try:
-            # one call: an interrupt comes before it, or finds a thread that ends the workers
-            _thread.start_new_thread(self._finish, ())
+            # an interrupt may come before or after the start: the next call starts another one then
+            threading.Thread(target=self._finish, name="reader-close", daemon=True).start()
         except RuntimeError:  # the interpreter shuts down and starts no more threads
             try:
                 self._finish()
