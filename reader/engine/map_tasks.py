@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from reader._core.channel import TaskKind, encode_task
@@ -164,7 +163,8 @@ class MapTasks:
         if self._task is None:
             if not self._keys:
                 try:
-                    self._keys.extend(islice(self._batches, 1))  # no signal comes in between
+                    # no signal comes in between; islice would call `iter`, which may begin anew
+                    self._keys.extend(map(next, (self._batches,)))
                 except BaseException as error:
                     self.is_resumable = not came_in_callee(error)
                     raise

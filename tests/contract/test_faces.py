@@ -61,3 +61,22 @@ def test_note_of_a_face_stays_on_an_exception_that_it_rewords() -> None:
     ):
         list(loader)
     assert "ValueError in worker 0" in raised.value.__notes__
+
+
+class Restarts:
+    """A batch sampler that is its own iterator, and begins anew whenever `iter` is called."""
+
+    def __iter__(self) -> Restarts:
+        self._batches = iter([[0, 1], [2, 3], [4, 5]])
+        return self
+
+    def __next__(self) -> list[int]:
+        return next(self._batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batch_sampler_that_is_its_own_iterator_is_begun_once_in_an_epoch(workers: int) -> None:
+    options: dict[str, Any] = {"batch_sampler": Restarts(), "num_workers": workers}
+    with Face(Policy(), np.arange(6), **options) as loader:
+        for _ in range(2):
+            assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
