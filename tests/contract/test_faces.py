@@ -64,7 +64,7 @@ def test_note_of_a_face_stays_on_an_exception_that_it_rewords() -> None:
 
 
 class Restarts:
-    """A batch sampler that is its own iterator, and begins anew whenever `iter` is called."""
+    """An iterator that begins anew whenever `iter` is called on it."""
 
     def __iter__(self) -> Restarts:
         self._batches = iter([[0, 1], [2, 3], [4, 5]])
@@ -74,9 +74,16 @@ class Restarts:
         return next(self._batches)
 
 
+class Batches:
+    """A batch sampler with such an iterator."""
+
+    def __iter__(self) -> Restarts:
+        return iter(Restarts())
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batch_sampler_that_is_its_own_iterator_is_begun_once_in_an_epoch(workers: int) -> None:
-    options: dict[str, Any] = {"batch_sampler": Restarts(), "num_workers": workers}
+def test_iterator_of_a_batch_sampler_is_begun_once_in_an_epoch(workers: int) -> None:
+    options: dict[str, Any] = {"batch_sampler": Batches(), "num_workers": workers}
     with Face(Policy(), np.arange(6), **options) as loader:
         for _ in range(2):
             assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
