@@ -16,6 +16,10 @@ from typing import Any
 
 __all__ = ["came_in_callee", "interrupt_after", "is_interrupt"]
 
+_NUMBERS = [int(number) for number in signal.Signals]
+# that of the signal module makes an enum of each result, which takes ten times as long
+_getsignal: Any = signal._signal.getsignal  # type: ignore[attr-defined]
+
 
 @contextlib.contextmanager
 def interrupt_after() -> Iterator[None]:
@@ -58,8 +62,12 @@ def is_interrupt(error: BaseException) -> bool:
 
 def came_in_callee(error: BaseException) -> bool:
     """Whether `error`, of a signal, came in Python code that the frame which catches it called."""
-    inner = None if error.__traceback__ is None else error.__traceback__.tb_next
-    return inner is not None and inner.tb_frame.f_code not in _handler_codes()
+    here = error.__traceback__
+    inner = None if here is None else here.tb_next
+    if here is None or inner is None:
+        return False
+    tracer = _code_of(here.tb_frame.f_trace)  # a debugger's, which may raise as a handler does
+    return inner.tb_frame.f_code not in {*_handler_codes(), tracer}
 
 
 def _handler_codes() -> set[CodeType]:
@@ -68,7 +76,7 @@ def _handler_codes() -> set[CodeType]:
 
 def _handlers() -> list[tuple[int, Any]]:
     """The signals that Python code handles, with what does."""
-    found = [(int(number), signal.getsignal(number)) for number in signal.Signals]
+    found = [(number, _getsignal(number)) for number in _NUMBERS]
     return [(number, handler) for number, handler in found if callable(handler)]
 
 
