@@ -12,7 +12,7 @@ import mmap
 import os
 import resource
 
-from reader.errors import ArenaFull, ConfigError, ReaderError
+from reader.errors import ArenaFull, ConfigError, InternalError, ReaderError
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
@@ -156,6 +156,8 @@ cdef class Arena:
             if self is None:
                 os.close(fd)
             raise
+        self.c.is_worker = 0
+        rd_lay_out(self.c, page, nheaps, task_nbytes, result_count, slots, limit)
         head = rd_head(self.c)
         head.magic = RD_MAGIC
         head.nheaps = nheaps
@@ -163,25 +165,23 @@ cdef class Arena:
         head.reserved_nbytes = reserve
         head.limit_nbytes = limit
         head.heaps = page
-        at = page * (1 + nheaps)
         for i in range(nheaps):
             heap = rd_heap_at(self.c, <uint32_t>i)
-            heap.task_ring = at
             heap.task_ring_nbytes = task_nbytes
-            at += round_up(task_nbytes, page)
-            heap.result_ring = at
             heap.result_ring_count = result_count
-            at += round_up(result_count * sizeof(rd_record), page)
-            heap.slot_table = at
             heap.slot_table_count = slots
-            at += round_up(slots * sizeof(rd_slot), page)
             heap.hot_limit = 1 << 20
-        head.data_at = at
+        head.data_at = self.c.data
         return self
 
     @staticmethod
     def attach(int fd, nbytes=None):
-        """Map the arena behind ``fd``, which the Arena owns from now on."""
+        """Map the arena behind ``fd``, which the Arena owns from now on.
+
+        ReaderError if it cannot be mapped, or its header was damaged.
+        """
+        cdef rd_header* head
+        cdef rd_heap* first
         cdef uint64_t size = os.fstat(fd).st_size if nbytes is None else nbytes
         cdef Arena self = Arena.__new__(Arena)
         cdef void* base
@@ -198,10 +198,18 @@ cdef class Arena:
         c.fd = fd
         c.bell = c.own_bell = -1
         c.refs = 1
+        c.is_worker = 1
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
         add_u64(<uint64_t*>&the_ledger.arenas, 1)
         self.c = c
+        if nbytes is None:
+            head = rd_head(c)
+            first = <rd_heap*>(c.base + <uint64_t>mmap.PAGESIZE)
+            if head.magic != RD_MAGIC or rd_lay_out(
+                    c, mmap.PAGESIZE, head.nheaps, first.task_ring_nbytes, first.result_ring_count,
+                    first.slot_table_count, head.limit_nbytes):
+                raise ReaderError("the header of the arena is damaged")
         return self
 
     def adopt(self):
@@ -215,9 +223,11 @@ cdef class Arena:
         c = <rd_arena*>calloc(1, sizeof(rd_arena))
         if c is NULL:
             raise MemoryError()
-        c.base = self.c.base
-        c.nbytes = self.c.nbytes
-        c.fd = self.c.fd
+        c[0] = self.c[0]
+        c.is_worker = 1
+        c.closed = 0
+        c.trim = c.trimming = 0
+        c.trims = 0
         c.bell = c.own_bell = -1
         c.refs = 2  # one is never given back: the handle does not own the mapping and the file
         c.fork_generation = the_ledger.fork_generation
@@ -238,6 +248,17 @@ cdef class Arena:
         rd_arena_close(self.c)
         while rd_arena_trim(self.c, 1 << 20):
             pass
+
+    cdef int retire(self) except -1:
+        """Give an arena up that was damaged: its memory goes when its last batch is dropped.
+
+        The bell goes on to the arena that replaces it.
+        """
+        self.check_open()
+        store_relaxed_int(&self.c.bell, -1)
+        self.c.own_bell = -1
+        store_u32(&self.c.closed, 1)
+        return 0
 
     def release(self):
         """Release the memory file, which is unmapped and closed once no batch is held.
@@ -264,26 +285,27 @@ cdef class Arena:
         """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, slots by their state, and
         ``locked_slots`` and ``locked_bytes`` of those with locked pages, in any state."""
         cdef rd_header* head
-        cdef rd_heap* heap
         cdef rd_slot* table
+        cdef uint32_t state
         cdef uint64_t n, k, locked_slots = 0, locked_bytes = 0
         cdef uint32_t i
         cdef uint64_t[6] counts
         self.check_open()
         head = rd_head(self.c)
         memset(counts, 0, sizeof(counts))
-        for i in range(head.nheaps):
-            heap = rd_heap_at(self.c, i)
-            table = <rd_slot*>(self.c.base + heap.slot_table)
-            n = load_u64(&heap.nslots)
+        for i in range(self.c.nheaps):
+            table = rd_slot_table(self.c, i)
+            n = min(load_u64(&rd_heap_at(self.c, i).nslots), self.c.slot_table_count)
             for k in range(n):
-                counts[load_u32(&table[k].state)] += 1
+                state = load_u32(&table[k].state)
+                if state <= RD_KEPT:
+                    counts[state] += 1
                 if load_u8(&table[k].locks):
                     locked_slots += 1
                     locked_bytes += table[k].capacity
         return {
             "owned_bytes": load_u64(&head.backed_bytes),
-            "limit_bytes": head.limit_nbytes,
+            "limit_bytes": self.c.limit_nbytes,
             "free_slots": counts[RD_FREE] + counts[RD_RELEASED],
             "writing_slots": counts[RD_WRITING],
             "ready_slots": counts[RD_READY],
@@ -312,8 +334,11 @@ cdef class Heap:
         self.hot.resize(8 + 4 * 40)
         self.cold.resize(8 + 4 * 40)
         self.collect()
+        if self.c.nslots > arena.c.slot_table_count:
+            rd_arena_damage(arena.c, index)
+            return
         for k in range(self.c.nslots):
-            slot = <rd_slot*>(arena.c.base + self.c.slot_table) + k
+            slot = rd_slot_table(arena.c, index) + k
             if slot.state == RD_WRITING:
                 rd_slot_heat(self.c, slot)
                 self.give_back(slot)
@@ -322,8 +347,12 @@ cdef class Heap:
 
     cdef bint knows(self, rd_slot* slot) noexcept nogil:
         cdef uint64_t offset = rd_slot_offset(self.arena.c, slot)
-        cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
+        cdef size_t number
         cdef uint64_t known
+        cdef rd_slot copy
+        if rd_slot_read(self.arena.c, slot, &copy):
+            return False
+        number = size_class(copy.capacity // self.arena.c.page)
         for known in self.hot[number]:
             if known == offset:
                 return True
@@ -334,7 +363,15 @@ cdef class Heap:
 
     cdef void give_back(self, rd_slot* slot) noexcept nogil:
         """Put a slot of this heap into its private lists, after rd_slot_heat."""
-        cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
+        cdef size_t number
+        cdef rd_slot copy
+        if rd_slot_read(self.arena.c, slot, &copy):
+            rd_arena_damage(self.arena.c, self.index)
+            return
+        number = size_class(copy.capacity // self.arena.c.page)
+        if number >= self.hot.size():
+            rd_arena_damage(self.arena.c, self.index)
+            return
         store_u32(&slot.state, RD_FREE)
         if slot.backed:
             self.hot[number].push_back(rd_slot_offset(self.arena.c, slot))
@@ -344,11 +381,21 @@ cdef class Heap:
     cdef void collect(self) noexcept nogil:
         """Take back the slots that the trainer has released since the last call."""
         cdef uint64_t at = exchange_u64(&self.c.released, 0)
+        cdef uint64_t left = self.arena.c.slot_table_count
         cdef rd_slot* slot
+        if at == 0:
+            return
+        if not rd_slot_known(self.arena.c, self.index, at):
+            rd_arena_damage(self.arena.c, self.index)
+            return
         while at:
             slot = rd_slot_at(self.arena.c, at)
-            at = slot.next
+            at = rd_stack_next(self.arena.c, self.index, slot)
             self.give_back(slot)
+            left -= 1
+            if left == 0:  # more than there are: the links form a ring
+                rd_arena_damage(self.arena.c, self.index)
+                return
 
     cdef rd_slot* take_free(self, size_t number) noexcept nogil:
         """Return a free slot of the class, or of one up to twice as large; hot ones first."""
@@ -389,27 +436,31 @@ cdef class Heap:
         cdef rd_header* head = rd_head(self.arena.c)
         cdef uint64_t chunk
         cdef rd_slot* slot
-        if self.c.nslots == self.c.slot_table_count:
+        if self.c.nslots > self.arena.c.slot_table_count:
+            self.refuse_damaged()
+        if self.c.nslots == self.arena.c.slot_table_count:
             raise ArenaFull(
                 f"{self.c.nslots} batches of one worker are kept, and there is room for no more; "
                 f"drop batches that are no longer needed, or set max_bytes higher: it scales the table",
-                need_bytes=capacity, have_bytes=0, limit_bytes=head.limit_nbytes, knob="max_bytes",
+                need_bytes=capacity, have_bytes=0, limit_bytes=self.arena.c.limit_nbytes, knob="max_bytes",
             )
         if self.c.chunk_end - self.c.chunk_at < capacity:
             chunk = max(capacity, min(<uint64_t>64 << 20, 16 * capacity))
             self.c.chunk_end = 0
             self.c.chunk_at = add_u64(&head.data_at, chunk)
-            if self.c.chunk_at + chunk > head.reserved_nbytes:
+            if self.c.chunk_at < self.arena.c.data or self.c.chunk_at % self.arena.c.page:
+                self.refuse_damaged()
+            if self.c.chunk_at > self.arena.c.nbytes or chunk > self.arena.c.nbytes - self.c.chunk_at:
                 sub_u64(&head.data_at, chunk)
                 self.c.chunk_at = 0
                 raise ArenaFull(
-                    f"a batch needs {capacity} bytes, and the {head.reserved_nbytes} bytes of address "
+                    f"a batch needs {capacity} bytes, and the {self.arena.c.nbytes} bytes of address "
                     f"space reserved for batches are used up; drop batches that are no longer needed",
-                    need_bytes=capacity, have_bytes=0, limit_bytes=head.reserved_nbytes,
+                    need_bytes=capacity, have_bytes=0, limit_bytes=self.arena.c.nbytes,
                     knob="max_bytes",
                 )
             self.c.chunk_end = self.c.chunk_at + chunk
-        slot = <rd_slot*>(self.arena.c.base + self.c.slot_table) + self.c.nslots
+        slot = rd_slot_table(self.arena.c, self.index) + self.c.nslots
         slot.start = self.c.chunk_at
         slot.capacity = capacity
         slot.backed = 0
@@ -423,21 +474,21 @@ cdef class Heap:
         """Reserve the memory that the slot will own. ArenaFull if there is too little."""
         cdef rd_header* head = rd_head(self.arena.c)
         cdef uint64_t need, owned
-        nbytes = round_up(nbytes, head.page_nbytes)
+        nbytes = round_up(nbytes, self.arena.c.page)
         if nbytes <= slot.backed:
             return 0
         need = nbytes - slot.backed
         owned = add_u64(&head.backed_bytes, need)
-        if owned + need > head.limit_nbytes and self.trim_own():
+        if owned + need > self.arena.c.limit_nbytes and self.trim_own():
             owned = load_u64(&head.backed_bytes) - need
-        if owned + need > head.limit_nbytes:
+        if owned + need > self.arena.c.limit_nbytes:
             sub_u64(&head.backed_bytes, need)
             raise ArenaFull(
                 f"a batch needs {nbytes} bytes of shared memory, {owned} are in use and the limit is "
-                f"{head.limit_nbytes}; make batches smaller, lower num_workers or prefetch_factor, "
+                f"{self.arena.c.limit_nbytes}; make batches smaller, lower num_workers or prefetch_factor, "
                 f"drop kept batches, or raise max_bytes",
-                need_bytes=nbytes, have_bytes=max(0, <int64_t>(head.limit_nbytes - owned)),
-                limit_bytes=head.limit_nbytes, knob="max_bytes",
+                need_bytes=nbytes, have_bytes=max(0, <int64_t>(self.arena.c.limit_nbytes - owned)),
+                limit_bytes=self.arena.c.limit_nbytes, knob="max_bytes",
             )
         if self.available_bytes is not None and need > self.granted:
             available = self.available_bytes()
@@ -462,7 +513,7 @@ cdef class Heap:
 
     cdef rd_slot* alloc(self, uint64_t nbytes) except NULL:
         """Return a slot of at least nbytes, WRITING, with a new generation. Raises ArenaFull."""
-        cdef uint64_t page = rd_head(self.arena.c).page_nbytes
+        cdef uint64_t page = self.arena.c.page
         cdef uint64_t pages = max(<uint64_t>1, (nbytes + page - 1) // page)
         cdef int number = size_class(pages)
         cdef uint64_t capacity = class_pages(number) * page
@@ -482,6 +533,7 @@ cdef class Heap:
         else:
             rd_slot_cool(self.c, slot)
             store_relaxed_u32(&slot.state, RD_WRITING)
+        self.check(slot, nbytes)
         try:
             self.back(slot, nbytes)
         except BaseException:
@@ -492,6 +544,18 @@ cdef class Heap:
         slot.objects = 0
         slot.objects_nbytes = 0
         return slot
+
+    cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1:
+        """Check where a slot lies before its owner writes into it."""
+        cdef rd_slot copy
+        if rd_slot_read(self.arena.c, slot, &copy) or copy.capacity < nbytes:
+            self.refuse_damaged()
+        return 0
+
+    cdef int refuse_damaged(self) except -1:
+        """Note that this heap is damaged: a worker process ends, for the trainer it is an error."""
+        rd_arena_damage(self.arena.c, self.index)
+        raise InternalError("the shared memory of a worker was overwritten")
 
     cdef void abandon(self, rd_slot* slot) noexcept nogil:
         """Undo alloc: nothing of the slot was published."""
@@ -537,13 +601,14 @@ cdef class PageLock:
     cdef PageLock take(Lease lease):
         cdef PageLock self = PageLock.__new__(PageLock)
         cdef rd_slot* slot = rd_slot_at(lease.c.arena, lease.c.slot)
-        if rd_slot_lock(lease.c.arena, slot):
+        cdef rd_slot copy
+        if rd_slot_read(lease.c.arena, slot, &copy) or rd_slot_lock(lease.c.arena, slot):
             return None
         rd_arena_ref(lease.c.arena)
         self.c = lease.c.arena
         self.slot = slot
-        self.address = <size_t>(self.c.base + slot.start)
-        self.nbytes = slot.capacity
+        self.address = <size_t>(self.c.base + copy.start)
+        self.nbytes = copy.capacity
         return self
 
     @property

@@ -20,6 +20,7 @@ cdef class BatchWriter:
     cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
     cdef object revive           # makes a tensor again of an array, for the rules; or None
     cdef object attach           # makes what is attached to each batch; None: nothing is
+    cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the row of the current sample, for messages
     cdef bint makes_stale          # whether stale batches are made too

@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
-                                 rd_header, rd_slot_offset, store_relaxed_i64, store_u32)
+                                 rd_header, rd_payload_sum, rd_place_sum, rd_slot_offset, store_relaxed_i64, store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
 from reader._core.structure cimport Flat, Structure
@@ -141,7 +141,7 @@ cdef class BatchWriter:
             entry += 4 + leaf.ndim
             at += room(count * leaf.nbytes)
         slot.nfields = <uint32_t>len(plan.fields)
-        slot.objects = at  # where objects would begin
+        self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1:
@@ -383,7 +383,7 @@ cdef class BatchWriter:
 
     cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL:
         """Copy bytes after the arrays of the slot, or of a larger one that replaces it."""
-        cdef uint64_t at = slot.objects, size = len(payload)
+        cdef uint64_t at = self.objects_at, size = len(payload)
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data = payload
@@ -397,7 +397,7 @@ cdef class BatchWriter:
             larger.nfields = slot.nfields
             self.heap.abandon(slot)
             slot = larger
-            slot.objects = at
+        slot.objects = at
         memcpy(base + slot.start + at, data, size)
         slot.objects_nbytes = size
         if plan is not None:
@@ -440,7 +440,7 @@ cdef class BatchWriter:
         try:
             if arrays or self.side is None:
                 slot = self.heap.alloc(at + len(payload))
-                slot.objects = at
+                self.objects_at = slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
                 entry = <int64_t*>start
                 at = table
@@ -484,6 +484,9 @@ cdef class BatchWriter:
         data = pickled
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
+        # it has no fields, and no objects before its end: the sums for Feeder.load_schema lie there
+        slot.objects = rd_place_sum(slot)
+        slot.nfields = rd_payload_sum(slot, NULL, 0, data)
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]
