@@ -147,6 +147,7 @@ class WorkerDied(ReaderError, RuntimeError):
         batch: the batch it was making, or None if it was idle.
         epoch: the epoch of that batch.
         indices: the dataset indices of that batch.
+        damage: which check failed, where the loader ended it because shared memory was overwritten.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class WorkerDied(ReaderError, RuntimeError):
         batch: int | None = None,
         epoch: int | None = None,
         indices: Sequence[int] | None = None,
+        damage: str | None = None,
     ) -> None:
         if signal_name is None and exitcode is not None and exitcode < 0:
             signal_name = _signal_name(-exitcode)
@@ -170,6 +172,7 @@ class WorkerDied(ReaderError, RuntimeError):
         self.batch = batch
         self.epoch = epoch
         self.indices = None if indices is None else list(indices)
+        self.damage = damage
         super().__init__(message if message is not None else self._compose())
 
     def _compose(self) -> str:
@@ -193,6 +196,11 @@ class WorkerDied(ReaderError, RuntimeError):
         return f"{worker} {end} {work}. {self._remedy()}"
 
     def _remedy(self) -> str:
+        if self.damage is not None:
+            return (
+                f"The loader ended all workers, because shared memory was overwritten:"
+                f" {self.damage}. Look for native code in the dataset that writes out of bounds."
+            )
         if self.signal_name == "SIGKILL":
             return (
                 "The kernel sends SIGKILL when memory runs out: see dmesg, and use less memory per"

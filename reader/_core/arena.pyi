@@ -1,7 +1,6 @@
 # Types of reader._core.arena, which is built from cython_ext/reader/_core/arena.pyx; the contract
 # of each field is in arena.pxd. Holds no code.
 
-from collections.abc import Callable
 from typing import TypedDict, final
 
 class _Ledger(TypedDict):
@@ -39,15 +38,6 @@ class Arena:
     def release(self) -> None: ...
     def adopt(self) -> Arena: ...
     def stats(self) -> _ArenaStats: ...
-
-class Heap:
-    def __init__(
-        self,
-        arena: Arena,
-        index: int,
-        keep_slots: int = 4,
-        available_bytes: Callable[[], int] | None = None,
-    ) -> None: ...
 
 @final
 class Lease: ...

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, final
 
-from reader._core.arena import Arena, Heap
+from reader._core.arena import Arena
+from reader._core.heap import Heap
 from reader._core.stack import BatchWriter, SideTable
 
 class TaskKind(IntEnum):

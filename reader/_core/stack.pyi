@@ -3,7 +3,7 @@
 
 from typing import Any, final
 
-from reader._core.arena import Heap
+from reader._core.heap import Heap
 
 @final
 class SideTable:

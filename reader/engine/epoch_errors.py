@@ -184,6 +184,7 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
         batch=death.busy,
         epoch=epoch,
         indices=indices,
+        damage=death.damage,
     )
 
 

@@ -144,3 +144,35 @@ def test_08_a_worker_that_no_signal_reaches_is_named_and_the_program_ends(
     assert f"worker processes [{out.split()[1]}] still run" in err
     assert "allow pidfd_send_signal or kill" in err
     assert "Traceback" not in err
+
+
+DAMAGING = """
+    import ctypes, logging, os, sys, time
+    from reader import DataLoader
+    from tests.datasets import Calls
+    from tests.sandbox import forbid
+    from tools.fuzz_records import arena_at
+
+    def sample(index):
+        if index == 5 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            ctypes.memset(arena_at()[0], 90, 8)
+            time.sleep(1)
+        return index
+
+    if __name__ == "__main__":
+        logging.basicConfig(format="%(message)s")
+        forbid(1, *sys.argv[2].split(","))
+        options = {"num_workers": 2, "worker_retries": 2, "start_method": "fork"}
+        with DataLoader(Calls(sample, 12), batch_size=1, **options) as loader:
+            print([int(batch[0]) for batch in loader])
+"""
+
+
+@pytest.mark.parametrize("calls", ["pidfd_send_signal", "pidfd_send_signal,kill"])
+def test_08_workers_of_a_damaged_arena_are_replaced_where_signals_are_refused(
+    program: Callable[..., Program], tmp_path: object, calls: str
+) -> None:
+    status, out, err = program(DAMAGING, f"{tmp_path}/damaged", calls).finish()
+    assert (status, out.strip()) == (0, str(list(range(12)))), err
+    assert "the header of the arena was overwritten" in err

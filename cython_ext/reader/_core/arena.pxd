@@ -1,6 +1,5 @@
 # The contract of layout.h and ring.h towards Cython, and the classes of the arena module.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libcpp.vector cimport vector
 
 cdef extern from "reader/_core/ring.h" nogil:
     enum:
@@ -42,8 +41,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         int64_t at_index, at_since_ns
         uint32_t at_run, at_pid
         uint64_t batches_made, busy_ns, promised, expected
-        uint64_t task_ring, task_ring_nbytes, result_ring, result_ring_count
-        uint64_t slot_table, slot_table_count
+        uint64_t task_ring_nbytes, result_ring_count, slot_table_count
 
     ctypedef struct rd_header:
         uint64_t magic
@@ -52,36 +50,43 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint32_t stop, run, reader_asleep, consumer_waiting, consumer_word
         uint64_t wanted_seq
 
-    ctypedef struct rd_record:
-        uint64_t seq
-        uint32_t run
-        uint16_t kind, worker
-        uint64_t slot, schema
-        uint32_t generation, is_at_limit
-        # three words, whose names depend on the kind: see layout.h
-        int64_t token, need_bytes
-        void* held_object
-        int64_t attached_nbytes, have_bytes
-        int64_t has_fields_within, limit_bytes
-
-    ctypedef struct rd_task:
-        uint64_t seq, epoch
-        uint32_t run, kind
-        uint64_t spill
-        uint32_t nbytes, skip
-
     ctypedef struct rd_ledger:
         int64_t arenas, leases
         uint32_t fork_generation
 
     ctypedef struct rd_arena:
         uint8_t* base
-        uint64_t nbytes
+        uint64_t nbytes, page, limit_nbytes, data
+        uint64_t task_ring_nbytes, result_ring_count, slot_table_count
+        uint32_t nheaps, is_worker, damaged, stopping
         int fd, bell, own_fd, own_bell
         int64_t refs, users
         uint32_t closed, fork_generation
         uint64_t trim, trimming
+        int64_t trims
         rd_ledger* ledger
+
+    ctypedef struct rd_record:
+        uint64_t seq
+        uint32_t run
+        uint16_t kind, worker
+        uint64_t slot, schema
+        uint32_t generation, is_at_limit  # one word, whose name depends on the kind: see layout.h
+        uint32_t sum
+        # three words, likewise
+        int64_t token, need_bytes
+        rd_arena* arena
+        void* held_object
+        int64_t attached_nbytes, have_bytes
+        uint16_t has_fields_within, place_sum
+        uint32_t payload_sum
+        int64_t limit_bytes
+
+    ctypedef struct rd_task:
+        uint64_t seq, epoch
+        uint32_t run, kind
+        uint64_t spill
+        uint32_t nbytes, skip
 
     ctypedef struct rd_lease:
         rd_arena* arena
@@ -92,9 +97,26 @@ cdef extern from "reader/_core/ring.h" nogil:
     rd_heap* rd_heap_at(const rd_arena*, uint32_t) noexcept
     rd_slot* rd_slot_at(const rd_arena*, uint64_t) noexcept
     uint64_t rd_slot_offset(const rd_arena*, const rd_slot*) noexcept
-    uint64_t rd_promised_to_others(const rd_arena*, uint32_t) noexcept
+    uint64_t rd_bounded(const rd_arena*, uint64_t) noexcept
+    uint64_t rd_promised_to_others(const rd_arena*, uint32_t, uint64_t) noexcept
     void rd_trim_malloc() noexcept
     bint rd_has_busy_neighbour(const rd_arena*, uint32_t) noexcept
+    rd_slot* rd_slot_table(const rd_arena*, uint32_t) noexcept
+    int rd_lay_out(rd_arena*, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t) noexcept
+    int rd_constants_hold(const rd_arena*) noexcept
+    int rd_promises_hold(const rd_arena*) noexcept
+    void rd_arena_damage(rd_arena*, uint32_t) noexcept
+    int rd_heap_holds(const rd_arena*, uint32_t) noexcept
+    int rd_slot_known(const rd_arena*, uint32_t, uint64_t) noexcept
+    uint32_t rd_slot_heap(const rd_arena*, uint64_t) noexcept
+    int rd_slot_read(const rd_arena*, const rd_slot*, rd_slot*) noexcept
+    uint64_t rd_stack_next(rd_arena*, uint32_t, rd_slot*) noexcept
+    uint64_t rd_sum(uint64_t, const void*, uint64_t) noexcept
+    uint64_t rd_place_sum(const rd_slot*) noexcept
+    uint64_t rd_table_nbytes(const uint8_t*, uint32_t, uint64_t) noexcept
+    uint32_t rd_payload_sum(const rd_slot*, const void*, uint64_t, const void*) noexcept
+    uint32_t rd_record_sum(const rd_record*) noexcept
+    void rd_record_seal(rd_arena*, rd_record*) noexcept
     bint rd_is_foreign(const rd_arena*) noexcept
     void rd_slot_heat(rd_heap*, rd_slot*) noexcept
     void rd_slot_cool(rd_heap*, rd_slot*) noexcept
@@ -111,14 +133,14 @@ cdef extern from "reader/_core/ring.h" nogil:
     rd_lease* rd_lease_take(rd_arena*, uint64_t) noexcept
     void rd_lease_ref(rd_lease*) noexcept
     void rd_lease_unref(rd_lease*) noexcept
-    int rd_result_push(rd_arena*, rd_heap*, const rd_record*) noexcept
-    int rd_result_pop(rd_arena*, rd_heap*, rd_record*) noexcept
-    int rd_result_waiting(const rd_heap*) noexcept
+    int rd_result_push(rd_arena*, uint32_t, const rd_record*) noexcept
+    int rd_result_pop(rd_arena*, uint32_t, uint64_t*, rd_record*) noexcept
+    int rd_result_waiting(const rd_arena*, uint32_t, const uint64_t*) noexcept
     int rd_wake_consumer(rd_header*) noexcept
     void rd_result_tell(rd_arena*, const rd_record*, int) noexcept
     void rd_fence() noexcept
-    int rd_task_push(rd_arena*, rd_heap*, const rd_task*, const void*) noexcept
-    rd_task* rd_task_peek(rd_arena*, rd_heap*) noexcept
+    int rd_task_push(rd_arena*, uint32_t, uint64_t*, rd_task*, const void*) noexcept
+    int rd_task_peek(rd_arena*, uint32_t, rd_task*, const uint8_t**) noexcept
     void rd_task_pop(rd_heap*, const rd_task*) noexcept
     int rd_task_wait(rd_arena*, rd_heap*) noexcept
     void rd_stop_workers(rd_arena*) noexcept
@@ -143,6 +165,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     uint64_t add_u64 "rd_fetch_add"(uint64_t*, uint64_t) noexcept
     uint64_t sub_u64 "rd_fetch_sub"(uint64_t*, uint64_t) noexcept
     int64_t rd_now_ns() noexcept
+    void rd_kill(int) noexcept
     int rd_futex_wait(uint32_t*, uint32_t, int64_t) noexcept
     void rd_futex_wake(uint32_t*, int) noexcept
     int rd_bell_open() noexcept
@@ -152,45 +175,14 @@ cdef extern from "reader/_core/ring.h" nogil:
 
 
 cdef rd_ledger* process_ledger() noexcept
+cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil
 
 
 cdef class Arena:
     cdef rd_arena* c              # one counted reference; NULL once it is given back
 
     cdef int check_open(self) except -1
-
-
-cdef class Heap:
-    cdef Arena arena              # keeps the mapping alive
-    cdef rd_heap* c               # this owner's page in the arena
-    cdef uint32_t index
-    cdef uint32_t keep_slots      # how many slots of the largest recent size stay hot
-    cdef object available_bytes   # hook: () -> bytes of memory the machine can still give
-    # what the heap's `promised` consists of, in bytes:
-    cdef uint64_t granted         # may be owned before the next call of the hook
-    cdef uint64_t pending         # owned by slots that are WRITING, and not written yet
-    cdef uint64_t reserved        # for the samples of the current task, outside the arena
-    cdef bint is_tight            # whether the hook returned little for what the workers need
-    cdef int64_t left             # what the last refused promise found
-    cdef uint64_t recent_largest, recent_count
-    cdef vector[vector[uint64_t]] hot   # by size class: offsets of FREE slot records with memory
-    cdef vector[vector[uint64_t]] cold  # the same, without memory
-
-    cdef rd_slot* alloc(self, uint64_t nbytes) except NULL
-    cdef void give_back(self, rd_slot* slot) noexcept nogil
-    cdef void collect(self) noexcept nogil
-    cdef rd_slot* take_free(self, size_t size_class) noexcept nogil
-    cdef rd_slot* carve(self, uint64_t capacity) except? NULL
-    cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1
-    cdef void publish(self) noexcept nogil
-    cdef bint promise(self, uint64_t need) except -1
-    cdef bint expect_samples(self, bint is_firm) except -1
-    cdef void end_task(self) noexcept nogil
-    cdef void end_grant(self) noexcept nogil
-    cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil
-    cdef int trim_own(self) noexcept nogil
-    cdef bint knows(self, rd_slot* slot) noexcept nogil
-    cdef void abandon(self, rd_slot* slot) noexcept nogil
+    cdef int retire(self) except -1
 
 
 cdef class Lease:

@@ -1,7 +1,8 @@
-"""The arena: one anonymous memory file per worker pool, its heaps and the leases on its slots.
+"""The arena: one anonymous memory file per worker pool, and the leases on its slots.
 
 Imports reader.errors alone. The trainer creates an arena and releases slots; each worker attaches
-and allocates in its own heap (see layout.h for what lies where and who writes which field).
+and allocates in its own heap, which is heap.pyx's (see layout.h for what lies where and who writes
+which field).
 """
 cimport cython
 from libc.errno cimport ENOMEM, errno
@@ -13,7 +14,7 @@ import mmap
 import os
 import resource
 
-from reader.errors import ArenaFull, ConfigError, ReaderError, refusal
+from reader.errors import ConfigError, ReaderError, refusal
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
@@ -24,9 +25,6 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil,
                        void (*)() noexcept nogil) noexcept
-
-cdef enum:
-    SLACK = 1 << 16  # bytes of a slot that may stay unwritten and count as written
 
 cdef rd_ledger the_ledger
 the_ledger.arenas = 0
@@ -63,25 +61,6 @@ def fork_generation():
 
 cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil:
     return (value + multiple - 1) // multiple * multiple
-
-
-cdef int size_class(uint64_t pages) noexcept nogil:
-    """Number the size classes: every page count up to 8, then four classes per doubling."""
-    cdef int shift = 0
-    if pages <= 8:
-        return <int>pages - 1
-    while (pages - 1) >> (shift + 3):
-        shift += 1
-    # 2**(shift+2) < pages <= 2**(shift+3), in steps of 2**shift, which is a quarter of the half
-    return 8 + (shift - 1) * 4 + <int>(((pages - 1) >> shift) - 4)
-
-
-cdef uint64_t class_pages(int number) noexcept nogil:
-    """Return the page count of a size class: the inverse of size_class, rounded up."""
-    if number < 8:
-        return number + 1
-    cdef int shift = (number - 8) // 4 + 1
-    return <uint64_t>((number - 8) % 4 + 5) << shift
 
 
 cdef class Arena:
@@ -162,6 +141,8 @@ cdef class Arena:
             if self is None:
                 os.close(fd)
             raise
+        self.c.is_worker = 0
+        rd_lay_out(self.c, page, nheaps, task_nbytes, result_count, slots, limit)
         head = rd_head(self.c)
         head.magic = RD_MAGIC
         head.nheaps = nheaps
@@ -169,25 +150,23 @@ cdef class Arena:
         head.reserved_nbytes = reserve
         head.limit_nbytes = limit
         head.heaps = page
-        at = page * (1 + nheaps)
         for i in range(nheaps):
             heap = rd_heap_at(self.c, <uint32_t>i)
-            heap.task_ring = at
             heap.task_ring_nbytes = task_nbytes
-            at += round_up(task_nbytes, page)
-            heap.result_ring = at
             heap.result_ring_count = result_count
-            at += round_up(result_count * sizeof(rd_record), page)
-            heap.slot_table = at
             heap.slot_table_count = slots
-            at += round_up(slots * sizeof(rd_slot), page)
             heap.hot_limit = 1 << 20
-        head.data_at = at
+        head.data_at = self.c.data
         return self
 
     @staticmethod
     def attach(int fd, nbytes=None):
-        """Map the arena behind ``fd``, which the Arena owns from now on."""
+        """Map the arena behind ``fd``, which the Arena owns from now on.
+
+        ReaderError if it cannot be mapped, or its header was damaged.
+        """
+        cdef rd_header* head
+        cdef rd_heap* first
         cdef uint64_t size = os.fstat(fd).st_size if nbytes is None else nbytes
         cdef Arena self = Arena.__new__(Arena)
         cdef void* base
@@ -205,10 +184,18 @@ cdef class Arena:
         c.bell = c.own_bell = -1
         c.users = 1
         c.refs = 1
+        c.is_worker = 1
         c.fork_generation = the_ledger.fork_generation
         c.ledger = &the_ledger
         add_u64(<uint64_t*>&the_ledger.arenas, 1)
         self.c = c
+        if nbytes is None:
+            head = rd_head(c)
+            first = <rd_heap*>(c.base + <uint64_t>mmap.PAGESIZE)
+            if head.magic != RD_MAGIC or rd_lay_out(
+                    c, mmap.PAGESIZE, head.nheaps, first.task_ring_nbytes, first.result_ring_count,
+                    first.slot_table_count, head.limit_nbytes):
+                raise ReaderError("the header of the arena is damaged")
         return self
 
     def adopt(self):
@@ -222,9 +209,11 @@ cdef class Arena:
         c = <rd_arena*>calloc(1, sizeof(rd_arena))
         if c is NULL:
             raise MemoryError()
-        c.base = self.c.base
-        c.nbytes = self.c.nbytes
-        c.fd = self.c.fd
+        c[0] = self.c[0]
+        c.is_worker = 1
+        c.closed = 0
+        c.trim = c.trimming = 0
+        c.trims = 0
         c.own_fd = c.bell = c.own_bell = -1
         c.users = 1
         c.refs = 2  # one is never given back: the handle does not own the mapping and the file
@@ -246,6 +235,17 @@ cdef class Arena:
         rd_arena_close(self.c)
         while rd_arena_trim(self.c, 1 << 20):
             pass
+
+    cdef int retire(self) except -1:
+        """Give an arena up that was damaged: its memory goes when its last batch is dropped.
+
+        The bell goes on to the arena that replaces it.
+        """
+        self.check_open()
+        store_relaxed_int(&self.c.bell, -1)
+        store_relaxed_int(&self.c.own_bell, -1)
+        store_u32(&self.c.closed, 1)
+        return 0
 
     def release(self):
         """Release the memory file: its descriptors are closed, and it is unmapped once no batch is held.
@@ -274,27 +274,28 @@ cdef class Arena:
         may still write or allocate, slots by their state, and ``locked_slots`` and ``locked_bytes`` of
         those with locked pages, in any state."""
         cdef rd_header* head
-        cdef rd_heap* heap
         cdef rd_slot* table
+        cdef uint32_t state
         cdef uint64_t n, k, locked_slots = 0, locked_bytes = 0, promised = 0
         cdef uint32_t i
         cdef uint64_t[6] counts
         self.check_open()
         head = rd_head(self.c)
         memset(counts, 0, sizeof(counts))
-        for i in range(head.nheaps):
-            heap = rd_heap_at(self.c, i)
-            table = <rd_slot*>(self.c.base + heap.slot_table)
-            promised += load_u64(&heap.promised)
-            n = load_u64(&heap.nslots)
+        for i in range(self.c.nheaps):
+            table = rd_slot_table(self.c, i)
+            promised += rd_bounded(self.c, load_u64(&rd_heap_at(self.c, i).promised))
+            n = min(load_u64(&rd_heap_at(self.c, i).nslots), self.c.slot_table_count)
             for k in range(n):
-                counts[load_u32(&table[k].state)] += 1
+                state = load_u32(&table[k].state)
+                if state <= RD_KEPT:
+                    counts[state] += 1
                 if load_u8(&table[k].locks):
                     locked_slots += 1
                     locked_bytes += table[k].capacity
         return {
             "owned_bytes": load_u64(&head.backed_bytes),
-            "limit_bytes": head.limit_nbytes,
+            "limit_bytes": self.c.limit_nbytes,
             "promised_bytes": promised,
             "free_slots": counts[RD_FREE] + counts[RD_RELEASED],
             "writing_slots": counts[RD_WRITING],
@@ -303,310 +304,6 @@ cdef class Arena:
             "locked_slots": locked_slots,
             "locked_bytes": locked_bytes,
         }
-
-
-cdef class Heap:
-    """The allocator of one owner (a worker, or the trainer for long tasks) in the arena.
-
-    One thread of one process uses it. A replacement of a dead owner takes over its slots; those
-    that were being written become free.
-    """
-
-    def __init__(self, Arena arena not None, uint32_t index, uint32_t keep_slots=4,
-                 available_bytes=None):
-        cdef uint64_t k
-        cdef rd_slot* slot
-        self.arena = arena
-        self.index = index
-        self.c = rd_heap_at(arena.c, index)
-        self.keep_slots = keep_slots
-        self.available_bytes = available_bytes
-        self.hot.resize(8 + 4 * 40)
-        self.cold.resize(8 + 4 * 40)
-        self.publish()  # the promises of a dead owner end
-        self.collect()
-        for k in range(self.c.nslots):
-            slot = <rd_slot*>(arena.c.base + self.c.slot_table) + k
-            if slot.state == RD_WRITING:
-                self.abandon(slot)
-            elif slot.state == RD_FREE and not self.knows(slot):
-                self.give_back(slot)
-
-    cdef bint knows(self, rd_slot* slot) noexcept nogil:
-        cdef uint64_t offset = rd_slot_offset(self.arena.c, slot)
-        cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
-        cdef uint64_t known
-        for known in self.hot[number]:
-            if known == offset:
-                return True
-        for known in self.cold[number]:
-            if known == offset:
-                return True
-        return False
-
-    cdef void give_back(self, rd_slot* slot) noexcept nogil:
-        """Put a slot of this heap into its private lists, after rd_slot_heat."""
-        cdef size_t number = size_class(slot.capacity // rd_head(self.arena.c).page_nbytes)
-        store_u32(&slot.state, RD_FREE)
-        if slot.backed:
-            self.hot[number].push_back(rd_slot_offset(self.arena.c, slot))
-        else:
-            self.cold[number].push_back(rd_slot_offset(self.arena.c, slot))
-
-    cdef void collect(self) noexcept nogil:
-        """Take back the slots that the trainer has released since the last call."""
-        cdef uint64_t at = exchange_u64(&self.c.released, 0)
-        cdef rd_slot* slot
-        while at:
-            slot = rd_slot_at(self.arena.c, at)
-            at = slot.next
-            self.give_back(slot)
-
-    cdef rd_slot* take_free(self, size_t number) noexcept nogil:
-        """Return a free slot of the class, or of one up to twice as large; hot ones first."""
-        cdef size_t k
-        cdef rd_slot* slot = NULL
-        for k in range(number, min(number + 5, self.hot.size())):
-            if not self.hot[k].empty():
-                slot = rd_slot_at(self.arena.c, self.hot[k].back())
-                self.hot[k].pop_back()
-                return slot
-        if not self.cold[number].empty():
-            slot = rd_slot_at(self.arena.c, self.cold[number].back())
-            self.cold[number].pop_back()
-        return slot
-
-    cdef int trim_own(self) noexcept nogil:
-        """Free the memory of all free slots except locked ones. Return how many there were."""
-        cdef size_t k, i, kept
-        cdef int count = 0
-        cdef rd_slot* slot
-        for k in range(self.hot.size()):
-            kept = 0
-            for i in range(self.hot[k].size()):
-                slot = rd_slot_at(self.arena.c, self.hot[k][i])
-                if load_u8(&slot.locks):
-                    self.hot[k][kept] = self.hot[k][i]
-                    kept += 1
-                    continue
-                rd_slot_cool(self.c, slot)
-                rd_slot_punch(self.arena.c, slot)
-                self.cold[k].push_back(rd_slot_offset(self.arena.c, slot))
-                count += 1
-            self.hot[k].resize(kept)
-        return count
-
-    cdef rd_slot* carve(self, uint64_t capacity) except? NULL:
-        """Make a new slot, in the current chunk or in a new one."""
-        cdef rd_header* head = rd_head(self.arena.c)
-        cdef uint64_t chunk
-        cdef rd_slot* slot
-        if self.c.nslots == self.c.slot_table_count:
-            raise ArenaFull(
-                f"{self.c.nslots} batches of one worker are kept, and there is room for no more; "
-                f"drop batches that are no longer needed, or set max_bytes higher: it scales the table",
-                need_bytes=capacity, have_bytes=0, limit_bytes=head.limit_nbytes, knob="max_bytes",
-            )
-        if self.c.chunk_end - self.c.chunk_at < capacity:
-            chunk = max(capacity, min(<uint64_t>64 << 20, 16 * capacity))
-            self.c.chunk_end = 0
-            self.c.chunk_at = add_u64(&head.data_at, chunk)
-            if self.c.chunk_at + chunk > head.reserved_nbytes:
-                sub_u64(&head.data_at, chunk)
-                self.c.chunk_at = 0
-                raise ArenaFull(
-                    f"a batch needs {capacity} bytes, and the {head.reserved_nbytes} bytes of address "
-                    f"space reserved for batches are used up; drop batches that are no longer needed",
-                    need_bytes=capacity, have_bytes=0, limit_bytes=head.reserved_nbytes,
-                    knob="max_bytes",
-                )
-            self.c.chunk_end = self.c.chunk_at + chunk
-        slot = <rd_slot*>(self.arena.c.base + self.c.slot_table) + self.c.nslots
-        slot.start = self.c.chunk_at
-        slot.capacity = capacity
-        slot.backed = 0
-        slot.heap = <uint16_t>self.index
-        slot.state = RD_WRITING
-        self.c.chunk_at += capacity
-        store_u64(&self.c.nslots, self.c.nslots + 1)
-        return slot
-
-    cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1:
-        """Reserve the memory that the slot will own. ArenaFull if there is too little."""
-        cdef rd_header* head = rd_head(self.arena.c)
-        cdef uint64_t need, owned
-        cdef bint fits
-        nbytes = round_up(nbytes, head.page_nbytes)
-        if nbytes <= slot.backed:
-            return 0
-        need = nbytes - slot.backed
-        owned = add_u64(&head.backed_bytes, need)
-        if owned + need > head.limit_nbytes and self.trim_own():
-            owned = load_u64(&head.backed_bytes) - need
-        if owned + need > head.limit_nbytes:
-            sub_u64(&head.backed_bytes, need)
-            raise ArenaFull(
-                f"a batch needs {nbytes} bytes of shared memory, {owned} are in use and the limit is "
-                f"{head.limit_nbytes}; make batches smaller, lower num_workers or prefetch_factor, "
-                f"drop kept batches, or raise max_bytes",
-                need_bytes=nbytes, have_bytes=max(0, <int64_t>(head.limit_nbytes - owned)),
-                limit_bytes=head.limit_nbytes, knob="max_bytes",
-            )
-        if self.available_bytes is not None:
-            try:
-                fits = self.promise(need)
-                if not fits:
-                    self.trim_own()
-                    rd_trim_malloc()
-                    fits = self.promise(need)
-                if not fits:
-                    raise ArenaFull(
-                        f"a batch needs {nbytes} bytes of shared memory and the machine (or its "
-                        f"memory cgroup) has {self.left} bytes left; make batches smaller, lower "
-                        f"num_workers or prefetch_factor, drop kept batches, or give more memory",
-                        need_bytes=nbytes, have_bytes=self.left, limit_bytes=self.left,
-                        knob="prefetch_factor",
-                    )
-            except BaseException:
-                sub_u64(&head.backed_bytes, need)
-                raise
-            self.pending += need
-            slot.next = need
-            self.publish()
-        slot.backed = nbytes
-        return 0
-
-    cdef void publish(self) noexcept nogil:
-        """Show the other owners what this one may still write or allocate."""
-        store_seq_cst_u64(&self.c.promised, self.granted + self.pending + self.reserved)
-
-    cdef bint promise(self, uint64_t need) except -1:
-        """Take need bytes of what the machine has left. False: it has less, and `left` says how much.
-
-        The system counts a page when it is first written. What is promised and not written yet is
-        therefore subtracted, of this owner and of all others: each shows its own need first, and
-        then reads theirs, so of two that ask at once at least one sees the other. The caller adds
-        the bytes to `pending` or `reserved`, and publishes that.
-        """
-        cdef rd_header* head = rd_head(self.arena.c)
-        cdef uint64_t before = self.granted, share
-        cdef int64_t left
-        if need <= before:
-            self.granted -= need
-            return True
-        self.granted = need
-        self.publish()
-        rd_fence()
-        try:
-            left = self.available_bytes()
-        except BaseException:
-            self.granted = before
-            self.publish()
-            raise
-        left -= <int64_t>(self.pending + self.reserved + rd_promised_to_others(self.arena.c, self.index))
-        share = (self.keep_slots + 1) * self.recent_largest + 2 * self.c.expected
-        self.is_tight = left < <int64_t>(head.nheaps * share)
-        if left < <int64_t>need:
-            self.granted = before
-            self.publish()
-            self.left = max(<int64_t>0, left)
-            return False
-        # ask again after an owner's part of an eighth of that, or 16 MiB: the others grow, too
-        self.granted = min((<uint64_t>left - need) // (8 * head.nheaps), <uint64_t>16 << 20)
-        return True
-
-    cdef bint expect_samples(self, bint is_firm) except -1:
-        """Reserve memory for the samples of a task before they are fetched, where memory is short.
-
-        False, if ``is_firm``: there is none while other workers are busy, and the task should wait
-        until fewer are. A worker alone always fetches: its samples may be smaller than the last.
-        """
-        cdef uint64_t need = self.c.expected
-        if not self.is_tight or need == 0 or self.available_bytes is None:
-            return True
-        if not self.promise(need) and is_firm and rd_has_busy_neighbour(self.arena.c, self.index):
-            return False
-        self.reserved = need
-        self.publish()
-        return True
-
-    cdef void end_task(self) noexcept nogil:
-        """The samples of the task are gone."""
-        if self.reserved:
-            self.reserved = 0
-            self.publish()
-
-    cdef void end_grant(self) noexcept nogil:
-        """Leave what was granted in advance to the others."""
-        self.granted = 0
-        self.publish()
-
-    cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil:
-        """The first ``used`` bytes of a slot are written: the system counts them from now on.
-
-        Memory that the slot got for more than that goes back, so that it counts when it is written.
-        """
-        cdef rd_header* head = rd_head(self.arena.c)
-        cdef uint64_t fresh = slot.next, unused = 0
-        if fresh == 0:
-            return
-        used = round_up(max(used, slot.backed - fresh), head.page_nbytes)
-        if used + SLACK < slot.backed:
-            unused = slot.backed - used
-            slot.backed = used
-            sub_u64(&head.backed_bytes, unused)
-            self.granted += unused
-        slot.next = 0
-        self.pending -= fresh
-        self.publish()
-
-    cdef rd_slot* alloc(self, uint64_t nbytes) except NULL:
-        """Return a slot of at least nbytes, WRITING, with a new generation. Raises ArenaFull."""
-        cdef uint64_t page = rd_head(self.arena.c).page_nbytes
-        cdef uint64_t pages = max(<uint64_t>1, (nbytes + page - 1) // page)
-        cdef int number = size_class(pages)
-        cdef uint64_t capacity = class_pages(number) * page
-        cdef rd_slot* slot
-        self.recent_count += 1
-        if nbytes > self.recent_largest or self.recent_count >= 256:
-            # the working set follows the largest batch of the last 256
-            self.recent_count = 0
-            self.recent_largest = nbytes
-            store_u64(&self.c.hot_limit, max(<uint64_t>1 << 20, self.keep_slots * capacity))
-        self.end_task()  # the samples are there, and counted
-        self.collect()
-        slot = self.take_free(number)
-        if slot is NULL:
-            if load_u64(&self.c.hot_bytes) > self.c.hot_limit:
-                self.trim_own()
-            slot = self.carve(capacity)
-        else:
-            rd_slot_cool(self.c, slot)
-            store_relaxed_u32(&slot.state, RD_WRITING)
-        slot.next = 0
-        try:
-            self.back(slot, nbytes)
-        except BaseException:
-            self.abandon(slot)
-            raise
-        slot.generation += 1
-        slot.nfields = 0
-        slot.objects = 0
-        slot.objects_nbytes = 0
-        return slot
-
-    cdef void abandon(self, rd_slot* slot) noexcept nogil:
-        """Undo alloc: nothing of the slot was published.
-
-        Memory that it got for this is freed: nobody knows how much of that was written.
-        """
-        if slot.next:
-            self.pending -= min(self.pending, slot.next)  # more: of an owner that died
-            slot.next = 0
-            rd_slot_punch(self.arena.c, slot)
-            self.publish()
-        rd_slot_heat(self.c, slot)
-        self.give_back(slot)
 
 
 cdef class Lease:
@@ -647,13 +344,14 @@ cdef class PageLock:
     cdef PageLock take(Lease lease):
         cdef PageLock self = PageLock.__new__(PageLock)
         cdef rd_slot* slot = rd_slot_at(lease.c.arena, lease.c.slot)
-        if rd_slot_lock(lease.c.arena, slot):
+        cdef rd_slot copy
+        if rd_slot_read(lease.c.arena, slot, &copy) or rd_slot_lock(lease.c.arena, slot):
             return None
         rd_arena_ref(lease.c.arena)
         self.c = lease.c.arena
         self.slot = slot
-        self.address = <size_t>(self.c.base + slot.start)
-        self.nbytes = slot.capacity
+        self.address = <size_t>(self.c.base + copy.start)
+        self.nbytes = copy.capacity
         return self
 
     @property

@@ -1,6 +1,7 @@
 # The worker's side of its two rings, and how tasks are encoded.
 from libc.stdint cimport uint32_t, uint64_t
-from reader._core.arena cimport Arena, Heap, rd_heap, rd_record, rd_slot
+from reader._core.arena cimport Arena, rd_heap, rd_record, rd_slot
+from reader._core.heap cimport Heap
 from reader._core.stack cimport BatchWriter
 
 cpdef enum TaskKind:

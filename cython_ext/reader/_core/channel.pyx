@@ -8,19 +8,19 @@ import pickle
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
-                                 rd_result_push, rd_result_tell, rd_slot_at, rd_slot_offset,
+                                 rd_arena_damage, rd_record_seal, rd_result_push, rd_result_tell, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
                                  rd_task_wait, rd_trim_malloc, store_relaxed_i64, store_relaxed_u32,
                                  store_relaxed_u64)
 
 import os
 
-from reader._core.arena import Heap
+from reader._core.heap import Heap
 from reader._core.stack import BatchWriter
 from reader.errors import ArenaFull, InternalError
 
@@ -135,17 +135,18 @@ cdef class WorkerChannel:
         unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler
         that raises.
         """
-        cdef rd_task* task
+        cdef rd_task its_head
+        cdef rd_task* task = &its_head
         cdef int rc
         cdef Py_ssize_t i, n
         cdef int64_t* numbers
-        cdef const char* payload
+        cdef const uint8_t* payload = NULL
         cdef rd_record skipped
         while True:
-            task = NULL
+            rc = 0
             if not load_u32(&rd_head(self.arena.c).stop):
-                task = rd_task_peek(self.arena.c, self.c)
-            if task is NULL:
+                rc = rd_task_peek(self.arena.c, self.worker_id, task, &payload)
+            if rc == 0:
                 with nogil:
                     rc = rd_task_wait(self.arena.c, self.c)
                 if rc == 0:
@@ -167,10 +168,6 @@ cdef class WorkerChannel:
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 continue
-            if task.spill:
-                payload = <const char*>self.arena.c.base + rd_slot_at(self.arena.c, task.spill).start
-            else:
-                payload = <const char*>task + sizeof(rd_task)
             n = task.nbytes
             kind = task.kind
             if kind == TASK_INDICES or kind == TASK_INDEX or kind == TASK_AGAIN:
@@ -182,7 +179,7 @@ cdef class WorkerChannel:
                 keys = None
             else:
                 try:
-                    keys = pickle.loads(payload[:n])
+                    keys = pickle.loads((<const char*>payload)[:n])
                 except BaseException as error:  # an answer, and not the end of the worker
                     if kind == TASK_EPOCH:
                         raise
@@ -193,7 +190,7 @@ cdef class WorkerChannel:
                 self.send(&skipped)
                 return kind, keys
             if not self.heap.expect_samples(kind != TASK_NEXT and kind != TASK_AGAIN):
-                need = self.c.expected  # before the samples take memory that others count on
+                need = self.heap.expected  # before the samples take memory that others count on
                 rd_task_pop(self.c, task)
                 self.refuse_full(need, self.heap.left, self.heap.left, "prefetch_factor")
                 continue
@@ -304,8 +301,8 @@ cdef class WorkerChannel:
         made.kind = <unsigned short>kind
         made.worker = <unsigned short>self.worker_id
         made.slot = made.schema = 0
-        made.generation = made.is_at_limit = 0
-        made.token = made.attached_nbytes = made.has_fields_within = 0
+        made.generation = made.sum = 0
+        made.token = made.attached_nbytes = made.limit_bytes = 0
         return made
 
     cdef int send_payload(self, int kind, payload) except -1:
@@ -343,7 +340,10 @@ cdef class WorkerChannel:
 
     cdef int send(self, rd_record* record) except -1:
         self.heap.end_task()
-        if rd_result_push(self.arena.c, self.c, record):
+        if self.side is None:  # a thread of the trainer needs no check
+            rd_record_seal(self.arena.c, record)
+        if rd_result_push(self.arena.c, self.worker_id, record):
+            rd_arena_damage(self.arena.c, self.worker_id)  # ends a process: its counts are damaged
             raise InternalError("a worker's result ring is full; the window should rule that out")
         rd_result_tell(self.arena.c, record, self.bell)
         return 0

@@ -1,9 +1,8 @@
 # The trainer's side of the rings: dispatch and delivery; results.pxd is what lies between them.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from reader._core.arena cimport Arena, Heap, rd_record, rd_task
+from reader._core.arena cimport Arena, rd_record, rd_task
+from reader._core.heap cimport Heap
 from reader._core.results cimport feed_state
-from reader._core.tensor cimport Schema
-from reader._core.tensor_array cimport LoDTensorArray
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
@@ -16,6 +15,8 @@ cdef class Feeder:
     cdef readonly Arena arena
     cdef Heap heap                 # the trainer's own, for long tasks
     cdef object side               # SideTable when workers are threads
+    cdef object available_bytes    # hook of the trainer's heap: see Heap
+    cdef list retired              # (Arena, its schemas) that were damaged, while records of theirs are queued
     cdef readonly uint64_t accepted    # items of this run that accept() has confirmed
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
     cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too
@@ -27,10 +28,7 @@ cdef class Feeder:
     cdef void flush(self) noexcept
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
     cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
+    cdef int refuse(self, rd_record* record, error) except -1
     cdef object open_taken(self)
-    cdef object last_state(self, rd_record* record)
-    cdef object payload(self, rd_record* record)
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)
-    cdef LoDTensorArray open_batch(self, rd_record* record)
-    cdef bytes slot_objects(self, uint64_t slot)

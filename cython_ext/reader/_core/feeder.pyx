@@ -7,29 +7,32 @@ pops. See results.pxd for what each of the two threads touches, and under which 
 import collections
 import enum
 import os
-import pickle
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
-                                 store_relaxed_int, store_u64, Hold, Lease, process_ledger, rd_arena_trim, RD_ANY_SEQ,
-                                 RD_BATCH, RD_END, rd_bell_open, rd_bell_ring, RD_FULL, rd_head,
-                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_at,
+                                 store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64, Hold, process_ledger, rd_arena_trim, RD_ANY_SEQ,
+                                 RD_BATCH, RD_END, RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head,
+                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot,
                                  rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
-                                 rd_task_push, store_u32)
+                                 rd_task_push, store_u32, load_u32, rd_heap_holds,
+                                 rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
                                           pthread_mutex_destroy, queue_count, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
                                           queue_get, queue_open, queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
-from reader._core.results cimport (flight, worker_state, drop, place, notify, drain, feed_get,
+from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
+from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between, mark_damaged, note_damage, take_all, flight, worker_state, drop, place, notify, drain, feed_get,
                                    reader_thread)
 
-from reader._core.arena import Heap
+from reader._core.heap import Heap
+from reader._core.records import Damaged
 from reader.errors import InternalError, ReaderError, refusal
 
 cdef extern from "reader/_core/wait.h" nogil:
@@ -84,6 +87,15 @@ class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_e
     __slots__ = ()
 
 
+class Damage(collections.namedtuple("Damage", "worker check")):
+    """What `Feeder.examine` found: a worker process wrote where it must not.
+
+    ``worker``: in whose part of the arena, None: in nobody's; ``check``: which check failed.
+    """
+
+    __slots__ = ()
+
+
 class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
     """What a worker is making: see `Feeder.worker_progress`.
 
@@ -120,10 +132,15 @@ cdef class Feeder:
         self.arena = arena
         self.side = side
         self.schemas = {}
+        self.retired = []
+        self.available_bytes = available_bytes
         self.heap = Heap(arena, nworkers, 2, available_bytes)
         self.fork_generation = process_ledger().fork_generation
         self.s.arena = arena.c
         self.s.nworkers = nworkers
+        self.s.is_trusted = side is not None
+        self.s.damaged_worker = nworkers
+        self.s.damaged_seq = RD_ANY_SEQ
         self.s.flights_limit = flights_limit
         self.s.bell = rd_bell_open()
         if self.s.bell < 0:
@@ -143,8 +160,8 @@ cdef class Feeder:
             raise MemoryError()
         for i in range(nworkers):
             self.s.workers[i].pidfd = -1
-            self.s.workers[i].room = flights_limit
-            self.s.workers[i].flights = <flight*>calloc(flights_limit, sizeof(flight))
+            self.s.workers[i].room = flights_limit + 1  # and one that is asked for again
+            self.s.workers[i].flights = <flight*>calloc(flights_limit + 1, sizeof(flight))
             if self.s.workers[i].flights is NULL:
                 raise MemoryError()
 
@@ -188,12 +205,7 @@ cdef class Feeder:
         cdef int bell = self.s.bell
         if self.fork_generation != process_ledger().fork_generation:
             return
-        if self.running:
-            self.running = False
-            store_u32(&self.s.stop, 1)
-            rd_bell_ring(bell)
-            with nogil:
-                pthread_join(self.thread, NULL)  # it ends soon, and never waits for the GIL
+        self.end_thread()
         if bell >= 0:
             queue_finish(&self.s.queue, QUEUE_CLOSED)
             notify(&self.s)  # wakes a consumer that waits
@@ -202,6 +214,17 @@ cdef class Feeder:
             pthread_mutex_unlock(&self.s.lock)
             store_relaxed_int(&self.s.arena.bell, -1)
             self.s.bell = -1  # the arena closes it
+            self.let_go()
+
+    def end_thread(self):
+        """End the reader thread, if it runs."""
+        if self.running:
+            self.running = False
+            store_u32(&self.s.stop, 1)
+            rd_bell_ring(self.s.bell)
+            with nogil:
+                pthread_join(self.thread, NULL)  # it ends soon, and never waits for the GIL
+            store_u32(&self.s.stop, 0)
 
     cdef void flush(self) noexcept:
         """Drop everything that is queued or waits for its turn. Call with the lock held."""
@@ -214,6 +237,86 @@ cdef class Feeder:
         for i in range(self.s.mask + 1):
             if self.s.waiting[i].kind:
                 drop(&self.s, &self.s.waiting[i])
+
+    def let_go(self):
+        """Release the arenas that were damaged; what was queued of them is dropped by now."""
+        while self.retired:
+            self.retired.pop()[0].release()
+
+    def examine(self, workers):
+        """Check the parts of worker processes that have ended, before others take them over.
+
+        Returns the Damage that was found, now or before, or None. Then all workers are being ended,
+        and `renew` is to be called.
+        """
+        cdef uint32_t i
+        cdef bint holds
+        if self.s.is_trusted:
+            return None
+        note_damage(&self.s)
+        pthread_mutex_lock(&self.s.lock)
+        inspect(&self.s)
+        pthread_mutex_unlock(&self.s.lock)
+        for i in workers:
+            holds = rd_heap_holds(self.s.arena, i) == 0
+            pthread_mutex_lock(&self.s.lock)
+            if not holds:
+                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker was overwritten")
+            pthread_mutex_unlock(&self.s.lock)
+        if self.s.check is NULL:
+            return None
+        worker = self.s.damaged_worker
+        return Damage(None if worker == self.s.nworkers else worker, self.s.check.decode())
+
+    def detach_all(self):
+        """After `examine` found damage and all workers are reaped: end the reader thread, take what
+        they had sent before and is not damaged, and return the LostTasks of each."""
+        cdef uint32_t i
+        self.end_thread()
+        pthread_mutex_lock(&self.s.lock)
+        for i in range(self.s.nworkers):
+            if i != self.s.damaged_worker:
+                take_all(&self.s, i)
+        hold_queued(&self.s)
+        pthread_mutex_unlock(&self.s.lock)
+        again = drop_damaged(&self.s, self.schemas)
+        pthread_mutex_lock(&self.s.lock)
+        requeue(&self.s)
+        pthread_mutex_unlock(&self.s.lock)
+        lost = [self.detach(i) for i in range(self.s.nworkers)]
+        return [tasks._replace(seqs=sorted(tasks.seqs + again[i])) for i, tasks in enumerate(lost)]
+
+    def renew(self, Arena arena not None):
+        """Go on in another arena, after `detach_all`: the old one was damaged.
+
+        What came from it and is not delivered yet was checked by `detach_all`. Its memory goes with
+        its last batch. Then attach the new workers.
+        """
+        cdef Arena old = self.arena
+        cdef uint32_t i
+        heap = Heap(arena, self.s.nworkers, 2, self.available_bytes)
+        for i in range(self.s.nworkers):
+            if self.s.failures[i].kind:
+                drop(&self.s, &self.s.failures[i])
+            self.s.workers[i].result_head = 0
+            self.s.workers[i].task_tail = 0
+            self.s.workers[i].stalls = 0
+        pthread_mutex_lock(&self.s.trim_lock)
+        old.retire()
+        pthread_mutex_unlock(&self.s.trim_lock)
+        self.retired.append((old, self.schemas))
+        self.schemas = {}
+        self.heap = heap
+        self.arena = arena
+        self.s.arena = arena.c
+        arena.c.bell = arena.c.own_bell = self.s.bell
+        rd_head(arena.c).run = self.s.run
+        store_u64(&rd_head(arena.c).wanted_seq, RD_ANY_SEQ if self.s.any_order else self.s.next_seq)
+        self.s.check = NULL
+        self.s.damaged_worker = self.s.nworkers
+        self.s.damaged_seq = RD_ANY_SEQ
+        store_u32(&self.s.damaged, 0)
+        self.start()
 
     def attach(self, uint32_t worker, int pidfd=-1):
         """Let a worker take tasks. ``pidfd``: of its process; the caller owns it; -1: a thread."""
@@ -248,11 +351,18 @@ cdef class Feeder:
         w.alive = 0
         hello = bool(w.said_hello)
         busy = None
-        if heap.at_since_ns and heap.at_run == self.s.run and heap.at_seq in seqs:
-            busy = heap.at_seq
-        heap.at_since_ns = 0
-        heap.task_head = heap.task_tail
-        heap.task_waiting = 0
+        at_seq = load_relaxed_u64(&heap.at_seq)
+        if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) == self.s.run \
+                and at_seq in seqs:
+            busy = at_seq
+        if self.s.check is not NULL:  # its batch is the culprit's, and nobody else's
+            busy = None
+            if worker == self.s.damaged_worker and self.s.damaged_seq in seqs:
+                busy = self.s.damaged_seq
+        store_relaxed_i64(&heap.at_since_ns, 0)
+        store_relaxed_u64(&heap.task_tail, w.task_tail)
+        store_u64(&heap.task_head, w.task_tail)
+        store_u32(&heap.task_waiting, 0)
         said_end = w.end_run == self.s.run
         pthread_mutex_unlock(&self.s.lock)
         return LostTasks(seqs, busy, hello, said_end)
@@ -278,7 +388,10 @@ cdef class Feeder:
             self.s.failures[i].kind = 0
             pthread_mutex_unlock(&self.s.lock)
             if record.kind:
-                return Failure(FailureKind.START, -1, self.s.epoch, i, self.payload(&record))
+                try:
+                    return Failure(FailureKind.START, -1, self.s.epoch, i, open_payload(&record, self.side))
+                except Damaged as error:
+                    self.refuse(&record, error)
         return None
 
     def worker_progress(self, uint32_t worker):
@@ -289,9 +402,10 @@ cdef class Feeder:
         heap = rd_heap_at(self.s.arena, worker)
         since_ns = load_relaxed_i64(&heap.at_since_ns)
         pid = load_relaxed_u32(&heap.at_pid)
-        if since_ns == 0:
+        seq = load_relaxed_u64(&heap.at_seq)
+        if since_ns == 0 or seq >= self.sent:  # more than was sent: overwritten
             return WorkerProgress(pid, None, -1, 0.0)
-        return WorkerProgress(pid, load_relaxed_u64(&heap.at_seq), load_relaxed_i64(&heap.at_index),
+        return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index),
                               (rd_now_ns() - since_ns) * 1e-9)
 
     def worker_counts(self, uint32_t worker):
@@ -321,6 +435,7 @@ cdef class Feeder:
         store_u32(&rd_head(self.s.arena).run, self.s.run)
         self.flush()
         pthread_mutex_unlock(&self.s.lock)
+        self.let_go()
         if self.side is not None:
             self.side.purge(self.s.run)
 
@@ -349,11 +464,17 @@ cdef class Feeder:
         -1 if the ring is full."""
         cdef worker_state* w = &self.s.workers[worker]
         cdef flight* f = &w.flights[(w.head + w.count) % w.room]
+        cdef int rc
         f.seq = task.seq
+        f.sent_run = task.run
         f.run = task.run - (task.kind == TASK_TRIM or task.kind == TASK_EPOCH)  # no batch is lost
         f.spill = task.spill
         w.count += 1  # before the push: the answer may come at once
-        return rd_task_push(self.s.arena, rd_heap_at(self.s.arena, worker), task, payload)
+        rc = rd_task_push(self.s.arena, worker, &w.task_tail, task, payload)
+        if rc == -2:  # no error: the task is in flight, and lost with its worker
+            mark_damaged(&self.s, worker, RD_ANY_SEQ, b"the count of a task ring was overwritten")
+            rc = 0
+        return rc
 
     def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
         """Send a task to ``worker``, or with -1 to the one with the fewest. False if it cannot take
@@ -376,17 +497,26 @@ cdef class Feeder:
         cdef size_t count, fewest = 2 * self.s.flights_limit
         cdef rd_heap* heap
         cdef rd_slot* slot = NULL
+        cdef rd_slot copy
         cdef int rc
         if task.nbytes > RD_TASK_INLINE:  # the ring has room for flights_limit shorter ones
-            slot = self.heap.alloc(task.nbytes)
-            memcpy(<char*>self.s.arena.base + slot.start, data, task.nbytes)
+            try:
+                slot = self.heap.alloc(task.nbytes)
+            except InternalError:
+                if not load_u32(&self.s.arena.damaged):
+                    raise
+                note_damage(&self.s)
+                return False
+            if rd_slot_read(self.s.arena, slot, &copy) or copy.capacity < task.nbytes:
+                return False  # found by the next look
+            memcpy(<char*>self.s.arena.base + copy.start, data, task.nbytes)
             self.heap.settle(slot, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
         drain(&self.s)  # count the answers that woke nobody, too
         pthread_mutex_lock(&self.s.lock)
         for i in range(self.s.nworkers):
             count = self.s.workers[i].count
-            if not self.s.workers[i].alive or count == self.s.flights_limit:
+            if not self.s.workers[i].alive or count >= self.s.flights_limit:
                 continue
             if worker >= 0 and i != <uint32_t>worker:
                 continue
@@ -438,6 +568,8 @@ cdef class Feeder:
         self.check_process()
         if self.current is not None:
             return self.current
+        if load_u32(&self.s.damaged):
+            return None
         if self.opening.kind:  # Ctrl-C interrupted its opening
             return self.open_taken()
         rc = queue_get(&self.s.queue, &record, 0)
@@ -450,12 +582,24 @@ cdef class Feeder:
                 if deadline >= 0 and rd_now_ns() >= deadline:
                     return False
                 look = next_look(deadline)
+                if not self.s.is_trusted:
+                    look = look_between(&self.s, look)
                 with nogil:
                     rc = feed_get(&self.s, &record, look)
         if rc != DONE:
             return None
         self.opening = record
         return self.open_taken()
+
+    cdef int refuse(self, rd_record* record, error) except -1:
+        """Have a batch made again that was damaged after it came; all workers end."""
+        pthread_mutex_lock(&self.s.lock)
+        if record.kind != RD_FAILED:
+            ask_again(&self.s, record)
+        mark_damaged(&self.s, record.worker, record.seq, <const char*>error.args[0])
+        pthread_mutex_unlock(&self.s.lock)
+        drop(&self.s, record)
+        return 0
 
     cdef object open_taken(self):
         """Open the record that left the queue. After Ctrl-C the next call opens it.
@@ -466,20 +610,25 @@ cdef class Feeder:
         cdef rd_record* record = &self.opening
         try:
             self.current = self.open_record(record)
+        except Damaged as error:
+            self.refuse(record, error)
+            return None
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             if not isinstance(error, Exception) and self.side is None:
                 try:
                     self.current = self.open_record(record)
+                except Damaged as damaged:
+                    self.refuse(record, damaged)
+                    raise error
                 except type(error):
                     pass
                 else:
                     record.kind = 0
                     raise  # the next call returns the batch
             self.current = Failure(FailureKind.OPEN, record.seq, self.s.epoch, record.worker, error)
-            if record.slot:
-                rd_slot_release(self.s.arena, record.slot)
+            drop(&self.s, record)
         record.kind = 0
         return self.current
 
@@ -514,73 +663,21 @@ cdef class Feeder:
     cdef object open_record(self, rd_record* record):
         """Return the batch or the Failure of a record that left the queue."""
         if record.kind == RD_BATCH:
-            return self.open_batch(record)
+            known = self.schemas
+            for old, its in self.retired:  # its slots of schemas may be overwritten by now
+                if (<Arena>old).c == arena_of(&self.s, record):
+                    known = its
+            return open_batch(self.s.arena, record, self.side, known, self.s.epoch)
         if record.kind == RD_FULL:
             return Failure(FailureKind.FULL, record.seq, self.s.epoch, record.worker, None,
                            record.need_bytes, record.have_bytes, record.limit_bytes,
                            "max_bytes" if record.is_at_limit else "prefetch_factor")
         if record.kind == RD_END:
             return Failure(FailureKind.END, record.seq, self.s.epoch, record.worker,
-                           self.last_state(record))
+                           last_state(record, self.side))
         if record.kind == RD_LOST:
             return Failure(FailureKind.LOST, record.seq, self.s.epoch, record.worker)
-        return Failure(FailureKind.ERROR, record.seq, self.s.epoch, record.worker, self.payload(record))
-
-    cdef object last_state(self, rd_record* record):
-        """Return the payload of an END record, or None."""
-        if self.side is not None:
-            return self.side.take(record.token) if record.token else None
-        if not record.slot:
-            return None
-        state = pickle.loads(self.slot_objects(record.slot))
-        self.payload(record)
-        return state
-
-    cdef object payload(self, rd_record* record):
-        """Return the payload of an ERROR or FAILED record; releases its slot."""
-        if self.side is not None:
-            return self.side.take(record.token)
-        data = self.slot_objects(record.slot)
-        rd_slot_release(self.s.arena, record.slot)
-        record.slot = 0  # nothing releases it again, whatever is raised from here on
-        return data
-
-    cdef bytes slot_objects(self, uint64_t offset):
-        cdef rd_slot* slot = rd_slot_at(self.s.arena, offset)
-        return (<const char*>self.s.arena.base + slot.start + slot.objects)[:slot.objects_nbytes]
-
-    cdef LoDTensorArray open_batch(self, rd_record* record):
-        cdef Lease lease = None
-        cdef Schema schema
-        cdef rd_slot* slot = NULL
-        cdef list objects = []
-        cdef bytes packed = None
-        attached = None
-        if record.slot:
-            slot = rd_slot_at(self.s.arena, record.slot)
-            if slot.generation != record.generation:
-                raise InternalError(f"slot of batch {record.seq} was reused before it was read")
-        if self.side is not None:
-            schema, objects, attached = self.side.take(record.token)
-        elif record.schema:
-            schema = self.schemas.get(record.schema)
-            if schema is None:
-                schema = pickle.loads(self.slot_objects(record.schema))
-                self.schemas[record.schema] = schema
-            if <int64_t>slot.objects_nbytes > record.attached_nbytes:
-                packed = self.slot_objects(record.slot)
-        else:
-            first, packed = pickle.loads(self.slot_objects(record.slot))
-            schema = pickle.loads(first)
-        if packed is not None and not record.has_fields_within:  # else see unpack
-            objects, packed = pickle.loads(packed), None
-        if record.attached_nbytes:  # after the objects
-            attached = pickle.loads(
-                self.slot_objects(record.slot)[slot.objects_nbytes - record.attached_nbytes:])
-        if slot is not NULL:  # last: after an exception above, opening may be tried again
-            lease = Lease.take(self.s.arena, record.slot)
-        return LoDTensorArray.from_slot(lease, schema, objects, packed, attached, record,
-                                        self.s.epoch)
+        return Failure(FailureKind.ERROR, record.seq, self.s.epoch, record.worker, open_payload(record, self.side))
 
     def stats(self):
         """Return counts since the Feeder was made, and as the last two the current numbers.

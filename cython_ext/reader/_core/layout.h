@@ -1,15 +1,17 @@
 /* What lies where in the arena: the shared memory that the trainer and its workers map.
  *
- *   | header page | heap pages | task rings | result rings | slot tables | slots' bytes ... |
+ *   | header page | heap pages | task ring, result ring, slot table of each heap | slots' bytes ... |
  *
  * One heap per worker (and one of the trainer's own, for long tasks): only its owner allocates in
  * it, only the trainer releases.  Offsets are from the start of the mapping and 0 means "none", so
- * every process may map the arena at another address.  May include wait.h and system headers only.
+ * every process may map the arena at another address.  The trainer believes nothing that it reads
+ * here: see "what crosses from shared memory" below.  May include wait.h and system headers only.
  */
 #ifndef READER_CORE_LAYOUT_H
 #define READER_CORE_LAYOUT_H
 
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -38,8 +40,7 @@ typedef struct rd_slot { /* 64 bytes, in its heap's slot table */
     uint64_t start;      /* offset of the slot's bytes, a multiple of the page; constant */
     uint64_t capacity;   /* bytes, a multiple of the page; constant */
     uint64_t backed;     /* bytes from start that may own memory; by whoever has the slot */
-    uint64_t next;       /* link of the released and trim stacks: offset of a slot record.  While
-                          * WRITING: those of the `backed` bytes that nobody has written yet */
+    uint64_t next;       /* link of the released and trim stacks: offset of a slot record */
     uint16_t heap;       /* index of its heap; constant */
     uint8_t locks;       /* atomic: page locks on the slot's bytes; by the trainer alone, the first
                           * while HELD.  Above 0 its memory is never given back: see rd_slot_lock */
@@ -79,13 +80,13 @@ typedef struct rd_heap { /* one page */
     uint32_t at_pid;
     uint64_t batches_made;
     uint64_t busy_ns;
-    /* memory that the system does not count as used yet; see Heap.promise */
+    /* memory that the system does not count as used yet; see Heap.promise.  Hints to the owners of
+     * the other heaps, at most limit_nbytes each: its own numbers the owner keeps for itself */
     uint64_t promised; /* bytes that the owner may still write or allocate; owner, seq_cst */
     uint64_t expected; /* bytes of samples outside the arena that its last batch took; owner */
-    /* constants, written at creation */
-    uint64_t task_ring, task_ring_nbytes;     /* offset; a power of two */
-    uint64_t result_ring, result_ring_count;  /* offset; a power of two */
-    uint64_t slot_table, slot_table_count;
+    /* constants, written at creation, from which a worker computes where everything lies */
+    uint64_t task_ring_nbytes, result_ring_count; /* powers of two */
+    uint64_t slot_table_count;
 } rd_heap;
 
 typedef struct rd_header { /* the first page */
@@ -131,11 +132,15 @@ typedef struct rd_record {
     uint16_t worker;
     uint64_t slot;   /* offset of the slot record, 0 = none */
     uint64_t schema; /* offset of the KEPT slot with the schema, 0 = inline or none */
-    uint32_t generation; /* of the slot */
-    uint32_t is_at_limit; /* FULL: 1 = the arena's own limit, 0 = the machine has no more */
+    union {
+        uint32_t generation;  /* of the slot */
+        uint32_t is_at_limit; /* FULL: 1 = the arena's own limit, 0 = the machine has no more */
+    };
+    uint32_t sum; /* of the record without this word: rd_record_sum; 0 from a worker thread */
     union {
         int64_t token;      /* BATCH, ERROR, FAILED, END of a worker thread: its entry in the
                              * SideTable; 0 = none, or the worker is a process */
+        struct rd_arena *arena; /* the same of a process: where its slot lies; the trainer notes it */
         int64_t need_bytes; /* FULL: what the batch needs */
         void *held_object;  /* OBJECT: the LoDTensorArray, a reference that the queue owns */
     };
@@ -144,8 +149,12 @@ typedef struct rd_record {
         int64_t have_bytes;      /* FULL: what is left */
     };
     union {
-        int64_t has_fields_within; /* BATCH: 1 = its objects are pickled around some fields */
-        int64_t limit_bytes;       /* FULL: the limit, or what is left of the machine's memory */
+        struct {
+            uint16_t has_fields_within; /* BATCH: 1 = its objects are pickled around some fields */
+            uint16_t place_sum; /* of where the slot and its objects lie: rd_place_sum */
+            uint32_t payload_sum; /* of field table and objects of the slot: rd_payload_sum */
+        };
+        int64_t limit_bytes; /* FULL: the limit, or what is left of the machine's memory */
     };
 } rd_record;
 
@@ -153,6 +162,8 @@ typedef struct rd_record {
 static_assert(sizeof(rd_slot) == 64, "a slot record is one cache line");
 static_assert(sizeof(rd_record) == 64, "a result is one cache line");
 static_assert(sizeof(rd_heap) <= 4096, "a heap is one page");
+static_assert(offsetof(rd_heap, promised) == 432 && offsetof(rd_heap, task_ring_nbytes) == 448,
+              "tests and tools.fuzz_records overwrite these words");
 #endif
 
 /* This process's handle on one arena.  Counted: one reference for its Arena object, one for each
@@ -166,6 +177,17 @@ typedef struct rd_ledger { /* one per process, owned by the arena module */
 typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
+    /* What the header and the heaps say, once more: constants of this process, which a worker that
+     * writes where it must not cannot change.  The shared ones are read when a worker attaches. */
+    uint64_t page, limit_nbytes;
+    uint64_t areas, area_nbytes; /* of heap 0 its task ring, result ring and slot table; of each */
+    uint64_t task_ring_nbytes, result_ring_count, slot_table_count;
+    uint64_t result_ring_at, slot_table_at; /* within an area */
+    uint64_t data;         /* where the slots' bytes begin */
+    uint32_t nheaps;
+    uint32_t is_worker;    /* a worker process: it ends when it finds the arena damaged */
+    uint32_t damaged;      /* atomic: one more than the heap in which a check failed; 0 = none */
+    uint32_t stopping;     /* atomic: this process stopped the workers */
     int fd;                /* atomic: the memory file; -1 = the pool has let go of it */
     int bell;              /* atomic: the reader thread's bell; -1 = nobody trims */
     int own_fd, own_bell;  /* atomic: the same, to be closed by rd_arena_leave: a release in another
@@ -176,18 +198,200 @@ typedef struct rd_arena {
     uint32_t fork_generation;
     uint64_t trim;         /* atomic: stack of slots whose memory goes back */
     uint64_t trimming;     /* atomic: slots taken off that stack; by the thread that trims */
+    int64_t trims;         /* atomic: slots on both; their links are shared, and may be damaged */
     rd_ledger *ledger;
 } rd_arena;
 
 static inline rd_header *rd_head(const rd_arena *a) { return (rd_header *)a->base; }
 
 static inline rd_heap *rd_heap_at(const rd_arena *a, uint32_t index) {
-    rd_header *h = rd_head(a);
-    return (rd_heap *)(a->base + h->heaps + (uint64_t)index * h->page_nbytes);
+    return (rd_heap *)(a->base + a->page * (1 + (uint64_t)index));
 }
 
 static inline rd_slot *rd_slot_at(const rd_arena *a, uint64_t offset) {
     return (rd_slot *)(a->base + offset);
+}
+
+static inline uint8_t *rd_task_ring(const rd_arena *a, uint32_t index) {
+    return a->base + a->areas + index * a->area_nbytes;
+}
+
+static inline rd_record *rd_result_ring(const rd_arena *a, uint32_t index) {
+    return (rd_record *)(rd_task_ring(a, index) + a->result_ring_at);
+}
+
+static inline rd_slot *rd_slot_table(const rd_arena *a, uint32_t index) {
+    return (rd_slot *)(rd_task_ring(a, index) + a->slot_table_at);
+}
+
+/* Compute where everything lies, from what a trainer chose or the header says.  Returns 0, or -1
+ * where it does not fit into the mapping: nothing may be read through the handle then. */
+static inline int rd_lay_out(rd_arena *a, uint64_t page, uint64_t nheaps, uint64_t task_ring_nbytes,
+                             uint64_t result_ring_count, uint64_t slot_table_count,
+                             uint64_t limit_nbytes) {
+    const uint64_t most = (uint64_t)1 << 40;
+    if (page < 4096 || page > most || (page & (page - 1)) || nheaps < 1 || nheaps > 0xffff ||
+        task_ring_nbytes < page || task_ring_nbytes > most ||
+        (task_ring_nbytes & (task_ring_nbytes - 1)) || result_ring_count < 1 ||
+        result_ring_count > most || (result_ring_count & (result_ring_count - 1)) ||
+        slot_table_count < 1 || slot_table_count > most)
+        return -1;
+    a->page = page;
+    a->nheaps = (uint32_t)nheaps;
+    a->limit_nbytes = limit_nbytes;
+    a->task_ring_nbytes = task_ring_nbytes;
+    a->result_ring_count = result_ring_count;
+    a->slot_table_count = slot_table_count;
+    a->areas = page * (1 + nheaps);
+    a->result_ring_at = (task_ring_nbytes + page - 1) & ~(page - 1);
+    a->slot_table_at =
+        a->result_ring_at + ((result_ring_count * sizeof(rd_record) + page - 1) & ~(page - 1));
+    a->area_nbytes =
+        a->slot_table_at + ((slot_table_count * sizeof(rd_slot) + page - 1) & ~(page - 1));
+    if (a->area_nbytes > a->nbytes / nheaps) return -1;
+    a->data = a->areas + nheaps * a->area_nbytes;
+    return a->data <= a->nbytes ? 0 : -1;
+}
+
+/* Whether the shared constants are what this process computed (trainer). */
+static inline int rd_constants_hold(const rd_arena *a) {
+    const rd_header *h = rd_head(a);
+    return h->magic == RD_MAGIC && h->nheaps == a->nheaps && h->page_nbytes == a->page &&
+           h->reserved_nbytes == a->nbytes && h->limit_nbytes == a->limit_nbytes &&
+           rd_heap_at(a, 0)->task_ring_nbytes == a->task_ring_nbytes &&
+           rd_heap_at(a, 0)->result_ring_count == a->result_ring_count &&
+           rd_heap_at(a, 0)->slot_table_count == a->slot_table_count;
+}
+
+/* A number of bytes that another process showed: at most what slots may own. */
+static inline uint64_t rd_bounded(const rd_arena *a, uint64_t nbytes) {
+    return nbytes < a->limit_nbytes ? nbytes : a->limit_nbytes;
+}
+
+/* Whether what the owners of heaps show is what they may: see Heap.publish (trainer). */
+static inline int rd_promises_hold(const rd_arena *a) {
+    for (uint32_t i = 0; i < a->nheaps; i++) {
+        rd_heap *heap = rd_heap_at(a, i);
+        if (rd_load_relaxed(&heap->promised) > a->limit_nbytes ||
+            rd_load_relaxed(&heap->expected) > a->limit_nbytes)
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- what crosses from shared memory is checked before it is used ---- */
+
+/* A check failed in a heap's part of the arena.  A worker process ends; the trainer notes it, and
+ * its consumer replaces all workers and the arena with them: see results.pyx. */
+static inline void rd_arena_damage(rd_arena *a, uint32_t heap) {
+    if (a->is_worker) {
+        syscall(SYS_exit_group, 1);
+        return;
+    }
+    rd_store_relaxed(&a->damaged, heap + 1);
+}
+
+/* Whether `offset` is that of a slot record in the heap's table. */
+static inline int rd_slot_known(const rd_arena *a, uint32_t heap, uint64_t offset) {
+    uint64_t within = offset - (uint64_t)((uint8_t *)rd_slot_table(a, heap) - a->base);
+    return within < a->slot_table_count * sizeof(rd_slot) && within % sizeof(rd_slot) == 0;
+}
+
+/* The heap whose table has a slot record at `offset`, or nheaps. */
+static inline uint32_t rd_slot_heap(const rd_arena *a, uint64_t offset) {
+    if (offset < a->areas || offset >= a->data) return a->nheaps;
+    uint32_t heap = (uint32_t)((offset - a->areas) / a->area_nbytes);
+    return rd_slot_known(a, heap, offset) ? heap : a->nheaps;
+}
+
+/* Copy a slot record, which its worker may go on writing, and check where its bytes lie.  Returns
+ * 0, or -1: then `copy` is not to be used. */
+static inline int rd_slot_read(const rd_arena *a, const rd_slot *s, rd_slot *copy) {
+    memcpy(copy, s, sizeof *copy);
+    __asm__ volatile("" : "+m"(*copy)); /* what was checked is what is used: no second read */
+    if (copy->start < a->data || copy->start > a->nbytes || (copy->start & (a->page - 1)) ||
+        copy->capacity == 0 || copy->capacity > a->nbytes - copy->start ||
+        (copy->capacity & (a->page - 1)))
+        return -1;
+    return 0;
+}
+
+/* Sums tell damage by accident: they are no cryptography. */
+static inline uint64_t rd_mix(uint64_t sum, uint64_t word) {
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15ULL;
+    return sum ^ (sum >> 32);
+}
+
+static inline uint64_t rd_sum(uint64_t sum, const void *at, uint64_t nbytes) {
+    const uint8_t *bytes = (const uint8_t *)at;
+    uint64_t word;
+    for (; nbytes >= 8; nbytes -= 8, bytes += 8) {
+        memcpy(&word, bytes, 8);
+        sum = rd_mix(sum, word);
+    }
+    word = 0;
+    if (nbytes) memcpy(&word, bytes, nbytes);
+    return rd_mix(sum, word ^ (nbytes << 56));
+}
+
+static inline uint32_t rd_record_sum(const rd_record *r) {
+    rd_record copy = *r;
+    copy.sum = 0;
+    return (uint32_t)rd_sum(RD_MAGIC, &copy, sizeof copy) | 1;
+}
+
+#define RD_TABLE_MOST ((uint64_t)1 << 26) /* no field table is longer, in bytes */
+
+/* The bytes of a field table of `nfields` fields, of which at most `room` may be read; UINT64_MAX
+ * if it is longer. */
+static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, uint64_t room) {
+    uint64_t at = 0;
+    if (room > RD_TABLE_MOST) room = RD_TABLE_MOST;
+    for (uint32_t i = 0; i < nfields; i++) {
+        int64_t ndim;
+        if (room - at < 24) return UINT64_MAX;
+        memcpy(&ndim, table + at + 16, 8);
+        if (ndim < 0 || ndim > 64 || room - at < 24 + 8 * (uint64_t)ndim) return UINT64_MAX;
+        at += 24 + 8 * (uint64_t)ndim;
+    }
+    return at;
+}
+
+/* The sum of where a slot and its objects lie; compared before as many bytes are read. */
+static inline uint64_t rd_place_sum(const rd_slot *s) {
+    uint64_t sum = rd_mix(rd_mix(RD_MAGIC, s->start), s->capacity);
+    return rd_mix(rd_mix(rd_mix(sum, s->nfields), s->objects), s->objects_nbytes);
+}
+
+/* The sum of what the trainer reads of a slot beside the samples' bytes: its field table and its
+ * objects. */
+static inline uint32_t rd_payload_sum(const rd_slot *s, const void *table, uint64_t table_nbytes,
+                                      const void *objects) {
+    uint64_t sum = rd_sum(RD_MAGIC, table, table_nbytes);
+    return (uint32_t)rd_sum(sum, objects, s->objects_nbytes);
+}
+
+/* Fill in the sums of a record that is about to be sent (worker). */
+static inline void rd_record_seal(rd_arena *a, rd_record *r) {
+    if (r->slot && r->kind != RD_FULL) {
+        rd_slot copy;
+        const uint8_t *at;
+        uint64_t nbytes;
+        if (rd_slot_read(a, rd_slot_at(a, r->slot), &copy) || copy.objects > copy.capacity ||
+            copy.objects_nbytes > copy.capacity - copy.objects) {
+            rd_arena_damage(a, r->worker); /* another worker overwrote it meanwhile */
+            return;
+        }
+        at = a->base + copy.start;
+        nbytes = rd_table_nbytes(at, copy.nfields, copy.capacity);
+        if (nbytes > copy.capacity) {
+            rd_arena_damage(a, r->worker);
+            return;
+        }
+        r->place_sum = (uint16_t)rd_place_sum(&copy);
+        r->payload_sum = rd_payload_sum(&copy, at, nbytes, at + copy.objects);
+    }
+    r->sum = rd_record_sum(r);
 }
 
 static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
@@ -195,17 +399,19 @@ static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
 }
 
 /* How many bytes the owners of other heaps may still write or allocate.  A worker at its first batch
- * does not know what its samples take: they count as the asking one's. */
-static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index) {
+ * does not know what its samples take: they count as the asking one's, of which there are
+ * `expected`.  The last heap is the trainer's, which makes no batch. */
+static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index, uint64_t expected) {
     uint64_t total = 0;
-    for (uint32_t i = 0; i < rd_head(a)->nheaps; i++) {
+    for (uint32_t i = 0; i < a->nheaps; i++) {
         rd_heap *heap = rd_heap_at(a, i);
         if (i == index) continue;
-        total += rd_load_acquire(&heap->promised);
-        if (rd_load_relaxed(&heap->at_since_ns) && rd_load_relaxed(&heap->expected) == 0)
-            total += rd_heap_at(a, index)->expected;
+        total += rd_bounded(a, rd_load_acquire(&heap->promised));
+        if (i + 1 < a->nheaps && rd_load_relaxed(&heap->at_since_ns) &&
+            rd_load_relaxed(&heap->expected) == 0)
+            total += expected;
     }
-    return total;
+    return total < INT64_MAX / 2 ? total : INT64_MAX / 2;
 }
 
 #ifdef __cplusplus
@@ -221,7 +427,7 @@ static inline void rd_trim_malloc(void) {
 
 /* Whether another worker makes a batch just now. */
 static inline int rd_has_busy_neighbour(const rd_arena *a, uint32_t index) {
-    for (uint32_t i = 0; i < rd_head(a)->nheaps; i++)
+    for (uint32_t i = 0; i + 1 < a->nheaps; i++)
         if (i != index && rd_load_relaxed(&rd_heap_at(a, i)->at_since_ns)) return 1;
     return 0;
 }
@@ -280,20 +486,37 @@ static inline void rd_arena_let_go(rd_arena *a) {
     rd_arena_leave(a);
 }
 
+/* Take a slot off a stack whose links are shared: returns the link, or 0 at the end and where it
+ * leads nowhere. */
+static inline uint64_t rd_stack_next(rd_arena *a, uint32_t heap, rd_slot *s) {
+    uint64_t next = rd_load_relaxed(&s->next);
+    uint32_t found;
+    if (next == 0) return 0;
+    found = rd_slot_heap(a, next);
+    if (heap < a->nheaps ? found == heap : found < a->nheaps) return next;
+    rd_arena_damage(a, rd_slot_heap(a, rd_slot_offset(a, s)));
+    return 0;
+}
+
 /* Return a slot's memory to the system; the slot stays usable and gets fresh memory on next use.
  * The memory of a locked slot stays: else a device would keep the old pages while the mapping got
  * new ones, and read stale bytes. */
 static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     if (rd_load_acquire(&s->locks)) return;
     uint64_t nbytes = rd_exchange(&s->backed, (uint64_t)0);
+    rd_slot copy;
     if (nbytes == 0) return;
+    if (rd_slot_read(a, s, &copy) || nbytes > copy.capacity) {
+        rd_arena_damage(a, rd_slot_heap(a, rd_slot_offset(a, s)));
+        return;
+    }
     rd_arena_enter(a);
     int fd = rd_load_relaxed(&a->fd);
     if (fd < 0)
-        madvise(a->base + s->start, s->capacity, MADV_REMOVE);
+        madvise(a->base + copy.start, copy.capacity, MADV_REMOVE);
     else
-        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->start,
-                  (off_t)s->capacity);
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)copy.start,
+                  (off_t)copy.capacity);
     rd_arena_leave(a);
     rd_fetch_sub(&rd_head(a)->backed_bytes, nbytes);
 }
@@ -302,7 +525,7 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
  * Lock-free, never blocks, calls no Python; any thread, also during garbage collection. */
 static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
     rd_slot *s = rd_slot_at(a, offset);
-    rd_heap *heap = rd_heap_at(a, s->heap);
+    rd_heap *heap = rd_heap_at(a, rd_slot_heap(a, offset)); /* checked when the record came */
     uint64_t nbytes = s->backed;
     if (rd_load_acquire(&a->closed)) {
         rd_store_release(&s->state, RD_RELEASED);
@@ -317,6 +540,7 @@ static inline void rd_slot_release(rd_arena *a, uint64_t offset) {
             (int64_t)rd_load_relaxed(&heap->hot_limit)) {
         /* more than the working set: the reader thread gives the memory back */
         rd_store_release(&s->state, RD_RELEASED);
+        rd_fetch_add(&a->trims, (int64_t)1);
         rd_stack_push(a, &a->trim, s);
         if (rd_exchange(&rd_head(a)->reader_asleep, 0u)) {
             rd_arena_enter(a);
@@ -341,9 +565,16 @@ static inline int rd_arena_trim(rd_arena *a, int most) {
     if (at == 0) at = rd_exchange(&a->trim, (uint64_t)0);
     while (at && count < most) {
         rd_slot *s = rd_slot_at(a, at);
-        at = s->next;
+        uint32_t heap = rd_slot_heap(a, at);
+        if (rd_fetch_sub(&a->trims, (int64_t)1) <= 0) { /* the links form a ring */
+            rd_arena_damage(a, heap);
+            rd_store_relaxed(&a->trims, (int64_t)0);
+            at = 0;
+            break;
+        }
+        at = rd_stack_next(a, a->nheaps, s);
         rd_slot_punch(a, s);
-        rd_stack_push(a, &rd_heap_at(a, s->heap)->released, s);
+        rd_stack_push(a, &rd_heap_at(a, heap)->released, s);
         count++;
     }
     rd_store_relaxed(&a->trimming, at);
@@ -352,14 +583,13 @@ static inline int rd_arena_trim(rd_arena *a, int most) {
 
 /* After the workers have ended: return the memory of every slot that nobody holds. */
 static inline void rd_arena_close(rd_arena *a) {
-    rd_header *h = rd_head(a);
     if (rd_is_foreign(a)) return;
     rd_store_seq_cst(&a->closed, 1u);
     rd_fence(); /* pairs with the ones in rd_slot_release and rd_slot_unlock */
-    for (uint32_t i = 0; i < h->nheaps; i++) {
-        rd_heap *heap = rd_heap_at(a, i);
-        rd_slot *table = (rd_slot *)(a->base + heap->slot_table);
-        uint64_t n = rd_load_acquire(&heap->nslots);
+    for (uint32_t i = 0; i < a->nheaps; i++) {
+        rd_slot *table = rd_slot_table(a, i);
+        uint64_t n = rd_load_acquire(&rd_heap_at(a, i)->nslots);
+        if (n > a->slot_table_count) n = 0; /* damaged: it goes with the mapping */
         for (uint64_t k = 0; k < n; k++)
             if (rd_load_acquire(&table[k].state) != RD_HELD) rd_slot_punch(a, &table[k]);
     }
@@ -376,7 +606,7 @@ static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
         if (locks == UINT8_MAX) return -1;
     } while (!rd_cas_u8(&s->locks, &locks, (uint8_t)(locks + 1)));
     uint64_t backed = rd_exchange(&s->backed, s->capacity), need = s->capacity - backed;
-    if (need && rd_fetch_add(&h->backed_bytes, need) + need > h->limit_nbytes) {
+    if (need && rd_fetch_add(&h->backed_bytes, need) + need > a->limit_nbytes) {
         rd_fetch_sub(&h->backed_bytes, need);
         rd_store_release(&s->backed, backed);
         rd_fetch_sub(&s->locks, (uint8_t)1);
@@ -390,6 +620,27 @@ static inline void rd_slot_unlock(rd_arena *a, rd_slot *s) {
     if (rd_fetch_sub(&s->locks, (uint8_t)1) != 1) return;
     rd_fence(); /* pairs with the ones in rd_slot_release and rd_arena_close */
     if (rd_load_relaxed(&a->closed) && rd_load_acquire(&s->state) != RD_HELD) rd_slot_punch(a, s);
+}
+
+/* Whether a replacement can take over a heap whose worker is dead (trainer).  0 or -1. */
+static inline int rd_heap_holds(const rd_arena *a, uint32_t index) {
+    const rd_heap *heap = rd_heap_at(a, index);
+    uint64_t n = rd_load_acquire(&heap->nslots), k, at = rd_load_acquire(&heap->released);
+    rd_slot copy;
+    if (n > a->slot_table_count) return -1;
+    /* 0: it died between two words, and a new chunk is taken */
+    if (heap->chunk_end && (heap->chunk_at > heap->chunk_end || heap->chunk_end > a->nbytes ||
+                            (heap->chunk_at & (a->page - 1)) || heap->chunk_at < a->data))
+        return -1;
+    for (k = 0; k < n; k++)
+        if (rd_slot_read(a, &rd_slot_table(a, index)[k], &copy) || copy.state > RD_KEPT ||
+            copy.backed > copy.capacity)
+            return -1;
+    for (k = 0; at; k++) {
+        if (k >= n || !rd_slot_known(a, index, at)) return -1;
+        at = rd_load_relaxed(&rd_slot_at(a, at)->next);
+    }
+    return 0;
 }
 
 static inline void rd_arena_ref(rd_arena *a) { rd_fetch_add(&a->refs, (int64_t)1); }

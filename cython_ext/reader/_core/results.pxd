@@ -6,7 +6,8 @@ from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
 # A task that a worker has and has not answered.
 cdef struct flight:
     uint64_t seq
-    uint32_t run
+    uint32_t run           # the one that misses it if it is lost; of no batch: another
+    uint32_t sent_run      # the one that it was sent in
     uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
 
 # One worker as the trainer sees it. `lock` of the feed guards it.
@@ -16,6 +17,9 @@ cdef struct worker_state:
     int said_hello
     uint32_t end_run       # the run in which it last answered END; 0 = never
     int ended              # set by the reader thread, until the worker is detached
+    uint64_t result_head   # results taken from its ring; atomic, for it is also read without the lock
+    uint64_t task_tail     # bytes written to its task ring
+    uint32_t stalls        # looks in a row at which it had tasks that nobody makes
     flight* flights        # ring of `room`, oldest first: workers answer in order
     size_t head, count, room
 
@@ -39,12 +43,27 @@ cdef struct feed_state:
     uint32_t flights_limit # most tasks one worker may have
     rd_record* failures    # FAILED records, one per worker
     uint64_t received, reordered, trimmed   # counts for stats
+    bint is_trusted        # constant: workers are threads, and the records are not checked
+    uint32_t damaged       # atomic: 1 = a check failed, and all workers are ended, until renewed
+    const char* check      # which check failed; NULL = none
+    uint32_t damaged_worker    # whose record it was; nworkers = nobody's in particular
+    uint64_t damaged_seq   # the batch that it was of; RD_ANY_SEQ = none in particular
+    int64_t inspected_ns   # when the consumer looked last at the shared words; the consumer's alone
     uint32_t stop          # atomic: the reader thread ends
     uint32_t starving      # atomic: notify the consumer when a worker can take a task again
 
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil
 cdef void place(feed_state* s, rd_record* record) noexcept nogil
 cdef void notify(feed_state* s) noexcept nogil
+cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check) noexcept nogil
+cdef void note_damage(feed_state* s) noexcept nogil
+cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil
+cdef void hold_queued(feed_state* s) noexcept nogil
+cdef void requeue(feed_state* s) noexcept nogil
+cdef void inspect(feed_state* s) noexcept nogil
+cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil
+cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil
+cdef rd_arena* arena_of(feed_state* s, const rd_record* record) noexcept nogil
 cdef bint drain(feed_state* s) noexcept nogil
 cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil
 cdef void* reader_thread(void* argument) noexcept nogil

@@ -4,15 +4,19 @@ Imports the arena and the blocking queue. It uses plain memory without Python, a
 no function here may call Python. The reader thread and the consumer run it; see results.pxd for
 what each of the two touches, and under which lock.
 """
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from reader._core.arena cimport (add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
+from reader._core.arena cimport (RD_ANY_SEQ, RD_BATCH, RD_ERROR, RD_FULL, RD_WRITING,
+                                 load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
+                                 rd_constants_hold, rd_now_ns, rd_promises_hold, rd_kill, rd_record_sum, rd_slot, rd_slot_known,
+                                 add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
                                  rd_wake_consumer, exchange_u32, load_u32, rd_arena_has_trim, rd_arena_trim, RD_END,
                                  rd_bell_clear, RD_FAILED, rd_head, rd_heap, rd_heap_at, RD_HELLO,
                                  RD_READY, rd_result_pop, rd_result_waiting, RD_SKIPPED, rd_slot_at,
                                  rd_slot_release, store_u32)
 from reader._core.blocking_queue cimport (INTERRUPTED, TIMED_OUT, pthread_mutex_lock,
-                                          pthread_mutex_unlock, queue_get, queue_has_news,
+                                          pthread_mutex_unlock, queue_get, queue_take_back, queue_has_news,
                                           queue_notify, queue_put)
 
 cdef extern from "<poll.h>" nogil:
@@ -26,13 +30,190 @@ cdef extern from "<poll.h>" nogil:
 cdef enum:
     EINTR_CODE = 4
     ETIMEDOUT_CODE = 110
+    INSPECT_NS = 200000000  # how long the consumer sleeps before it looks at the shared words
+
+cdef const char* BAD_PROMISE = b"the memory that a worker promised is more than there may be"
 
 
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil:
     """Release the slot of a result that is not delivered."""
     if record.slot:
-        rd_slot_release(s.arena, record.slot)
+        rd_slot_release(arena_of(s, record), record.slot)
     record.kind = 0
+
+
+cdef rd_arena* arena_of(feed_state* s, const rd_record* record) noexcept nogil:
+    """Where the slot of a record lies: in this arena, or in one that was damaged since."""
+    return s.arena if s.is_trusted or record.slot == 0 else record.arena
+
+
+cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* record) noexcept nogil:
+    """Check a record against what the trainer knows. Returns the check that failed, or NULL."""
+    cdef worker_state* worker = &s.workers[index]
+    cdef flight* oldest
+    cdef rd_slot* slot
+    if record.sum != rd_record_sum(record):
+        return b"a result differs from its sum"
+    if record.worker != index or record.kind == 0 or record.kind > RD_FAILED:
+        return b"a result has another worker or an unknown kind"
+    if record.kind != RD_FULL and record.arena != NULL:
+        return b"a result names an object of the trainer"
+    if record.schema and (record.kind != RD_BATCH
+                          or not rd_slot_known(s.arena, index, record.schema)):
+        return b"the schema of a result lies in no slot of its worker"
+    if record.kind == RD_FULL or record.kind == RD_SKIPPED or record.kind == RD_HELLO:
+        if record.slot:
+            return b"a result without a batch has a slot"
+    elif record.slot:
+        if not rd_slot_known(s.arena, index, record.slot):
+            return b"the slot of a result is none of its worker"
+        slot = rd_slot_at(s.arena, record.slot)
+        if load_u32(&slot.state) != RD_WRITING or load_relaxed_u32(&slot.generation) != record.generation:
+            return b"the slot of a result is not being written, or has another generation"
+    elif record.kind == RD_ERROR or record.kind == RD_FAILED or record.kind == RD_BATCH:
+        return b"a result has no slot"
+    if record.kind == RD_HELLO or record.kind == RD_FAILED:
+        return NULL
+    if worker.count == 0:
+        return b"a result answers no task"
+    oldest = &worker.flights[worker.head]
+    if record.seq != oldest.seq or record.run != oldest.sent_run:
+        return b"a result answers another task than the oldest"
+    if record.kind == RD_SKIPPED and oldest.run == s.run and not load_u32(&s.arena.stopping):
+        return b"a batch was skipped that is waited for"
+    return NULL
+
+
+cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check) noexcept nogil:
+    """Note that a worker wrote where it must not, and end all workers. Call with the lock held.
+
+    Whatever lies in the arena may be damaged, and more is found only when it is met. So all workers
+    are replaced, and the arena with them: see Feeder.renew.
+    """
+    cdef uint32_t i
+    if s.is_trusted or s.check != NULL:
+        return
+    s.check = check
+    s.damaged_worker = min(worker, s.nworkers)
+    s.damaged_seq = seq
+    if seq == RD_ANY_SEQ and worker < s.nworkers and s.workers[worker].count:
+        s.damaged_seq = s.workers[worker].flights[s.workers[worker].head].seq
+    store_u32(&s.damaged, 1)
+    for i in range(s.nworkers):
+        if s.workers[i].pidfd >= 0 and not s.workers[i].ended:
+            rd_kill(s.workers[i].pidfd)
+        s.workers[i].alive = 0
+        s.workers[i].ended = 1
+    notify(s)
+
+
+cdef void note_damage(feed_state* s) noexcept nogil:
+    """Mark what was found without the lock, by whoever released a slot."""
+    cdef uint32_t heap = load_relaxed_u32(&s.arena.damaged)
+    if heap:
+        pthread_mutex_lock(&s.lock)
+        mark_damaged(s, heap - 1, RD_ANY_SEQ, b"a slot or a stack of slots is out of bounds")
+        pthread_mutex_unlock(&s.lock)
+
+
+cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil:
+    """Have a batch made again that was damaged after it came. Call with the lock held.
+
+    Its task is in flight again, and `detach` reports it as lost. What is queued behind it waits for
+    its turn once more.
+    """
+    cdef worker_state* worker = &s.workers[record.worker]
+    cdef rd_record later
+    if record.run == s.run and worker.count < worker.room:
+        worker.head = (worker.head + worker.room - 1) % worker.room
+        worker.flights[worker.head].seq = record.seq
+        worker.flights[worker.head].run = worker.flights[worker.head].sent_run = record.run
+        worker.flights[worker.head].spill = 0
+        worker.count += 1
+        if not s.any_order:
+            while queue_take_back(&s.queue, &later):
+                s.waiting[later.seq & s.mask] = later
+            s.next_seq = record.seq
+            store_u64(&rd_head(s.arena).wanted_seq, s.next_seq)
+
+
+cdef void hold_queued(feed_state* s) noexcept nogil:
+    """Move what is queued to the others that wait for their turn. Call with the lock held."""
+    cdef rd_record record
+    cdef uint64_t count = 0
+    while queue_take_back(&s.queue, &record):
+        s.waiting[(count if s.any_order else record.seq) & s.mask] = record
+        if count == 0 and not s.any_order:
+            s.next_seq = record.seq
+        count += 1
+
+
+cdef void requeue(feed_state* s) noexcept nogil:
+    """Queue again what hold_queued took, but for records whose kind is 0. Call with the lock held."""
+    cdef uint64_t i
+    if not s.any_order:
+        advance(s)
+        return
+    for i in range(s.mask + 1):
+        if s.waiting[i].kind:
+            queue_put(&s.queue, &s.waiting[i], 0)
+            s.waiting[i].kind = 0
+
+
+cdef void inspect(feed_state* s) noexcept nogil:
+    """Look at the words that wake and count, while the consumer waits long. A worker that damaged
+    them may have kept another asleep, or lost its task. Call with the lock held."""
+    cdef rd_header* head = rd_head(s.arena)
+    cdef worker_state* worker
+    cdef rd_heap* heap
+    cdef uint64_t taken
+    cdef uint32_t i
+    if load_u32(&s.arena.stopping) or load_u32(&s.damaged):
+        return
+    if not rd_constants_hold(s.arena) or load_u32(&head.stop) or load_u32(&head.run) != s.run:
+        mark_damaged(s, s.nworkers, RD_ANY_SEQ, b"the header of the arena was overwritten")
+        return
+    if not rd_promises_hold(s.arena):
+        mark_damaged(s, s.nworkers, RD_ANY_SEQ, BAD_PROMISE)
+        return
+    store_u64(&head.wanted_seq, RD_ANY_SEQ if s.any_order else s.next_seq)
+    for i in range(s.nworkers):
+        worker = &s.workers[i]
+        if not worker.alive or worker.count == 0:
+            worker.stalls = 0
+            continue
+        heap = rd_heap_at(s.arena, i)
+        taken = load_relaxed_u64(&heap.task_head)
+        if (load_relaxed_u64(&heap.task_tail) != worker.task_tail
+                or worker.task_tail - taken > s.arena.task_ring_nbytes):
+            mark_damaged(s, i, RD_ANY_SEQ, b"the counts of a task ring were overwritten")
+            return
+        if (taken == worker.task_tail and load_relaxed_i64(&heap.at_since_ns) == 0
+                and load_relaxed_u64(&heap.result_tail) == worker.result_head):
+            worker.stalls += 1  # between two words that it writes, it may look so once
+            if worker.stalls >= 5:
+                mark_damaged(s, i, RD_ANY_SEQ, b"a worker has lost a task or its result")
+                return
+        else:
+            worker.stalls = 0
+        store_u32(&heap.task_waiting, 0)
+        rd_futex_wake(&heap.task_waiting, 2147483647)
+
+
+cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil:
+    """Look now and then whether a wake was lost because a worker damaged a word that it needs.
+
+    Returns until when to sleep: no other waker is left then, in whatever thread.
+    """
+    cdef int64_t now = rd_now_ns()
+    if now - s.inspected_ns >= INSPECT_NS:
+        s.inspected_ns = now
+        note_damage(s)
+        pthread_mutex_lock(&s.lock)
+        inspect(s)
+        pthread_mutex_unlock(&s.lock)
+    now += INSPECT_NS
+    return now if deadline_ns < 0 or now < deadline_ns else deadline_ns
 
 
 cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept nogil:
@@ -88,6 +269,8 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
     if record.kind == RD_FAILED:
         if record.slot:
             store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
+            if not s.is_trusted:
+                record.arena = s.arena
         s.failures[index] = record[0]
         worker.alive = 0
         notify(s)
@@ -101,6 +284,8 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         worker.end_run = record.run
     if record.slot:
         store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
+        if not s.is_trusted:
+            record.arena = s.arena
     if record.run != s.run or (record.seq < s.next_seq and not s.any_order):
         drop(s, record)
         return
@@ -109,20 +294,49 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
     place(s, record)
 
 
+cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
+    """Take what one worker sent. False if it was damaged, and now all workers end. Call with the
+    lock held."""
+    cdef rd_record record
+    cdef const char* check
+    cdef int rc
+    while True:
+        rc = rd_result_pop(s.arena, index, &s.workers[index].result_head, &record)
+        if rc == 0:
+            return True
+        if s.is_trusted:
+            check = NULL
+        elif rc < 0:
+            check = b"the count of a result ring was overwritten"
+        else:
+            check = find_damage(s, index, &record)
+        if check != NULL:
+            mark_damaged(s, index, RD_ANY_SEQ, check)
+            return False
+        if record.kind == RD_FULL and not s.is_trusted and not rd_promises_hold(s.arena):
+            # no memory, it says, because of what another seemed to need: the batch is made again
+            mark_damaged(s, s.nworkers, RD_ANY_SEQ, BAD_PROMISE)
+            return False
+        arrive(s, index, &record)
+
+
+cdef bint has_results(feed_state* s, uint32_t index) noexcept nogil:
+    """Whether a worker sent something that may be read. Needs no lock."""
+    return not load_u32(&s.damaged) and rd_result_waiting(
+        s.arena, index, &s.workers[index].result_head)
+
+
 cdef bint drain(feed_state* s) noexcept nogil:
     """Take all results from the rings. Returns whether there was one."""
-    cdef rd_record record
-    cdef rd_heap* heap
     cdef uint32_t i
     cdef bint found = False
     for i in range(s.nworkers):
-        heap = rd_heap_at(s.arena, i)
-        if not rd_result_waiting(heap):
+        if not has_results(s, i):
             continue
         found = True
         pthread_mutex_lock(&s.lock)
-        while rd_result_pop(s.arena, heap, &record):
-            arrive(s, i, &record)
+        if not load_u32(&s.damaged):
+            take_all(s, i)
         pthread_mutex_unlock(&s.lock)
     return found
 
@@ -133,7 +347,7 @@ cdef bint something_waits(feed_state* s) noexcept nogil:
     if queue_has_news(&s.queue):
         return True
     for i in range(s.nworkers):
-        if rd_result_waiting(rd_heap_at(s.arena, i)):
+        if has_results(s, i):
             return True
     return False
 
@@ -168,16 +382,12 @@ cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcep
 cdef void look_for_ended(feed_state* s, pollfd* polls) noexcept nogil:
     """Note the worker processes that have ended, after taking what they sent before."""
     cdef uint32_t i
-    cdef rd_record record
-    cdef rd_heap* heap
     for i in range(s.nworkers):
         if polls[1 + i].fd < 0 or not polls[1 + i].revents:
             continue
         pthread_mutex_lock(&s.lock)
         if s.workers[i].pidfd == polls[1 + i].fd and not s.workers[i].ended:
-            heap = rd_heap_at(s.arena, i)
-            while rd_result_pop(s.arena, heap, &record):
-                arrive(s, i, &record)
+            take_all(s, i)
             s.workers[i].ended = 1
             s.workers[i].alive = 0
             notify(s)
@@ -198,6 +408,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
             pthread_mutex_lock(&s.trim_lock)
             s.trimmed += rd_arena_trim(s.arena, 2)
             pthread_mutex_unlock(&s.trim_lock)
+            note_damage(s)
             continue
         polls[0].fd = s.bell
         polls[0].events = POLLIN
@@ -211,7 +422,7 @@ cdef void* reader_thread(void* argument) noexcept nogil:
         store_u32(asleep, 1)
         rd_fence()
         for i in range(s.nworkers):
-            if rd_result_waiting(rd_heap_at(s.arena, i)):
+            if has_results(s, i):
                 break
         else:
             if not load_u32(&s.stop) and not rd_arena_has_trim(s.arena):

@@ -10,27 +10,31 @@
 /* ---- rings: one writer, one reader each ---- */
 
 /* Write a result (worker).  0, or -1 when the ring is full, which the window rules out. */
-static inline int rd_result_push(rd_arena *a, rd_heap *heap, const rd_record *r) {
+static inline int rd_result_push(rd_arena *a, uint32_t index, const rd_record *r) {
+    rd_heap *heap = rd_heap_at(a, index);
     uint64_t tail = heap->result_tail;
-    if (tail - rd_load_acquire(&heap->result_head) >= heap->result_ring_count) return -1;
-    rd_record *ring = (rd_record *)(a->base + heap->result_ring);
-    ring[tail & (heap->result_ring_count - 1)] = *r;
+    if (tail - rd_load_acquire(&heap->result_head) >= a->result_ring_count) return -1;
+    rd_result_ring(a, index)[tail & (a->result_ring_count - 1)] = *r;
     rd_store_release(&heap->result_tail, tail + 1);
     return 0;
 }
 
-/* Take a result (reader thread).  1, or 0 when there is none. */
-static inline int rd_result_pop(rd_arena *a, rd_heap *heap, rd_record *r) {
-    uint64_t head = heap->result_head;
-    if (head == rd_load_acquire(&heap->result_tail)) return 0;
-    rd_record *ring = (rd_record *)(a->base + heap->result_ring);
-    *r = ring[head & (heap->result_ring_count - 1)];
-    rd_store_release(&heap->result_head, head + 1);
+/* Take a result into memory of the trainer's own.  `head`: the trainer's own count, written under
+ * the feed's lock.  1, 0 when there is none, or -1 where the worker's count cannot be. */
+static inline int rd_result_pop(rd_arena *a, uint32_t index, uint64_t *head, rd_record *r) {
+    rd_heap *heap = rd_heap_at(a, index);
+    uint64_t at = rd_load_relaxed(head), count = rd_load_acquire(&heap->result_tail) - at;
+    if (count == 0) return 0;
+    if (count > a->result_ring_count) return -1;
+    memcpy(r, &rd_result_ring(a, index)[at & (a->result_ring_count - 1)], sizeof *r);
+    __asm__ volatile("" : "+m"(*r)); /* what is checked is what is used: no second read */
+    rd_store_relaxed(head, at + 1);
+    rd_store_release(&heap->result_head, at + 1);
     return 1;
 }
 
-static inline int rd_result_waiting(const rd_heap *heap) {
-    return rd_load_acquire(&heap->result_tail) != rd_load_relaxed(&heap->result_head);
+static inline int rd_result_waiting(const rd_arena *a, uint32_t index, const uint64_t *head) {
+    return rd_load_acquire(&rd_heap_at(a, index)->result_tail) != rd_load_relaxed(head);
 }
 
 /* Wake the consumer if it sleeps.  Called after anything that it may wait for. */
@@ -71,26 +75,41 @@ typedef struct rd_task {
     uint64_t spill; /* slot record with the payload, when it is long; 0 = inline */
     uint32_t nbytes;
     uint32_t skip;  /* 1: filler up to the end of the ring */
-    uint8_t pad[24];
+    uint64_t payload_sum; /* of the payload */
+    uint64_t sum;         /* of this head without this word */
+    uint8_t pad[8];
 } rd_task;
 
 #ifdef __cplusplus
 static_assert(sizeof(rd_task) == 64, "tasks begin on cache lines");
 #endif
 
-/* Write a task (trainer).  0, or -1 when the ring is full. */
-static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
+static inline uint64_t rd_task_sum(const rd_task *task) {
+    rd_task copy = *task;
+    copy.sum = 0;
+    return rd_sum(RD_MAGIC, &copy, sizeof copy);
+}
+
+/* Write a task (trainer).  `own_tail`: the trainer's own count of the ring.  0, -1 when the ring is
+ * full, or -2 where the worker's count cannot be. */
+static inline int rd_task_push(rd_arena *a, uint32_t index, uint64_t *own_tail, rd_task *task,
                                const void *payload) {
-    uint64_t size = heap->task_ring_nbytes, tail = heap->task_tail;
+    rd_heap *heap = rd_heap_at(a, index);
+    uint64_t size = a->task_ring_nbytes, tail = *own_tail;
     uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
-    uint64_t room = size - (tail - rd_load_acquire(&heap->task_head));
+    uint64_t taken = tail - rd_load_acquire(&heap->task_head), room = size - taken;
     uint64_t at = tail & (size - 1), to_end = size - at;
-    uint8_t *ring = a->base + heap->task_ring;
+    uint8_t *ring = rd_task_ring(a, index);
+    if (taken > size || (taken & 63)) return -2;
+    task->payload_sum = rd_sum(RD_MAGIC, payload, task->nbytes);
+    task->sum = rd_task_sum(task);
     if (to_end < need) { /* tasks do not wrap: fill up to the end and begin at the start */
+        rd_task filler;
         if (room < to_end + need) return -1;
-        rd_task *filler = (rd_task *)(ring + at);
-        memset(filler, 0, sizeof *filler);
-        filler->skip = 1;
+        memset(&filler, 0, sizeof filler);
+        filler.skip = 1;
+        filler.sum = rd_task_sum(&filler);
+        memcpy(ring + at, &filler, sizeof filler);
         tail += to_end;
         at = 0;
     } else if (room < need) {
@@ -98,6 +117,7 @@ static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
     }
     memcpy(ring + at, task, sizeof *task);
     if (!task->spill && task->nbytes) memcpy(ring + at + sizeof *task, payload, task->nbytes);
+    *own_tail = tail + need;
     rd_store_release(&heap->task_tail, tail + need);
     rd_fence(); /* pairs with the one in rd_task_wait */
     if (rd_load_relaxed(&heap->task_waiting) && rd_exchange(&heap->task_waiting, 0u))
@@ -105,20 +125,47 @@ static inline int rd_task_push(rd_arena *a, rd_heap *heap, const rd_task *task,
     return 0;
 }
 
-/* Return the next task without taking it (worker); NULL when there is none. */
-static inline rd_task *rd_task_peek(rd_arena *a, rd_heap *heap) {
+/* Copy the head of the next task without taking it (worker), and say where its payload is.  1, or 0
+ * when there is none.  A worker process that finds it damaged ends, and its tasks go to another. */
+static inline int rd_task_peek(rd_arena *a, uint32_t index, rd_task *task, const uint8_t **payload) {
+    rd_heap *heap = rd_heap_at(a, index);
+    uint64_t size = a->task_ring_nbytes;
     for (;;) {
-        uint64_t head = heap->task_head, size = heap->task_ring_nbytes;
-        if (head == rd_load_acquire(&heap->task_tail)) return NULL;
-        rd_task *task = (rd_task *)(a->base + heap->task_ring + (head & (size - 1)));
-        if (!task->skip) return task;
-        rd_store_release(&heap->task_head, head + (size - (head & (size - 1))));
+        uint64_t head = heap->task_head, left = rd_load_acquire(&heap->task_tail) - head;
+        uint64_t at = head & (size - 1);
+        const uint8_t *found = rd_task_ring(a, index) + at;
+        rd_slot slot;
+        if (left == 0) return 0;
+        if (left > size || (head & 63)) break;
+        memcpy(task, found, sizeof *task);
+        if (task->sum != rd_task_sum(task)) break;
+        if (task->skip) {
+            rd_store_release(&heap->task_head, head + (size - at));
+            continue;
+        }
+        *payload = found + sizeof *task;
+        if (task->spill) {
+            if (rd_slot_heap(a, task->spill) != a->nheaps - 1 ||
+                rd_slot_read(a, rd_slot_at(a, task->spill), &slot) || task->nbytes > slot.capacity)
+                break;
+            *payload = a->base + slot.start;
+        } else if (task->nbytes > size - at - sizeof *task) {
+            break;
+        }
+        if (task->payload_sum != rd_sum(RD_MAGIC, *payload, task->nbytes)) break;
+        return 1;
     }
+    rd_arena_damage(a, index);
+    return 0;
 }
 
 static inline void rd_task_pop(rd_heap *heap, const rd_task *task) {
     uint64_t need = (sizeof(rd_task) + (task->spill ? 0 : task->nbytes) + 63) & ~(uint64_t)63;
     rd_store_release(&heap->task_head, heap->task_head + need);
+}
+
+static inline int rd_task_waits(const rd_heap *heap) {
+    return heap->task_head != rd_load_acquire(&heap->task_tail);
 }
 
 /* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop,
@@ -127,10 +174,11 @@ static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
     rd_header *h = rd_head(a);
     for (;;) {
         if (rd_load_acquire(&h->stop)) return 0;
-        if (rd_task_peek(a, heap)) return 1;
+        if (rd_task_waits(heap)) return 1;
+        rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
         rd_store_seq_cst(&heap->task_waiting, 1u);
         rd_fence(); /* pairs with the one in rd_task_push */
-        if (rd_task_peek(a, heap) == NULL && !rd_load_acquire(&h->stop)) {
+        if (!rd_task_waits(heap) && !rd_load_acquire(&h->stop)) {
             if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
                 rd_store_seq_cst(&heap->task_waiting, 0u);
                 return -1;
@@ -143,8 +191,9 @@ static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
 /* Stop every worker (trainer). */
 static inline void rd_stop_workers(rd_arena *a) {
     rd_header *h = rd_head(a);
+    rd_store_seq_cst(&a->stopping, 1u);
     rd_store_seq_cst(&h->stop, 1u);
-    for (uint32_t i = 0; i < h->nheaps; i++) {
+    for (uint32_t i = 0; i < a->nheaps; i++) {
         rd_heap *heap = rd_heap_at(a, i);
         rd_store_seq_cst(&heap->task_waiting, 0u);
         rd_futex_wake(&heap->task_waiting, INT_MAX);

@@ -1,6 +1,7 @@
 # In-place stacking: from samples to a slot with one copy each.
 from libc.stdint cimport int64_t, uint64_t
-from reader._core.arena cimport Heap, rd_record, rd_slot
+from reader._core.arena cimport rd_record, rd_slot
+from reader._core.heap cimport Heap
 from reader._core.plan cimport Plan
 from reader._core.tensor cimport Schema
 
@@ -20,6 +21,7 @@ cdef class BatchWriter:
     cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
     cdef object revive           # makes a tensor again of an array, for the rules; or None
     cdef object attach           # makes what is attached to each batch; None: nothing is
+    cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the row of the current sample, for messages
     cdef bint makes_stale          # whether stale batches are made too
@@ -46,5 +48,5 @@ cdef class BatchWriter:
     cdef list fetch_rest(self, object source, list keys, Py_ssize_t row)
     cdef int refuse_nothing(self, Plan plan, list names) except -1
     cdef int collate(self, list samples, rd_record* record) except -1
-    cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count) except -1
+    cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count, Py_ssize_t begun) except -1
     cdef rd_slot* finish(self, rd_slot* slot, Plan plan, rd_record* record) except? NULL

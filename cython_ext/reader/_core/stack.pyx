@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
-                                 rd_header, rd_slot_offset, store_relaxed_i64, store_relaxed_u64,
+                                 rd_header, rd_payload_sum, rd_place_sum, rd_slot_offset, store_relaxed_i64,
                                  store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
@@ -124,7 +124,7 @@ cdef class BatchWriter:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
             at = aligned(at) + room(count * leaf.nbytes)
-        store_relaxed_u64(&self.heap.c.expected, at if self.holds_all else at // count)
+        self.heap.expect(at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room)
         start = <char*>self.heap.arena.c.base + slot.start
         entry = <int64_t*>start
@@ -143,7 +143,7 @@ cdef class BatchWriter:
             entry += 4 + leaf.ndim
             at += room(count * leaf.nbytes)
         slot.nfields = <uint32_t>len(plan.fields)
-        slot.objects = at  # where objects would begin
+        self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1:
@@ -255,7 +255,7 @@ cdef class BatchWriter:
                         self.heap.abandon(slot)
                         return ENDED
                     self.ran_out = True
-                    self.shorten(plan, slot, row)
+                    self.shorten(plan, slot, row, count)
                     break
                 if plan.put(plan.structure, sample, row):
                     if self.rules is not None:
@@ -342,13 +342,14 @@ cdef class BatchWriter:
         self.position = -1
         return self.write(self.rules.collate(samples), record)
 
-    cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count) except -1:
-        """Set the number of rows of a batch that has fewer than it began with."""
+    cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count, Py_ssize_t begun) except -1:
+        """Set the number of rows of a batch that has fewer than the ``begun`` it has room for."""
         cdef SampleLeaf leaf
         cdef int64_t* entry = <int64_t*>(<char*>self.heap.arena.c.base + slot.start)
+        cdef bint is_fresh = self.heap.is_fresh(slot)
         for leaf in plan.fields:
-            if slot.next:  # the rest counts as written when the batch is sent
-                memset(leaf.rows + count * leaf.nbytes, 0, entry[1] - count * leaf.nbytes)
+            if is_fresh:  # the rest counts as written when the batch is sent
+                memset(leaf.rows + count * leaf.nbytes, 0, (begun - count) * leaf.nbytes)
             entry[1] = count * leaf.nbytes
             entry[3] = count
             entry += 4 + leaf.ndim
@@ -366,7 +367,7 @@ cdef class BatchWriter:
         if self.side is not None:
             self.hand_over(objects, plan.its_schema, record)
             if slot is not NULL:
-                self.heap.settle(slot, slot.objects)
+                self.heap.settle(slot, self.objects_at)
         else:
             slot = self.add_payload(slot, plan, self.payload(objects, plan.its_schema, None, record))
         record.kind = RD_BATCH
@@ -402,7 +403,7 @@ cdef class BatchWriter:
 
     cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL:
         """Copy bytes after the arrays of the slot, or of a larger one that replaces it."""
-        cdef uint64_t at = slot.objects, size = len(payload)
+        cdef uint64_t at = self.objects_at, size = len(payload)
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data = payload
@@ -418,7 +419,7 @@ cdef class BatchWriter:
             self.heap.settle(slot, at)
             self.heap.abandon(slot)
             slot = larger
-            slot.objects = at
+        slot.objects = at
         memcpy(base + slot.start + at, data, size)
         slot.objects_nbytes = size
         self.heap.settle(slot, at + size)
@@ -462,9 +463,9 @@ cdef class BatchWriter:
         try:
             if arrays or self.side is None:
                 # the samples, and the batch made of them
-                store_relaxed_u64(&self.heap.c.expected, 2 * at)
+                self.heap.expect(2 * at)
                 slot = self.heap.alloc(at + len(payload))
-                slot.objects = at
+                self.objects_at = slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
                 entry = <int64_t*>start
                 at = table
@@ -484,7 +485,7 @@ cdef class BatchWriter:
             else:
                 self.hand_over(flat.objects, schema, record)
                 if slot is not NULL:
-                    self.heap.settle(slot, slot.objects)
+                    self.heap.settle(slot, self.objects_at)
         except BaseException:
             if slot is not NULL:
                 self.heap.abandon(slot)
@@ -511,6 +512,9 @@ cdef class BatchWriter:
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
         self.heap.settle(slot, len(pickled))
+        # it has no fields, and no objects before its end: the sums for Feeder.load_schema lie there
+        slot.objects = rd_place_sum(slot)
+        slot.nfields = rd_payload_sum(slot, NULL, 0, data)
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]

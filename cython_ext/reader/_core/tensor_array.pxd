@@ -7,7 +7,7 @@ from reader._core.tensor cimport Schema
 cdef class LoDTensorArray:
     cdef readonly Schema schema    # None: a plain list of tensors
     cdef Lease lease               # None when made in Python
-    cdef char* table               # field table in the slot; NULL when made in Python
+    cdef bytes table               # a copy of the slot's field table; None when made in Python
     cdef char* bytes_at            # start of the slot
     cdef list tensors              # LoDTensor by field, made on demand from the slot
     cdef readonly list objects     # leaves that are no arrays
@@ -18,7 +18,8 @@ cdef class LoDTensorArray:
 
     @staticmethod
     cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,
-                                  object attached, const rd_record* record, uint64_t epoch)
+                                  object attached, const rd_record* record, uint64_t epoch,
+                                  bytes table, uint64_t start)
     cdef list make_arrays(self)
     cdef list make_tensors(self)
     cdef list list_tensors(self)

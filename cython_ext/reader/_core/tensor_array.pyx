@@ -79,7 +79,8 @@ cdef class LoDTensorArray:
 
     @staticmethod
     cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,
-                                  object attached, const rd_record* record, uint64_t epoch):
+                                  object attached, const rd_record* record, uint64_t epoch,
+                                  bytes table, uint64_t start):
         cdef LoDTensorArray self = LoDTensorArray.__new__(LoDTensorArray)
         self.lease = lease
         self.schema = schema
@@ -89,22 +90,21 @@ cdef class LoDTensorArray:
         self.seq = record.seq
         self.epoch = epoch
         if lease is not None:
-            self.bytes_at = <char*>(lease.c.arena.base
-                                    + (<rd_slot*>(lease.c.arena.base + lease.c.slot)).start)
-            self.table = self.bytes_at
+            self.bytes_at = <char*>lease.c.arena.base + start
+            self.table = table
         return self
 
     cdef list make_arrays(self):
         """Return NumPy views of all fields in storage types; the fast path from a slot."""
         cdef list arrays = []
-        cdef int64_t* entry
+        cdef const int64_t* entry
         cdef FieldType type
         cdef object array
-        if self.table is NULL:
+        if self.table is None:
             for tensor in self.list_tensors():
                 arrays.append((<LoDTensor>tensor).storage_array())
             return arrays
-        entry = <int64_t*>self.table
+        entry = <const int64_t*><const char*>self.table
         for type in self.schema.types:
             array = rd_make_ndarray(type.storage, <int>entry[2], entry + 3,
                                     self.bytes_at + entry[0], False, <PyObject*>self.lease)
@@ -113,11 +113,14 @@ cdef class LoDTensorArray:
         return arrays
 
     cdef list make_tensors(self):
-        cdef int64_t* entry = <int64_t*>self.table
+        cdef const int64_t* entry = NULL
         cdef FieldType type
         cdef LoDTensor tensor
         made = []
-        for type in self.schema.types if self.table is not NULL else ():
+        if self.table is None:
+            return made
+        entry = <const int64_t*><const char*>self.table
+        for type in self.schema.types:
             tensor = LoDTensor.__new__(LoDTensor)
             tensor.lay_out(type, <int>entry[2], entry + 3)
             tensor.take(self.lease, None, self.bytes_at + entry[0], False)

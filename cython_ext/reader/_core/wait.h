@@ -84,6 +84,9 @@ static inline void rd_bell_clear(int fd) {
     (void)ignored; /* EAGAIN: it did not ring */
 }
 
+/* End the process behind a pidfd, whatever it does. */
+static inline void rd_kill(int pidfd) { syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); }
+
 /* Start a native thread that receives no signals and is called `name` (15 bytes at most). */
 typedef void *(*rd_thread_body)(void *);
 

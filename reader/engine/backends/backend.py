@@ -30,6 +30,7 @@ class Death:
         busy: the one of them that it was at; None: it was idle.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
+        damage: which check of shared memory failed, if all workers were ended for it.
     """
 
     worker_id: int
@@ -39,6 +40,7 @@ class Death:
     busy: int | None
     started: bool
     is_used_up: bool
+    damage: str | None = None
 
 
 class WorkerActivity(enum.Enum):

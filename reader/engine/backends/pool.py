@@ -77,13 +77,20 @@ class Pool(abc.ABC):
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
-        self.arena = Arena.create(self.workers, limit, max_bytes)
+        self._arena_size = (self.workers, limit, max_bytes)
+        self.arena = Arena.create(*self._arena_size)
         self.feeder = Feeder(
             self.arena, self.workers, self.window, limit, available_bytes, self.side
         )
         self._closing = threading.Lock()  # taken by the thread that ends the workers, for ever
         self._closed = threading.Event()
         self._state = PoolState.OPEN
+
+    def _renew_arena(self) -> None:
+        """Go on in another arena: the workers have ended, and one of them damaged this one."""
+        arena = Arena.create(*self._arena_size)
+        self.feeder.renew(arena)
+        self.arena = arena
 
     def _open(self, start: Callable[[], None]) -> None:
         """Start the workers by `start`, then the reader thread."""

@@ -16,6 +16,7 @@ import time
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from reader._core.feeder import Damage
 from reader.data.failure import decode
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
@@ -104,16 +105,55 @@ class ProcessPool(Pool):
         return deaths
 
     def _replace(self, deaths: list[Death]) -> None:
-        for worker_id in self.feeder.ended_workers():
-            process = self._processes.pop(worker_id)
-            pid = process.pid or 0
-            exitcode = _reap(process)
-            self._handles[worker_id].note_end(exitcode)
-            lost, busy, started, is_used_up = self.feeder.detach(worker_id)
+        exitcodes: dict[int, int | None] = {}
+        pids: dict[int, int] = {}
+        ended = self.feeder.ended_workers()
+        if not all(_is_readable(self._pidfds[worker]) for worker in ended):
+            self._end_damaged()  # the feeder sent SIGKILL, which may not reach them
+        self._reap_all(ended, pids, exitcodes)
+        damage = self.feeder.examine(ended)
+        if damage is not None:
+            # what else of the arena is damaged shows only when it is met: all of it is replaced
+            _log.warning("%s", _words(damage, pids))
+            self._end_damaged()
+            ended = sorted({*ended, *self._processes})
+            self._reap_all([worker for worker in ended if worker not in exitcodes], pids, exitcodes)
+            with interrupt_after():
+                lost = dict(enumerate(self.feeder.detach_all()))
+        else:
+            lost = {worker: self.feeder.detach(worker) for worker in ended}
+        check = None if damage is None else damage.check
+        for worker_id in ended:
             os.close(self._pidfds.pop(worker_id))
-            death = Death(worker_id, pid, exitcode, lost, busy, started, is_used_up)
-            deaths.append(death)
+            exitcode = exitcodes[worker_id]
+            deaths.append(
+                Death(
+                    worker_id,
+                    pids[worker_id],
+                    exitcode,
+                    *lost[worker_id],
+                    damage=check if exitcode == -signal.SIGKILL or self._refusal else None,
+                )
+            )
+        if damage is not None:
+            self._renew_arena()
+        for worker_id in ended:
             self._start_process(worker_id)
+
+    def _end_damaged(self) -> None:
+        """End all workers; where the system refuses to send them a signal, after their batch."""
+        self._kill_workers()
+        if self._refusal is not None:
+            self.arena.stop()
+
+    def _reap_all(
+        self, workers: list[int], pids: dict[int, int], exitcodes: dict[int, int | None]
+    ) -> None:
+        for worker_id in workers:
+            process = self._processes.pop(worker_id)
+            pids[worker_id] = process.pid or 0
+            exitcodes[worker_id] = _reap(process)
+            self._handles[worker_id].note_end(exitcodes[worker_id])
 
     @property
     def handles(self) -> list[WorkerHandle]:
@@ -197,6 +237,17 @@ class ProcessPool(Pool):
                 send_signal(fd, self._handles[worker_id].pid or 0, signum)
             except OSError as error:
                 self._refusal = error
+
+
+def _words(damage: Damage, pids: dict[int, int]) -> str:
+    who = "a worker"
+    if damage.worker is not None and damage.worker in pids:
+        who = f"worker {damage.worker} (pid {pids[damage.worker]}), or another,"
+    return (
+        f"{who} overwrote shared memory that is not its own: {damage.check}. All workers are"
+        " replaced, and their batches are made again. Look for code in the dataset that writes"
+        " out of bounds"
+    )
 
 
 def _reap(process: BaseProcess) -> int | None:

@@ -1,0 +1,120 @@
+"""A worker that writes where it must not is replaced; the trainer neither crashes nor hangs."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from reader._core.channel import TaskKind
+from reader.errors import WorkerDied
+from tests.wire import Wire, wire
+from tools.fuzz_records import Scribbler
+
+PROMISED = 4096 + 432  # offset of the word in the first heap's page: see layout.h
+
+
+def _fuzz(first: int, count: int) -> None:
+    """Run cases in a program of its own: this one may have threads, and is not to be forked."""
+    command = [sys.executable, "-m", "tools.fuzz_records"]
+    done = subprocess.run(
+        [*command, "--count", str(count), "--seed", str(first), "--limit", "15"],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("first", [0, 12])
+def test_overwritten_arena_neither_crashes_nor_hangs_the_trainer(first: int) -> None:
+    _fuzz(first, 12)
+
+
+class _Overwrites:
+    """Its worker damages the record of the slot that it writes, once."""
+
+    def __init__(self, done: int) -> None:
+        self.done = done
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9 and not os.pread(self.done, 1, 0):
+            os.pwrite(self.done, b"1", 0)
+            _overwrite_slots()
+        return np.full(3, index)
+
+
+def _overwrite_slots() -> None:
+    at = Scribbler(random.Random(0), "slots")
+    for heap in range(at.heaps):
+        table = at.base + at.areas + heap * at.area + at.task_ring + at.result_ring
+        ctypes.memset(table, 0x5A, 4096)
+
+
+def test_damage_is_logged_once_and_every_batch_comes(caplog: pytest.LogCaptureFixture) -> None:
+    done = os.memfd_create("done")
+    with (
+        caplog.at_level(logging.WARNING, "reader"),
+        reader.DataLoader(
+            _Overwrites(done), batch_size=4, num_workers=2, worker_retries=3
+        ) as loader,
+    ):
+        found = [int(value) for batch in loader for value in batch[:, 0]]
+    os.close(done)
+    assert found == list(range(40))
+    told = [
+        record.message for record in caplog.records if "overwrote shared memory" in record.message
+    ]
+    assert len(told) == 1, caplog.text
+    assert "All workers are replaced, and their batches are made again" in told[0]
+
+
+def test_error_of_a_worker_ended_for_damage_says_so() -> None:
+    error = WorkerDied(pid=1, exitcode=-9, worker_id=0, batch=3, damage="a result has no slot")
+    assert "shared memory was overwritten: a result has no slot" in str(error)
+    assert error.damage == "a result has no slot"
+
+
+def _damaged(road: Wire) -> str:
+    found = road.feeder.examine([])
+    assert found is not None
+    return found.check
+
+
+def test_result_of_a_task_that_was_not_sent_is_damage() -> None:
+    with wire() as road:
+        assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
+        assert road.channel.next_task() is not None
+        road.channel.write(np.zeros(3))
+        road.channel.write(np.zeros(3))
+        assert road.feeder.take(1) is None
+        assert _damaged(road) == "a result answers no task"
+        assert road.feeder.ended_workers() == [0]
+
+
+def test_promise_beyond_the_limit_is_damage_and_no_lack_of_memory() -> None:
+    with wire() as road:
+        assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
+        assert road.channel.next_task() is not None
+        assert road.arena.stats()["promised_bytes"] == 0
+        os.pwrite(road.arena.fd, b"\xff" * 8, PROMISED)
+        counts = road.arena.stats()
+        assert counts["promised_bytes"] == counts["limit_bytes"]
+        road.channel.refuse_full(4096, 0, 0, "prefetch_factor")
+        assert road.feeder.take(1) is None
+        assert "promised is more than there may be" in _damaged(road)
+        assert road.feeder.detach_all()[0].seqs == [0]
