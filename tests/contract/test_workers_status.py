@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from reader import DataLoader
-from reader.engine.backends.backend import WorkerActivity
+from reader.engine.backends.backend import WorkerActivity, WorkerStatus
 from tests.datasets import Rows, Stuck
 from tests.processes import Wire, kill_and_wait, wait_until
+
+
+def busy_of(loader: DataLoader) -> list[WorkerStatus]:
+    return [each for each in loader.workers() if each.activity is WorkerActivity.BUSY]
 
 
 def test_nobody_works_before_the_first_epoch_and_after_the_end() -> None:
@@ -54,7 +58,9 @@ def test_worker_that_is_stuck_is_seen_at_its_batch_and_sample(kind: str, tmp_pat
     with DataLoader(dataset, batch_size=4, num_workers=2, worker_type=kind) as loader:
         batches = iter(loader)
         pid = int(says.hear())
-        (busy,) = [each for each in loader.workers() if each.activity is WorkerActivity.BUSY]
+        # the other worker goes on until the window is full
+        wait_until(lambda: len(busy_of(loader)) == 1)
+        (busy,) = busy_of(loader)
         assert (busy.pid, busy.batch, busy.sample) == (pid, 1, 2)
         assert busy.since_s >= 0
         hears.say()

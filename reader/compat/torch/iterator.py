@@ -140,6 +140,9 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         made._batches = None
         return made
 
+    def __reduce__(self) -> Any:
+        return BaseIterator.__getstate__(self)  # refuses, in PyTorch's words
+
     @property
     def _num_yielded(self) -> int:
         """How many batches were handed over."""
