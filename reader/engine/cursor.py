@@ -47,9 +47,10 @@ class Cursor:
 
     def settle(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
-        while self.handed:
-            self.count(self.handed[0])
-            del self.handed[:1]
+        handed = self.handed
+        while handed:
+            self.count(handed[0])
+            del handed[0]
 
     def count(self, outcome: Outcome) -> None:
         """Count an outcome: a batch, an exception in its place, or the end of a worker.

@@ -54,6 +54,9 @@ class EpochIterator(Handover):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
+        self._has_group = stage.places > 1
+        self._land = None if self._has_group else stage.convert  # of the one place
+        self._is_plain = not self._has_group and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
         self._backend: Backend = cache.borrow()
@@ -83,6 +86,7 @@ class EpochIterator(Handover):
         self._supervisor.release = self._finalizer
         self._take = schedule.taking(self._supervisor.wait)
         self._refill = schedule.refill
+        self._has_steps = not is_map
         if options.start_of is not None:
             for worker in range(self._backend.workers):
                 window.add_start(worker, options.start_of(worker))
@@ -135,29 +139,27 @@ class EpochIterator(Handover):
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
         try:
-            self._stage.cursor.settle()
+            if self.handed:
+                self._stage.cursor.settle()
             while self.made is None:
-                if len(self.group) == self._stage.places > 1:
+                if self._has_group and len(self.group) == self._stage.places:
                     self.made = Made(self.group)
                 elif self._supervisor.is_done:
                     self._leave()
                 else:
                     try:
-                        self._prepare_item()
+                        item = self._next_item()
+                        if item is None:
+                            self._end()
+                        elif type(item) is Failure:
+                            self._refuse(item)
+                        else:
+                            self._deliver(item)
                     except EpochEnded:
                         continue  # it is over now, and `_leave` raises why
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
-
-    def _prepare_item(self) -> None:
-        item = self._next_item()
-        if item is None:
-            self._end()
-        elif type(item) is Failure:
-            self._refuse(item)
-        else:
-            self._deliver(item)
 
     def _next_item(self) -> Any:
         """Return the next batch or Failure; None at the end of the epoch."""
@@ -181,19 +183,20 @@ class EpochIterator(Handover):
         if self._is_eager:
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
         outcome = Outcome(self._schedule.task_of(item), item.attached)
-        step = self._schedule.step_for(item)
+        step = self._schedule.step_for(item) if self._has_steps else None
         try:
-            batch = self._stage.land(item, len(self.group))
+            batch = self._land(item) if self._land else self._stage.land(item, len(self.group))
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(Made(None, item.seq, outcome, step=step))
             raise
         self._supervisor.idle_deaths = 0
         made = Made(batch, item.seq, outcome, is_batch=True, step=step)
-        if self._stage.places > 1:
-            self.keep(made)
-        elif self._options.on_end is None:
+        if self._is_plain:
             self.made = made
+            return
+        if self._has_group:
+            self.keep(made)
         else:
             self.accept_early(made)
         has_next = self._options.on_end is not None

@@ -59,6 +59,11 @@ class Stage:
         self._converts = converts
         self._drop_last_group = drop_last_group
 
+    @property
+    def convert(self) -> Convert:
+        """What makes the user's batch at the first place."""
+        return self._converts[0]
+
     def land(self, item: Any, place: int = 0) -> Any:
         """Return the user's batch of an item, at the place of that number."""
         return self._converts[place](item)
