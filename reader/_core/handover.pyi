@@ -5,6 +5,22 @@ from collections.abc import Callable, Iterator
 from typing import Any, final
 
 @final
+class Outcome:
+    task: Any
+    snapshot: Any
+    drawn: int | None
+    is_error: bool
+    is_end: bool
+    def __init__(
+        self,
+        task: Any,
+        snapshot: Any = None,
+        drawn: int | None = None,
+        is_error: bool = False,
+        is_end: bool = False,
+    ) -> None: ...
+
+@final
 class Made:
     value: Any
     seq: int

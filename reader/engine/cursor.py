@@ -11,11 +11,12 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.handover import Outcome
 from reader.data.order import Order
 from reader.data.order_origin import OrderOrigin, Position
 from reader.data.random_state import from_json, to_json
 from reader.data.remaining_ranges import RemainingRanges
-from reader.engine.schedule import Outcome, Task
+from reader.engine.schedule import Task
 from reader.errors import StateError, got
 from reader.workers.worker_state import WorkerSnapshot
 

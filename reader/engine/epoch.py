@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
-from reader._core.handover import Handover, Made
+from reader._core.handover import Handover, Made, Outcome
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
 from reader.engine.epoch_errors import EpochOptions
-from reader.engine.schedule import Outcome, Schedule, Window
+from reader.engine.schedule import Schedule, Window
 from reader.engine.stage import Stage, WaitStats
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError

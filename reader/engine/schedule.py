@@ -7,7 +7,6 @@ iterator and runs in the thread that iterates.
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from bisect import bisect_left
 from collections import Counter, deque
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from reader.engine.backends.backend import Death, TaskFeeder
     from reader.engine.supervisor import Supervisor
 
-__all__ = ["MAX_LAG", "Outcome", "Schedule", "Task", "Window"]
+__all__ = ["MAX_LAG", "Schedule", "Task", "Window"]
 
 MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
 
@@ -54,25 +53,6 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task(seq={self.seq}, kind={self.kind}, worker={self.worker})"
-
-
-@dataclasses.dataclass(slots=True)
-class Outcome:
-    """The outcome of a task.
-
-    Attributes:
-        task: the task.
-        snapshot: the state that its worker sent with it, or None.
-        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
-        is_error: an exception was delivered in the batch's place.
-        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
-    """
-
-    task: Task
-    snapshot: Any = None
-    drawn: int | None = None
-    is_error: bool = False
-    is_end: bool = False
 
 
 class Schedule(Protocol):

@@ -14,11 +14,11 @@ from typing import Any
 
 from reader._core.channel import TaskKind
 from reader._core.feeder import FailureKind
-from reader._core.handover import Made
+from reader._core.handover import Made, Outcome
 from reader._core.tensor_array import LoDTensorArray
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.cursor import StreamCursor
-from reader.engine.schedule import Outcome, Task, Window
+from reader.engine.schedule import Task, Window
 from reader.engine.supervisor import Supervisor
 from reader.workers.interrupt import interrupt_after
 

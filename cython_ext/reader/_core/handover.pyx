@@ -9,6 +9,32 @@ import threading
 
 
 @cython.final
+cdef class Outcome:
+    """The outcome of a task.
+
+    Args:
+        task: the task.
+        snapshot: the state that its worker sent with it, or None.
+        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
+        is_error: an exception was delivered in the batch's place.
+        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
+    """
+
+    cdef readonly object task
+    cdef readonly object snapshot
+    cdef readonly object drawn
+    cdef readonly bint is_error
+    cdef readonly bint is_end
+
+    def __init__(self, task, snapshot=None, drawn=None, bint is_error=False, bint is_end=False):
+        self.task = task
+        self.snapshot = snapshot
+        self.drawn = drawn
+        self.is_error = is_error
+        self.is_end = is_end
+
+
+@cython.final
 cdef class Made:
     """What an iterator hands over with its next step.
 
