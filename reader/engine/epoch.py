@@ -55,7 +55,7 @@ class EpochIterator(Handover):
         self._options = options
         self._is_eager = options.is_eager
         self._has_group = stage.places > 1
-        self._land = None if self._has_group else stage.convert  # of the one place
+        self._converts = stage.converts
         self._is_plain = not self._has_group and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
@@ -185,7 +185,7 @@ class EpochIterator(Handover):
         outcome = Outcome(self._schedule.task_of(item), item.attached)
         step = self._schedule.step_for(item) if self._has_steps else None
         try:
-            batch = self._land(item) if self._land else self._stage.land(item, len(self.group))
+            batch = self._converts[len(self.group)](item)
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(Made(None, item.seq, outcome, step=step))

@@ -42,6 +42,7 @@ class Stage:
 
     Attributes:
         places: how many.
+        converts: for each place, what makes the user's batch.
         cursor: the position of the last batch delivered.
 
     Args:
@@ -56,17 +57,8 @@ class Stage:
     ) -> None:
         self.cursor = cursor
         self.places = len(converts)
-        self._converts = converts
+        self.converts = converts
         self._drop_last_group = drop_last_group
-
-    @property
-    def convert(self) -> Convert:
-        """What makes the user's batch at the first place."""
-        return self._converts[0]
-
-    def land(self, item: Any, place: int = 0) -> Any:
-        """Return the user's batch of an item, at the place of that number."""
-        return self._converts[place](item)
 
     @property
     def delivers_short_group(self) -> bool:

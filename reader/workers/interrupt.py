@@ -64,10 +64,7 @@ def came_in_callee(error: BaseException) -> bool:
     """Whether `error`, of a signal, came in Python code that the frame which catches it called."""
     here = error.__traceback__
     inner = None if here is None else here.tb_next
-    if here is None or inner is None:
-        return False
-    tracer = _code_of(here.tb_frame.f_trace)  # a debugger's, which may raise as a handler does
-    return inner.tb_frame.f_code not in {*_handler_codes(), tracer}
+    return inner is not None and inner.tb_frame.f_code not in _handler_codes()
 
 
 def _handler_codes() -> set[CodeType]:
