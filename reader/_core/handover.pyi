@@ -5,6 +5,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, final
 
 @final
+class Task:
+    kind: int
+    payload: Any
+    worker: int
+    mark: Any
+    seq: int
+    def __init__(
+        self, kind: int, payload: Any, worker: int = -1, mark: Any = None, seq: int = -1
+    ) -> None: ...
+
+@final
 class Outcome:
     task: Any
     snapshot: Any
@@ -46,6 +57,8 @@ class Handover:
     feeder: Any
     tasks: dict[int, Any]
     stats: Any
+    @property
+    def is_due(self) -> bool: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any: ...
     def hand_over(self) -> None: ...

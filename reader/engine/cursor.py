@@ -6,17 +6,18 @@ it, also when the iterator is gone. It is plain data and refers to no object of 
 
 from __future__ import annotations
 
+import abc
 import copy
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.handover import Outcome
+from reader._core.handover import Outcome, Task
 from reader.data.order import Order
 from reader.data.order_origin import OrderOrigin, Position
 from reader.data.random_state import from_json, to_json
 from reader.data.remaining_ranges import RemainingRanges
-from reader.engine.schedule import Task
 from reader.errors import StateError, got
 from reader.workers.worker_state import WorkerSnapshot
 
@@ -27,7 +28,7 @@ _BAD = "Load a state that was saved by a loader of this kind"
 _NOT_DRAWN = object()  # in the place of the mark of a batch that was delivered in an earlier run
 
 
-class Cursor:
+class Cursor(abc.ABC):
     """What the epochs of both kinds of datasets have in common.
 
     Args:
@@ -44,21 +45,28 @@ class Cursor:
         self.workers = workers
         self.is_finished = False  # the user's loop got the end of the epoch
         self.handed: list[Outcome] = []  # handed over, and not counted yet; see Handover
+        self.lock = threading.RLock()  # a thread may save while another one iterates
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
 
     def settle(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
-        handed = self.handed
-        while handed:
-            self.count(handed[0])
-            del handed[0]
+        with self.lock:
+            count = len(self.handed)  # meanwhile more may be handed over
+            if count:
+                self._count(self.handed[:count])
+                del self.handed[:count]
 
-    def count(self, outcome: Outcome) -> None:
-        """Count an outcome: a batch, an exception in its place, or the end of a worker.
+    def to_start(self, worker: int) -> bytes | None:
+        """What a worker is sent to go on, pickled; None: nothing."""
+        self.settle()
+        return None if self.workers is None else self.workers.to_start(worker)
 
-        Counting the newest outcome a second time changes nothing.
+    @abc.abstractmethod
+    def _count(self, outcomes: list[Outcome]) -> None:
+        """Count batches, exceptions in their places and ends of workers.
+
+        Counting them once more, with later ones behind them, counts the later ones alone.
         """
-        raise NotImplementedError
 
 
 class MapCursor(Cursor):
@@ -108,16 +116,18 @@ class MapCursor(Cursor):
         """The numbers of batches that were delivered before an earlier one was."""
         return sorted(self._beyond)
 
-    def count(self, outcome: Outcome) -> None:
-        """Count a batch that was delivered, or an exception in its place."""
-        task = outcome.task
+    def _count(self, outcomes: list[Outcome]) -> None:
         if self._in_order:
-            self.batches = task.seq + 1
-            self.mark = task.mark
+            newest = outcomes[-1].task
+            self.batches = newest.seq + 1
+            self.mark = newest.mark
         else:
-            self.pass_by(task)
-        if outcome.snapshot is not None and self.workers is not None:
-            self.workers.note(outcome.snapshot)
+            for outcome in outcomes:
+                self.pass_by(outcome.task)
+        if self.workers is not None:
+            for outcome in outcomes:
+                if outcome.snapshot is not None:
+                    self.workers.note(outcome.snapshot)
 
     def pass_by(self, task: Task) -> None:
         """Count a batch that was delivered out of order, now or in an earlier run."""
@@ -153,13 +163,12 @@ class StreamCursor(Cursor):
         """How many batches were delivered, exceptions too."""
         return self.workers.batches
 
-    def count(self, outcome: Outcome) -> None:
-        """Count a batch, an exception in its place, or the end of a worker."""
-        self.workers.count(outcome)
+    def _count(self, outcomes: list[Outcome]) -> None:
+        self.workers.count(outcomes)
 
 
 class WorkerCursor:
-    """The position of one worker. It does not change: `after` makes the next one.
+    """The position of one worker. It does not change once it is among the `WorkerCursors`.
 
     `before` and `draws` count what was drawn before the state was taken and after it: lists of
     [how many batches, how many samples for each].
@@ -174,7 +183,6 @@ class WorkerCursor:
         "is_ended",
         "left",
         "made",
-        "outcome",
         "shares",
     )
 
@@ -189,7 +197,6 @@ class WorkerCursor:
         # resumed with another number of workers: what the former ones left of what `shard` divided
         self.left: dict[str, Any] | None = None
         self.shares: dict[str, Any] | None = None  # what `shard` divided
-        self.outcome: Outcome | None = None  # the newest that is counted
 
     @property
     def state(self) -> dict[str, Any]:
@@ -199,35 +206,24 @@ class WorkerCursor:
             self._pickled = None
         return self._state
 
-    def after(self, outcome: Outcome, batch_size: int) -> WorkerCursor:
-        """Return the cursor after an outcome: a batch, an exception in its place, or an end."""
-        made = WorkerCursor(self._state)
-        made._pickled = self._pickled
-        made.before, made.draws, made.full = self.before, self.draws, self.full
-        made.made, made.is_ended = self.made, self.is_ended
-        made.left, made.shares, made.outcome = self.left, self.shares, outcome
+    def count(self, outcome: Outcome, batch_size: int) -> None:
+        """Count a batch, an exception in its place, or an end."""
         drawn = outcome.drawn
         if outcome.is_end:
-            made.is_ended = True
+            self.is_ended = True
         elif not outcome.is_error and (drawn is None or drawn == batch_size):
-            made.made += 1
-            made.full += 1
+            self.made += 1
+            self.full += 1
         else:
-            made.made += 1
+            self.made += 1
             size = batch_size if drawn is None else drawn
-            made.draws = _added(self.all_draws(batch_size), 1, size)
-            made.full = 0
+            self.draws = _added(self.all_draws(batch_size), 1, size)
+            self.full = 0
         if outcome.snapshot is not None:
-            made._take(outcome.snapshot, batch_size)
-        return made
+            self.take(outcome.snapshot, batch_size)
 
-    def with_snapshot(self, snapshot: WorkerSnapshot, batch_size: int) -> WorkerCursor:
-        """Return the cursor with the state that the worker sent."""
-        made = copy.copy(self)
-        made._take(snapshot, batch_size)
-        return made
-
-    def _take(self, snapshot: WorkerSnapshot, batch_size: int) -> None:
+    def take(self, snapshot: WorkerSnapshot, batch_size: int) -> None:
+        """Take the state that the worker sent."""
         self.draws, self.full = self.all_draws(batch_size), 0
         self.is_ended |= snapshot.is_used_up
         if snapshot.has_shares:
@@ -323,6 +319,7 @@ class WorkerCursors:
         self.all = [WorkerCursor() for _ in range(workers)]
         self.batch_size = batch_size
         self.last = workers - 1  # the worker whose answer was delivered last
+        self._newest: Outcome | None = None  # the newest that is counted
         self._before = 0  # batches that other workers delivered
         # until a batch is delivered: the former workers' cursors as they were saved, and their last
         self._origin: tuple[list[dict[str, Any]], int] | None = None
@@ -358,18 +355,26 @@ class WorkerCursors:
         """Note how many batches were delivered in all, by the former workers too."""
         self._before = delivered - sum(cursor.made for cursor in self.all)
 
-    def count(self, outcome: Outcome) -> None:
-        """Count an outcome in the cursor of its worker; a second time it changes nothing."""
-        worker = outcome.task.worker
-        if self.all[worker].outcome is not outcome:
-            self.all[worker] = self.all[worker].after(outcome, self.batch_size)
-        self.last = worker
-        self._origin = None
+    def count(self, outcomes: list[Outcome]) -> None:
+        """Count outcomes in the cursors of their workers, from the newest counted one on."""
+        if self._newest in outcomes:
+            outcomes = outcomes[outcomes.index(self._newest) + 1 :]
+        changed: dict[int, WorkerCursor] = {}
+        for outcome in outcomes:
+            worker = outcome.task.worker
+            if worker not in changed:
+                changed[worker] = copy.copy(self.all[worker])
+            changed[worker].count(outcome, self.batch_size)
+        if changed:
+            every = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
+            # all at one go: no signal comes in between, and no other thread
+            vars(self).update(all=every, last=worker, _origin=None, _newest=outcomes[-1])
 
     def note(self, snapshot: WorkerSnapshot) -> None:
         """Take the state that a worker sent with a batch of a map-style dataset."""
-        cursor = self.all[snapshot.worker]
-        self.all[snapshot.worker] = cursor.with_snapshot(snapshot, self.batch_size)
+        cursor = copy.copy(self.all[snapshot.worker])
+        cursor.take(snapshot, self.batch_size)
+        self.all[snapshot.worker] = cursor
 
     @property
     def batches(self) -> int:

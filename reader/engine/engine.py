@@ -143,6 +143,7 @@ class Engine:
     def _open(self, epoch: int, start: Start) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns."""
         config = self.config
+        cursor = self._cursor(epoch, start)
         options = EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
@@ -150,13 +151,12 @@ class Engine:
             is_eager=self._is_eager,
             in_order=config.in_order,
             errors=self._policy.errors if config.num_workers else ErrorPolicy(),
-            start_of=self._starts(epoch, start),
+            start_of=self._starts(epoch, start, cursor),
             on_end=self._on_end,
             length=None
             if config.is_iterable
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
         )
-        cursor = self._cursor(epoch, start)
         self._converts = self._converts or self._make_converts()
         stage = Stage(self._converts, cursor, config.drop_last_group)
         for each in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
@@ -193,14 +193,16 @@ class Engine:
     def _make_round_robin(self, turn: int) -> RoundRobin:
         return RoundRobin(self._workers, turn, self.config.prefetch_factor)
 
-    def _starts(self, epoch: int, start: Start) -> Callable[[int], EpochStart] | None:
+    def _starts(
+        self, epoch: int, start: Start, cursor: Cursor
+    ) -> Callable[[int], EpochStart] | None:
         """Return what makes the EpochStart of a worker; None: the workers need none."""
         config = self.config
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
-        workers, base_seed = start.workers, start.base_seed
-        if start.is_resumed and workers is not None:
-            return lambda worker: EpochStart(marks, base_seed, workers.to_start(worker))
+        base_seed = start.base_seed
+        if start.is_resumed and start.workers is not None:
+            return lambda worker: EpochStart(marks, base_seed, cursor.to_start(worker))
         if start.is_resumed or marks or base_seed != self._base_seed:
             return lambda _: EpochStart(marks, base_seed)
         return None

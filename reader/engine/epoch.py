@@ -81,12 +81,13 @@ class EpochIterator(Handover):
         )
         # what the base class hands over with
         self.tasks, self.handed, self.stats = window.tasks, cursor.handed, stats
+        self._rng_lock = None if options.is_eager else self._backend.rng_lock
         skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
         self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
         self._supervisor.release = self._finalizer
         self._take = schedule.taking(self._supervisor.wait)
         self._refill = schedule.refill
-        self._has_steps = not is_map
+        self._answered = schedule.answered
         if options.start_of is not None:
             for worker in range(self._backend.workers):
                 window.add_start(worker, options.start_of(worker))
@@ -130,6 +131,7 @@ class EpochIterator(Handover):
         """End the epoch here, so that its workers can serve another one. Idempotent."""
         self.drop()
         self._window.forget_error()
+        self._stage.cursor.settle()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -139,7 +141,7 @@ class EpochIterator(Handover):
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
         try:
-            if self.handed:
+            if self.is_due:
                 self._stage.cursor.settle()
             while self.made is None:
                 if self._has_group and len(self.group) == self._stage.places:
@@ -148,50 +150,48 @@ class EpochIterator(Handover):
                     self._leave()
                 else:
                     try:
-                        item = self._next_item()
-                        if item is None:
-                            self._end()
-                        elif type(item) is Failure:
-                            self._refuse(item)
-                        else:
-                            self._deliver(item)
+                        self._take_next()
                     except EpochEnded:
                         continue  # it is over now, and `_leave` raises why
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
 
-    def _next_item(self) -> Any:
-        """Return the next batch or Failure; None at the end of the epoch."""
-        supervisor = self._supervisor
-        supervisor.check_backend()
-        rng_lock = None if self._is_eager else self._backend.rng_lock
+    def _take_next(self) -> None:
+        """Take the next batch or Failure and land it, or end the epoch."""
+        if not self._backend.is_usable:
+            self._supervisor.check_backend()
+        rng_lock = self._rng_lock
         if rng_lock is not None:
             rng_lock.ask()
-        if self._window.is_empty or not self._is_eager:
+        if not self.tasks or not self._is_eager:
             self._window.fill()
             if self._schedule.is_over:
-                return None
+                self._end()
+                return
         item = self._take()
         if rng_lock is not None:
             rng_lock.await_end()  # the random state is the trainer's again
-        return item
+        if type(item) is Failure:
+            self._refuse(item)
+        else:
+            self._deliver(item)
 
     def _deliver(self, item: Any) -> None:
         """Land a batch."""
-        self._window.leaving = item.seq
+        seq = self._window.leaving = item.seq
         if self._is_eager:
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
-        outcome = Outcome(self._schedule.task_of(item), item.attached)
-        step = self._schedule.step_for(item) if self._has_steps else None
+        task, step = self._answered(item)
+        outcome = Outcome(task, item.attached)
         try:
             batch = self._converts[len(self.group)](item)
         except Exception as error:
             if not is_interrupt(error):
-                self.skip(Made(None, item.seq, outcome, step=step))
+                self.skip(Made(None, seq, outcome, step=step))
             raise
         self._supervisor.idle_deaths = 0
-        made = Made(batch, item.seq, outcome, is_batch=True, step=step)
+        made = Made(batch, seq, outcome, True, False, step)
         if self._is_plain:
             self.made = made
             return
@@ -218,8 +218,8 @@ class EpochIterator(Handover):
         carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
         drawn = None if carried is None else carried.drawn
-        outcome = Outcome(self._schedule.task_of(item), drawn=drawn, is_error=True)
-        step = self._schedule.step_for(item)
+        task, step = self._schedule.answered(item)
+        outcome = Outcome(task, drawn=drawn, is_error=True)
         self.made = Made(error, item.seq, outcome, is_error=True, step=step)
         item.payload = None  # it may be the exception, and frames refer to the item
 
@@ -242,7 +242,8 @@ class EpochIterator(Handover):
                 return
             left = len(self.group)
             self.pass_group()
-            self._stage.warn_of_short_group(left, self._stage.cursor.batches + left)
+            self._stage.cursor.settle()
+            self._stage.warn_of_short_group(left, self._stage.cursor.batches)
         cursor = self._stage.cursor
         cursor.settle()
         cursor.is_finished |= self._is_complete

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reader._core.channel import TaskKind, encode_task
+from reader._core.channel import TaskKind, encode_task, key_outside
 from reader._core.feeder import FailureKind
+from reader._core.handover import Task
 from reader.data.order import Order
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
-from reader.engine.schedule import Task, Window
+from reader.engine.schedule import Window
 from reader.engine.supervisor import Supervisor
 from reader.errors import SampleIndexError, SamplerError, got, shown
 from reader.policy import DispatchPolicy
@@ -100,12 +101,12 @@ class MapTasks:
         self._round_robin = round_robin
         self._cursor = cursor
         self._takes_keys = takes_keys
-        self._count: int | None = None  # the dataset's length when it was last asked
+        self._count = -1  # the dataset's length when it was last asked
         self._is_first = True  # no task was drawn yet
         self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
         self._task: Task | None = None  # made of it
         self._has_len = hasattr(type(dataset), "__len__")
-        self.first_seq = self._drawn = cursor.batches
+        self._next = cursor.batches  # the number of the next task
         self._early: list[BaseException] = []  # what was raised in the place of the first task
         self._full_at = -1  # the last batch that was made again for want of memory
 
@@ -121,10 +122,10 @@ class MapTasks:
 
         An exception is kept for `draw`.
         """
-        if self._drawn != self.first_seq or self._early:
+        if not self._is_first or self._early:
             return
         try:
-            self._draw()
+            self.draw()
         except BaseException as error:
             if is_interrupt(error):
                 raise
@@ -140,26 +141,11 @@ class MapTasks:
             SampleIndexError: an index is outside of the dataset.
             Exception: whatever the sampler raises.
         """
-        if not self._early:
-            return self._draw()
-        try:
-            raise self._early[0]
-        finally:
-            self._early.clear()  # a frame in its traceback would keep it alive
-
-    def drawn(self) -> None:
-        """Count the task that `draw` returned as in flight. May be called once more for it."""
-        task = self._task
-        if task is None:
-            return
-        if self._round_robin is not None:
-            self._round_robin.pass_on(task.worker)
-        self._last_mark = task.mark
-        self._drawn = task.seq + 1
-        self._keys.clear()
-        self._task = None
-
-    def _draw(self) -> Task | None:
+        if self._early:
+            try:
+                raise self._early[0]
+            finally:
+                self._early.clear()  # a frame in its traceback would keep it alive
         if self._task is None:
             if not self._keys:
                 try:
@@ -176,52 +162,58 @@ class MapTasks:
             self._task = self._make_task(self._keys[0])
         return self._task
 
+    def drawn(self) -> None:
+        """Count the task that `draw` returned as in flight. May be called once more for it."""
+        task = self._task
+        if task is None:
+            return
+        if self._round_robin is not None:
+            self._round_robin.pass_on(task.worker)
+        self._last_mark = task.mark
+        self._next = task.seq + 1
+        self._keys.clear()
+        self._task = None
+
     def _make_task(self, keys: Any) -> Task:
         if type(keys) is not list:
             keys = self._as_list(keys)
         if not keys and not self._takes_any_key:
             raise SamplerError(
-                f"the batch sampler yielded an empty batch as batch {self._drawn}; leave it out, or"
+                f"the batch sampler yielded an empty batch as batch {self._next}; leave it out, or"
                 " yield at least one index"
             )
-        is_batched = self._is_batched
+        is_batched, takes_any = self._is_batched, self._takes_any_key
         try:
-            kind, payload = encode_task(
-                keys if is_batched else keys[0], is_batched, self._takes_any_key
-            )
+            kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)
         except Exception as error:
             if is_interrupt(error):
                 raise
             if not self._takes_keys:
                 raise self._unsendable(keys, error) from error
             kind, payload = TaskKind.TASK_KEYS, b""
-        if not self._takes_any_key:
-            self._check(kind, keys)
+        if not takes_any:
+            if kind not in _INTEGER_TASKS:
+                self._check_keys(keys)
+            elif self._has_len:
+                self._check_range(payload)
         if self._is_first:
             self._order.note_first(kind, payload)
             self._cursor.know(self._order)
             self._is_first = False
-        mark = None
-        if self._mark is not None:
-            mark = self._mark(kind, payload, self._drawn, self._last_mark)
+        mark = self._mark
+        if mark is not None:
+            mark = mark(kind, payload, self._next, self._last_mark)
         worker = -1 if self._round_robin is None else self._round_robin.next_worker()
-        if not self._takes_keys:
-            return Task(kind, payload, worker, mark)
-        if is_batched:
-            return Task(TaskKind.TASK_KEYS, keys, worker, mark)
-        return Task(TaskKind.TASK_KEY, keys[0], worker, mark)
+        if self._takes_keys:
+            kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
+            payload = keys if is_batched else keys[0]
+        return Task(kind, payload, worker, mark)
 
     def _unsendable(self, keys: list[Any], error: Exception) -> SamplerError:
         return SamplerError(
-            f"the sampler yielded {shown(keys)} as batch {self._drawn}, which cannot be sent to a"
+            f"the sampler yielded {shown(keys)} as batch {self._next}, which cannot be sent to a"
             f" worker: {error}; yield integers, strings or other picklable keys"
         )
-
-    def _check(self, kind: int, keys: list[Any]) -> None:
-        if kind not in _INTEGER_TASKS:
-            self._check_keys(keys)
-        elif self._has_len:
-            self._check_range(keys)
 
     def _as_list(self, keys: Any) -> list[Any]:
         if self._takes_any_key or not isinstance(keys, (str, bytes, dict)):
@@ -230,30 +222,27 @@ class MapTasks:
             except TypeError:
                 pass
         raise SamplerError(
-            f"the batch sampler yielded {got(keys)} as batch {self._drawn}; it must yield a list of"
+            f"the batch sampler yielded {got(keys)} as batch {self._next}; it must yield a list of"
             " dataset indices for each batch (a sampler of single indices goes into sampler=)"
         )
 
-    def _check_range(self, keys: list[Any]) -> None:
-        if self._count is None:
-            self._count = len(self._dataset)
-        low, high = min(keys), max(keys)
-        if -self._count <= low and high < self._count:
+    def _check_range(self, payload: bytes) -> None:
+        if self._count >= 0 and key_outside(payload, self._count) is None:
             return
         self._count = len(self._dataset)  # it may have grown
-        for key in (low, high):
-            if not -self._count <= key < self._count:
-                raise SampleIndexError(
-                    f"the sampler yielded index {int(key)} in batch {self._drawn}, and the dataset"
-                    f" ({type(self._dataset).__name__}) has {self._count} samples: indices go from"
-                    f" {-self._count} to {self._count - 1}. Make the sampler for this dataset"
-                )
+        key = key_outside(payload, self._count)
+        if key is not None:
+            raise SampleIndexError(
+                f"the sampler yielded index {key} in batch {self._next}, and the dataset"
+                f" ({type(self._dataset).__name__}) has {self._count} samples: indices go from"
+                f" {-self._count} to {self._count - 1}. Make the sampler for this dataset"
+            )
 
     def _check_keys(self, keys: list[Any]) -> None:
         for key in keys:
             if key is None or isinstance(key, (bool, float, complex)) or not _is_hashable(key):
                 raise SamplerError(
-                    f"the sampler yielded {got(key)} in batch {self._drawn}; a dataset index is an"
+                    f"the sampler yielded {got(key)} in batch {self._next}; a dataset index is an"
                     " integer, a string or another hashable key"
                 )
 
@@ -280,12 +269,9 @@ class MapTasks:
         """Fill the window while a batch is out of the queue and not delivered yet."""
         self.window.fill(1)
 
-    def task_of(self, item: Any) -> Task:
-        """Return the task of which an item is the answer."""
-        return self.window.tasks[item.seq]
-
-    def step_for(self, item: Any) -> None:
-        """See Schedule."""
+    def answered(self, item: Any) -> tuple[Task, None]:
+        """Return the task of which an item is the answer; see Schedule."""
+        return self.window.tasks[item.seq], None
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
         """Make a batch again that found no memory; False: the failure is raised."""

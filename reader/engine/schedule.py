@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reader._core.channel import TaskKind, decode_task
+from reader._core.handover import Task
 from reader.data.failure import as_user_error
 from reader.errors import SamplerError
 from reader.workers.interrupt import is_interrupt
@@ -23,36 +24,9 @@ if TYPE_CHECKING:
     from reader.engine.backends.backend import Death, TaskFeeder
     from reader.engine.supervisor import Supervisor
 
-__all__ = ["MAX_LAG", "Schedule", "Task", "Window"]
+__all__ = ["MAX_LAG", "Schedule", "Window"]
 
 MAX_LAG = 1 << 16  # tasks between the oldest and the newest, where they are delivered as they come
-
-
-class Task:
-    """A task in flight.
-
-    Attributes:
-        kind: of the channel: what `payload` is.
-        payload: the dataset keys as they are sent.
-        worker: the one that must take it; -1: any.
-        mark: what a saved state needs, beside the number of the batch, to open the order after it;
-            see `reader.data.order.Order`.
-        seq: its number in the epoch, set by the window.
-    """
-
-    __slots__ = ("kind", "mark", "payload", "seq", "worker")
-
-    def __init__(
-        self, kind: int, payload: Any, worker: int = -1, mark: Any = None, seq: int = -1
-    ) -> None:
-        self.kind = kind
-        self.payload = payload
-        self.worker = worker
-        self.mark = mark
-        self.seq = seq
-
-    def __repr__(self) -> str:
-        return f"Task(seq={self.seq}, kind={self.kind}, worker={self.worker})"
 
 
 class Schedule(Protocol):
@@ -96,11 +70,11 @@ class Schedule(Protocol):
     def refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
 
-    def task_of(self, item: Any) -> Task:
-        """Return the task of which an item is the answer."""
+    def answered(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
+        """Return the task of which an item is the answer, and what accepts the item.
 
-    def step_for(self, item: Any) -> Callable[[], Any] | None:
-        """Return what accepts an item, written in C; None: the feeder does, and its task goes."""
+        That is written in C; None: the feeder accepts it, and its task goes.
+        """
 
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
         """Have a failed task made again; False: the failure is raised."""
@@ -311,24 +285,29 @@ class Window:
             return
         if self._held and not self.flush(size):
             return
-        feeder, source = self._feeder, self._source
-        limit = feeder.accepted + self._passes + size
-        while not self._drained and self.dispatched < limit and (self._in_order or not self._lags):
-            seq = self.dispatched
+        if self._drained:
+            return
+        feeder, source, passed = self._feeder, self._source, self._passed
+        limit = feeder.accepted + size
+        if passed:
+            limit += self._passes
+        while (seq := self.dispatched) < limit and (self._in_order or not self._lags):
             drawn: Task | None = None
             try:
                 drawn = source.draw()
                 if drawn is None:
                     self._drained = True
                     return
-                if seq in self._passed:
+                if passed and seq in passed:
                     self._pass(drawn)
                     limit += 1
                     continue
                 has_room = feeder.dispatch(seq, drawn.kind, drawn.payload, drawn.worker)
                 if not has_room:
                     self._held.append(drawn)
-                self.add(drawn)
+                drawn.seq = seq
+                self.tasks[seq] = drawn
+                self.dispatched = seq + 1
                 source.drawn()
                 if not has_room:
                     return

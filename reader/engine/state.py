@@ -135,13 +135,26 @@ class LoaderState:
                 origin = cursor.origin if isinstance(cursor, MapCursor) else None
                 state["order"] = boundary_state(batches_of(sampler, batch_sampler), origin)
         else:
-            workers = cursor.workers
-            state.update(epoch=cursor.epoch, epochs=dict(cursor.epochs), batches=cursor.batches)
-            state.update(samples=None, turn=None, beyond=[])
-            if isinstance(cursor, MapCursor) and cursor.origin is not None:
-                state.update(turn=cursor.next_turn(self._workers), beyond=cursor.beyond)
-                state["samples"] = cursor.origin.samples(cursor.batches)
-                state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
+            with cursor.lock:  # another thread may iterate meanwhile
+                return {**state, **self._open_state(cursor)}
+        return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
+
+    def _open_state(self, cursor: Cursor) -> dict[str, Any]:
+        """Return what the state says of an epoch that is begun and not finished."""
+        cursor.settle()
+        state: dict[str, Any] = {
+            "epoch": cursor.epoch,
+            "epochs": dict(cursor.epochs),
+            "batches": cursor.batches,
+            "samples": None,
+            "turn": None,
+            "beyond": [],
+        }
+        if isinstance(cursor, MapCursor) and cursor.origin is not None:
+            state.update(turn=cursor.next_turn(self._workers), beyond=cursor.beyond)
+            state["samples"] = cursor.origin.samples(cursor.batches)
+            state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
+        workers = cursor.workers
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
     @property

@@ -14,11 +14,11 @@ from typing import Any
 
 from reader._core.channel import TaskKind
 from reader._core.feeder import FailureKind
-from reader._core.handover import Made, Outcome
+from reader._core.handover import Made, Outcome, Task
 from reader._core.tensor_array import LoDTensorArray
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.cursor import StreamCursor
-from reader.engine.schedule import Task, Window
+from reader.engine.schedule import Window
 from reader.engine.supervisor import Supervisor
 from reader.workers.interrupt import interrupt_after
 
@@ -38,7 +38,6 @@ class StreamTasks:
     """
 
     is_resumable = True
-    first_seq = 0  # tasks are turns, and not batches
     window: Window  # set when the epoch is opened
 
     def __init__(self, backend: Backend, cursor: StreamCursor) -> None:
@@ -117,6 +116,7 @@ class StreamTasks:
 
     def number_of(self, seq: int | None) -> int:  # noqa: ARG002
         """Return the number of the next batch in its epoch, for messages."""
+        self._cursor.settle()
         return self._cursor.batches
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
@@ -125,6 +125,8 @@ class StreamTasks:
 
     def _take(self, wait: Callable[[], Any]) -> Any:
         """Return the next answer: a batch that was asked for again comes before all others."""
+        if self._asked_seq < 0 and not self._early:
+            return wait()
         while self._asked is not None:
             self.send()  # what is accepted below makes room in the window
             found = wait()
@@ -145,16 +147,11 @@ class StreamTasks:
         if not self._early:
             self.window.fill(1)
 
-    def task_of(self, item: Any) -> Task:
-        """Return the task of which an item is the answer."""
-        return self._early[0][1] if self._is_early(item) else self.window.tasks[item.seq]
-
-    def step_for(self, item: Any) -> Callable[[], Any] | None:
-        """See Schedule."""
-        return self._early.popleft if self._is_early(item) else None
-
-    def _is_early(self, item: Any) -> bool:
-        return self._asked is None and bool(self._early) and self._early[0][0] is item
+    def answered(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
+        """Return the task of which an item is the answer, and what accepts the item."""
+        if self._early and self._asked is None and self._early[0][0] is item:
+            return self._early[0][1], self._early.popleft
+        return self.window.tasks[item.seq], None
 
     @property
     def _asked(self) -> int | None:
@@ -164,12 +161,11 @@ class StreamTasks:
     def retry(self, item: Any, supervisor: Supervisor) -> bool:
         """Ask again for a batch without memory, or note an end; False: the failure is raised."""
         if item.kind is FailureKind.END:
-            with interrupt_after():
-                is_first = self.is_live(item.worker)
-                self.end(item.worker)
-                outcome = Outcome(self.task_of(item), item.payload, is_end=True)
-                made = Made(None, item.seq, outcome if is_first else None, step=self.step_for(item))
-                supervisor.skip(made)
+            task, step = self.answered(item)
+            supervisor.skip(
+                Made(None, item.seq, Outcome(task, item.payload, is_end=True), step=step)
+            )
+            self.end(item.worker)
             self.refill()
             return True
         if item.kind is not FailureKind.FULL:
@@ -184,7 +180,7 @@ class StreamTasks:
         takes memory. The third time ArenaFull is raised, and the next call asks once more.
         """
         with interrupt_after():
-            task, step = self.task_of(item), self.step_for(item)
+            task, step = self.answered(item)
             supervisor.skip(Made(None, item.seq, step=step))
             is_new = task.kind != TaskKind.TASK_AGAIN
             self._tries = 1 if is_new else self._tries + 1

@@ -7,6 +7,8 @@ import itertools
 import json
 import pickle
 import random
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from reader import DataLoader, SamplerError, StateError, sample_rng
-from reader.engine.cursor import WorkerCursors
+from reader import DataLoader, IterableDataset, SamplerError, StateError, sample_rng
+from reader._core.handover import Outcome, Task
+from reader.data.order_origin import Position
+from reader.engine.cursor import MapCursor, WorkerCursors
 from tests.datasets import OddError
 
 COUNT = 30
@@ -298,3 +302,82 @@ def test_nothing_is_sent_along_by_datasets_without_a_state() -> None:
         assert loader.state_dict()["workers"] is None
     assert WorkerCursors(2, 4).to_json()["workers"][0]["made"] == 0
     loader.close()
+
+
+class Counted(IterableDataset[int]):
+    """Yields numbers, with a state."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < 120:
+            self.at += 1
+            yield self.at
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_thread_saves_while_another_one_iterates(is_stream: bool) -> None:
+    states: list[Any] = []
+    is_over = threading.Event()
+
+    def make() -> DataLoader:
+        if is_stream:
+            return DataLoader(Counted(), batch_size=1, snapshot_every_n_steps=1)
+        return DataLoader(range(120), batch_size=1, shuffle=True, seed=5)
+
+    loader = make()
+
+    def save() -> None:
+        while not is_over.is_set():
+            states.append(loader.state_dict())
+
+    made = iter(loader)
+    found = [int(next(made)[0])]
+    thread = threading.Thread(target=save)
+    was = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        found += [int(batch[0]) for batch in made]
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(was)
+    counts = [state["batches"] for state in states if state["epoch"] == 0]
+    assert counts == sorted(counts)
+    assert len(found) == 120
+    for state in [state for state in states if state["epoch"] == 0][:: max(1, len(counts) // 5)]:
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert found[: state["batches"]] + [int(batch[0]) for batch in resumed] == found
+
+
+def test_what_is_handed_over_while_two_threads_count_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cursor = MapCursor(0, {}, None, Position(0, 0))
+    count = MapCursor._count
+    threads: list[threading.Thread] = []
+
+    def count_and_wait(self: MapCursor, outcomes: list[Outcome]) -> None:
+        count(self, outcomes)
+        if not threads:  # another thread counts, and a batch is handed over, right here
+            threads.append(threading.Thread(target=cursor.settle))
+            threads[0].start()
+            threads[0].join(0.1)
+            cursor.handed.append(Outcome(Task(0, b"", seq=1)))
+
+    monkeypatch.setattr(MapCursor, "_count", count_and_wait)
+    cursor.handed.append(Outcome(Task(0, b"", seq=0)))
+    cursor.settle()
+    threads[0].join()
+    cursor.settle()
+    assert cursor.batches == 2

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from reader.engine.schedule import Task, Window
+from reader._core.handover import Task
+from reader.engine.schedule import Window
 from reader.errors import SamplerError
 
 

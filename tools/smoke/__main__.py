@@ -1,9 +1,9 @@
-"""Build sdist and wheel from what git would commit, look into them, install each, run a program.
+"""Build sdist and wheel from what git would commit, look into them, install, run a program.
 
-The wheel is what auditwheel makes of it: one that other Linux machines take. Works in a temporary
-folder outside the checkout and removes it. Nothing is downloaded: the fresh environments borrow
-from the one this runs in, to install what a build takes, and to run the package's dependencies
-alone. Run as
+The wheel is made out of the sdist, as pip makes one where it finds no wheel: running it tries both.
+It is what auditwheel makes of it: one that other Linux machines take. Works in a temporary folder
+outside the checkout and removes it. Nothing is downloaded: the fresh environment borrows from the
+one this runs in, to run the package's dependencies alone. Run as
 ``python -m tools.smoke [FOLDER]``; with a folder the two files are left there.
 """
 
@@ -44,11 +44,10 @@ def main(arguments: list[str]) -> int:
             print(f"smoke: {problem}")
         if problems:
             return 1
-        for artefact in (wheel, sdist):
-            environment = make_environment(work / f"venv{artefact.suffix}")
-            install(artefact, environment)
-            leave_dependencies_alone(environment)
-            print(f"smoke: {artefact.name}: {run_program(environment)}", flush=True)
+        environment = make_environment(work / "venv")
+        install(wheel, environment)
+        leave_dependencies_alone(environment)
+        print(f"smoke: {wheel.name}: {run_program(environment)}", flush=True)
         for artefact in (wheel, sdist) if arguments else ():
             Path(arguments[0]).mkdir(parents=True, exist_ok=True)
             shutil.copy(artefact, arguments[0])
@@ -143,10 +142,10 @@ def leave_dependencies_alone(environment: Path) -> None:
             (site / top).symlink_to(found.resolve())
 
 
-def install(artefact: Path, environment: Path) -> None:
-    """Install one artefact into one environment, from that file alone."""
-    options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--no-cache-dir")
-    run(environment / "bin/python", "-m", "pip", "install", *options, artefact)
+def install(wheel: Path, environment: Path) -> None:
+    """Install a wheel into an environment, from that file alone."""
+    options = ("--quiet", "--no-deps", "--no-index", "--no-cache-dir")
+    run(environment / "bin/python", "-m", "pip", "install", *options, wheel)
 
 
 def run_program(environment: Path) -> str:

@@ -9,6 +9,36 @@ import threading
 
 
 @cython.final
+cdef class Task:
+    """A task: what a worker is to make a batch of.
+
+    Attributes:
+        kind: of the channel: what `payload` is.
+        payload: the dataset keys as they are sent.
+        worker: the one that must take it; -1: any.
+        mark: what a saved state needs, beside the number of the batch, to open the order after it;
+            see `reader.data.order.Order`.
+        seq: its number in the epoch, set by the window.
+    """
+
+    cdef public int kind
+    cdef public object payload
+    cdef public int worker
+    cdef public object mark
+    cdef public object seq
+
+    def __init__(self, int kind, payload, int worker=-1, mark=None, seq=-1):
+        self.kind = kind
+        self.payload = payload
+        self.worker = worker
+        self.mark = mark
+        self.seq = seq
+
+    def __repr__(self):
+        return f"Task(seq={self.seq}, kind={self.kind}, worker={self.worker})"
+
+
+@cython.final
 cdef class Outcome:
     """The outcome of a task.
 
@@ -94,6 +124,12 @@ cdef class Handover:
         self.group = []
         self.held = []
         self.handed = []
+
+    @property
+    def is_due(self):
+        """Whether what was handed over is to be counted now: it is much, or holds a state."""
+        cdef Py_ssize_t count = len(self.handed)
+        return count and (count >= 16 or (<Outcome>self.handed[count - 1]).snapshot is not None)
 
     def __iter__(self):
         return self
