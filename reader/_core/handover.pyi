@@ -16,6 +16,15 @@ class Task:
     ) -> None: ...
 
 @final
+class WaitStats:
+    batches: int
+    wait_s: float
+    last_wait_s: float
+    waiting_since: float | None
+    def __init__(self, batches: int = 0) -> None: ...
+    def times(self) -> tuple[float, float]: ...
+
+@final
 class Outcome:
     task: Any
     snapshot: Any
@@ -56,7 +65,7 @@ class Handover:
     handed: list[Any]
     feeder: Any
     tasks: dict[int, Any]
-    stats: Any
+    stats: WaitStats | None
     @property
     def is_due(self) -> bool: ...
     def __iter__(self) -> Iterator[Any]: ...

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.handover import WaitStats
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data import seeds
@@ -28,7 +29,7 @@ from reader.engine.epoch_errors import EpochOptions
 from reader.engine.map_tasks import MapTasks, RoundRobin
 from reader.engine.prefetched_epoch import PrefetchedEpoch
 from reader.engine.schedule import Schedule
-from reader.engine.stage import Stage, WaitStats
+from reader.engine.stage import Stage
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
 from reader.errors import InternalError, ReaderError

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
-from reader._core.handover import Handover, Made, Outcome
+from reader._core.handover import Handover, Made, Outcome, WaitStats
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
 from reader.engine.epoch_errors import EpochOptions
 from reader.engine.schedule import Schedule, Window
-from reader.engine.stage import Stage, WaitStats
+from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
 from reader.workers.interrupt import is_interrupt
@@ -81,6 +81,7 @@ class EpochIterator(Handover):
         )
         # what the base class hands over with
         self.tasks, self.handed, self.stats = window.tasks, cursor.handed, stats
+        self._tasks = window.tasks
         self._rng_lock = None if options.is_eager else self._backend.rng_lock
         skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
         self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
@@ -143,7 +144,7 @@ class EpochIterator(Handover):
         try:
             if self.is_due:
                 self._stage.cursor.settle()
-            while self.made is None:
+            while True:
                 if self._has_group and len(self.group) == self._stage.places:
                     self.made = Made(self.group)
                 elif self._supervisor.is_done:
@@ -153,6 +154,8 @@ class EpochIterator(Handover):
                         self._take_next()
                     except EpochEnded:
                         continue  # it is over now, and `_leave` raises why
+                if self.made is not None:
+                    return
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
@@ -164,7 +167,7 @@ class EpochIterator(Handover):
         rng_lock = self._rng_lock
         if rng_lock is not None:
             rng_lock.ask()
-        if not self.tasks or not self._is_eager:
+        if not self._tasks or not self._is_eager:
             self._window.fill()
             if self._schedule.is_over:
                 self._end()
@@ -185,7 +188,8 @@ class EpochIterator(Handover):
         task, step = self._answered(item)
         outcome = Outcome(task, item.attached)
         try:
-            batch = self._converts[len(self.group)](item)
+            place = len(self.group) if self._has_group else 0
+            batch = self._converts[place](item)
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(Made(None, seq, outcome, step=step))

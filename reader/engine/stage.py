@@ -6,35 +6,15 @@ places the batches of a step are a group: they count when the group is handed ov
 
 from __future__ import annotations
 
-import dataclasses
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from reader.engine.cursor import Cursor
 
-__all__ = ["Stage", "WaitStats"]
+__all__ = ["Stage"]
 
 Convert = Callable[[Any], Any]
-
-
-@dataclasses.dataclass
-class WaitStats:
-    """What the consumer saw: how many batches it got, and how long it waited for them."""
-
-    batches: int = 0
-    wait_s: float = 0.0
-    last_wait_s: float = 0.0
-    waiting_since: float | None = None  # by time.monotonic; None: it does not wait
-
-    def times(self) -> tuple[float, float]:
-        """Return the seconds of all waits and of the last one, with one that still lasts."""
-        since = self.waiting_since
-        if since is None:
-            return self.wait_s, self.last_wait_s
-        last = time.monotonic() - since
-        return self.wait_s + last, last
 
 
 class Stage:

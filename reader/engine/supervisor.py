@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from reader._core.feeder import Failure
-from reader._core.handover import Made
+from reader._core.handover import Made, WaitStats
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.epoch_errors import (
     EpochOptions,
@@ -24,7 +24,6 @@ from reader.engine.epoch_errors import (
     late,
 )
 from reader.engine.schedule import Schedule
-from reader.engine.stage import WaitStats
 from reader.errors import ReaderError
 from reader.workers.interrupt import interrupt_after
 from reader.workers.loop import WorkerError

@@ -6,6 +6,7 @@ iterator made is accepted, counted and returned at one go, or it is kept for the
 """
 cimport cython
 import threading
+import time
 
 
 @cython.final
@@ -36,6 +37,34 @@ cdef class Task:
 
     def __repr__(self):
         return f"Task(seq={self.seq}, kind={self.kind}, worker={self.worker})"
+
+
+@cython.final
+cdef class WaitStats:
+    """What the consumer saw: how many batches it got, and how long it waited for them.
+
+    Attributes:
+        batches: how many.
+        wait_s: seconds of all waits.
+        last_wait_s: seconds of the last one.
+        waiting_since: by time.monotonic; None: it does not wait.
+    """
+
+    cdef public long long batches
+    cdef public double wait_s
+    cdef public double last_wait_s
+    cdef public object waiting_since
+
+    def __init__(self, long long batches=0):
+        self.batches = batches
+
+    def times(self):
+        """Return the seconds of all waits and of the last one, with one that still lasts."""
+        since = self.waiting_since
+        if since is None:
+            return self.wait_s, self.last_wait_s
+        last = time.monotonic() - since
+        return self.wait_s + last, last
 
 
 @cython.final
@@ -116,7 +145,7 @@ cdef class Handover:
     cdef public list handed
     cdef public object feeder
     cdef public dict tasks
-    cdef public object stats
+    cdef public WaitStats stats
     cdef object lock
 
     def __cinit__(self, *args, **options):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 
-from reader._core.handover import Handover, Made
+from reader._core.handover import Handover, Made, WaitStats
 from reader.compat.torch.engine import make_engine, start_of
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
@@ -27,7 +27,6 @@ from reader.compat.torch.start_report import StartReport
 from reader.compat.torch.worker import TorchWorker
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
-from reader.engine.stage import WaitStats
 from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]

@@ -36,6 +36,9 @@ class PoolState(enum.Enum):
     CLOSED = "closed"
 
 
+_OPEN = PoolState.OPEN  # asked for each batch, and an enum takes ten times as long to find it
+
+
 class Pool(abc.ABC):
     """Workers, their arena and the feeder that moves their batches; see `Backend`.
 
@@ -109,7 +112,7 @@ class Pool(abc.ABC):
     @property
     def is_usable(self) -> bool:
         """Whether it is open, and in the process that made it."""
-        return self._state is PoolState.OPEN and self._generation == fork_generation()
+        return self._state is _OPEN and self._generation == fork_generation()
 
     @property
     def is_open(self) -> bool:
