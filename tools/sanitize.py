@@ -18,9 +18,12 @@ from tools.smoke.__main__ import copy_checkout
 OURS = [
     "tests/unit",
     "tests/contract",
+    "tests/fault",
     "--ignore-glob=tests/unit/test_bench*.py",
+    "-n",
+    "2",
     "-m",
-    "not evidence and not gpu",
+    "not evidence and not gpu and not alone",
 ]
 # The thread sanitizer follows no fork beside threads: what runs on threads alone is its own.
 ON_THREADS = ["-k", "thread or permutation or queue or wire or random_turns"]
