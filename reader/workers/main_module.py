@@ -76,13 +76,14 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles classes and functions of the main module with their code.
 
     Attributes:
-        functions: those that were pickled with their code, in the order in which they began.
+        with_code: functions and classes that are pickled with their code, in the order of their
+            beginnings.
         modules: names of modules that the pickle refers to.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.functions: list[FunctionType] = []
+        self.with_code: list[FunctionType | type] = []
         self.modules: set[str] = set()
 
     def reducer_override(self, value: Any) -> Any:
@@ -101,9 +102,8 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced
             if len(reduced) < 6:  # a type of Python's own
                 return reduced
-            if isinstance(value, FunctionType):
-                self.functions.append(value)
-            else:
+            self.with_code.append(value)
+            if isinstance(value, type):
                 _keep_slots(value, reduced[1])
             make, arguments, *rest = reduced
             return _make, (value.__qualname__, _is_named(value), make, arguments), *rest

@@ -16,7 +16,7 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import context, reduction
 from pathlib import Path
 from types import FunctionType
@@ -80,27 +80,44 @@ def pickle_config(config: WorkerConfig) -> PickledConfig:
             except Exception as its_error:
                 raise ConfigError(
                     f"the {name}, {shown(part)}, cannot be sent to worker processes:"
-                    f" {its_error}{_variable_at_fault(part)}. Open files, locks and connections"
+                    f" {its_error}{_at_fault(part)}. Open files, locks and connections"
                     " lazily in the worker (in __getitem__ or worker_init_fn), or use"
                     " start_method='fork'"
                 ) from its_error
         raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
 
 
-def _variable_at_fault(part: Any) -> str:
-    """Name the variable that cannot be pickled, if a function that travels by value uses it."""
-    functions: list[FunctionType] = []
+def _at_fault(part: Any) -> str:
+    """Name the variable or attribute that cannot be pickled, if one can be found."""
+    with_code: list[Any] = []
     with contextlib.suppress(Exception):
-        _pickle(part, ByValue, functions).close()
-    for function in reversed(functions):
-        used = inspect.getclosurevars(function)
-        for kind, found in (("global", used.globals), ("variable", used.nonlocals)):
-            for name, value in found.items():
-                try:
-                    _pickle(value, ByValue).close()
-                except Exception:
-                    return f" (the {kind} {name!r}, which {function.__qualname__} uses)"
+        _pickle(part, ByValue, with_code).close()
+    for user in [*reversed(with_code), part]:
+        for kind, name, value in _uses(user):
+            try:
+                _pickle(value, ByValue).close()
+            except Exception:
+                has_name = isinstance(user, (type, FunctionType))
+                whose = f", which {user.__qualname__} uses" if has_name else ""
+                return f" (the {kind} {name!r}{whose})"
     return ""
+
+
+def _uses(user: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield (kind, name, value) of what a function, a class or an object holds on to."""
+    if isinstance(user, FunctionType):
+        with contextlib.suppress(ValueError):  # a variable that has no value yet
+            used = inspect.getclosurevars(user)
+            for name, value in used.globals.items():
+                yield "global", name, value
+            for name, value in used.nonlocals.items():
+                if name != "__class__":
+                    yield "variable", name, value
+        return
+    for name, value in list(getattr(user, "__dict__", {}).items()):
+        is_plain = not (name.startswith("__") or name == "_abc_impl" or hasattr(value, "__get__"))
+        if is_plain:
+            yield "attribute", name, value
 
 
 def unpickle_config(data: bytes | bytearray, fds: Sequence[int]) -> WorkerConfig:
@@ -197,9 +214,9 @@ class _Spawning:
 
 
 def _pickle(
-    value: Any, kind: type[pickle.Pickler], functions: list[FunctionType] | None = None
+    value: Any, kind: type[pickle.Pickler], with_code: list[Any] | None = None
 ) -> PickledConfig:
-    """Pickle a value; `functions` gets those that ByValue pickles with their code."""
+    """Pickle a value; `with_code` gets the functions and classes that ByValue meets."""
     spawning: Any = _Spawning()
     made = io.BytesIO()
     reducers: dict[type, Callable[[Any], Any]] = _reducers()
@@ -216,8 +233,8 @@ def _pickle(
         raise
     finally:
         context.set_spawning_popen(before)
-        if functions is not None:
-            functions += pickler.functions
+        if with_code is not None:
+            with_code += pickler.with_code
     return PickledConfig(made.getvalue(), spawning.fds, getattr(pickler, "modules", ()))
 
 

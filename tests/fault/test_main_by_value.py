@@ -154,10 +154,9 @@ RUN = """
             run(method, workers)
 """
 
-METHODS = ("fork", "spawn", "forkserver")
 RUNS = {
-    "-c": [*((method, 2) for method in METHODS), ("spawn", 1), ("forkserver", 1)],
-    "stdin": [*((method, 2) for method in METHODS), ("spawn", 1)],
+    "-c": [("fork", 2), ("spawn", 2), ("forkserver", 2), ("spawn", 1)],
+    "stdin": [("fork", 2), ("spawn", 2), ("forkserver", 1)],
     "prompt": [("fork", 2), ("spawn", 2), ("forkserver", 1)],
     "-m package": [("spawn", 2), ("forkserver", 1)],
 }
@@ -306,12 +305,6 @@ CELLS = (
         def __getitem__(self, key):
             return key.value
 
-    class ByKnownKey(ByKey):
-        def __getitem__(self, key):
-            return key.value if key is Key.FIRST else 0
-
-    with DataLoader(ByKnownKey(), sampler=[Key.FIRST], num_workers=1) as loader:
-        assert [batch.tolist() for batch in loader] == [[1]]
     try:
         list(DataLoader(ByKey(), sampler=[Key.FIRST], num_workers=1))
     except DatasetError as error:
@@ -410,11 +403,19 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         (
             "def use(i):\n    return lock\ndef collate(samples):\n    return use(0)",
-            "cannot pickle '_thread.lock' object \\(the global 'lock', which use uses\\)",
+            "global 'lock', which use uses",
         ),
         (
             "collate = (lambda lock: lambda samples: lock)(lock)",
-            "\\(the variable 'lock', which <lambda>.<locals>.<lambda> uses\\)",
+            "variable 'lock', which <lambda>.<locals>.<lambda> uses",
+        ),
+        (
+            "class Guard:\n    own = lock\ndef collate(samples):\n    return Guard()",
+            "attribute 'own', which Guard uses",
+        ),
+        (
+            "class Collate:\n    __call__ = len\ncollate = Collate()\ncollate.held = lock",
+            "attribute 'held'",
         ),
     ],
 )
@@ -422,8 +423,39 @@ def test_variable_that_cannot_travel_is_named(notebook: Any, text: str, why: str
     notebook.lock = threading.Lock()
     exec(text, vars(notebook))
     loader = DataLoader([1], num_workers=1, start_method="spawn", collate_fn=notebook.collate)
-    with pytest.raises(ConfigError, match=f"the collate_fn, <.*, cannot be sent .*: .*{why}. Open"):
+    why = rf"cannot pickle '_thread.lock' object \(the {why}\)\. Open"
+    with pytest.raises(ConfigError, match=rf"the collate_fn, <.*, cannot be sent .*: {why}"):
         iter(loader)
+
+
+def test_torch_datasets_of_a_notebook_reach_workers_of_the_torch_face(notebook: Any) -> None:
+    import torch
+
+    import reader.compat.torch
+
+    class Numbers(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, i: int) -> Any:
+            return torch.tensor(i), Point(i)
+
+    class Point:
+        def __init__(self, x: int) -> None:
+            self.x = x
+
+    exec("def collate(samples):\n    return samples", vars(notebook))
+    for kind in (Numbers, Point):
+        kind.__module__, kind.__qualname__ = "__main__", kind.__name__
+        setattr(notebook, kind.__name__, kind)
+    loader = reader.compat.torch.DataLoader(
+        Numbers(), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=notebook.collate
+    )
+    (batch,) = loader
+    assert [(tensor.item(), type(point), point.x) for tensor, point in batch] == [
+        (0, Point, 0),
+        (1, Point, 1),
+    ]
 
 
 def test_what_a_worker_cannot_import_is_told_with_the_remedy(notebook: Any) -> None:
