@@ -154,9 +154,12 @@ class WorkerLoop:
         context.set_task(self.base_seed, epoch)
         try:
             if kind == TaskKind.TASK_BROKEN:
+                hint = ""
+                if "'__main__'" in str(keys):
+                    hint = " (of a main module that is no file, workers have what the dataset uses)"
                 raise DatasetError(
                     "the sampler's keys for this batch cannot be unpickled in the worker:"
-                    f" {keys!r}; yield integers, strings or other keys that survive pickling"
+                    f" {keys!r}{hint}; yield integers, strings or other keys that survive pickling"
                 ) from keys
             if self.start_error is not None:
                 self._raise_start_error(fetcher)

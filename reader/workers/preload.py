@@ -1,16 +1,18 @@
 """Guess which heavy libraries workers will import anyway, so that a template imports them once.
 
-Imports `reader.workers.loop` alone. Keeps no state; runs in the trainer, and a wrong guess costs
+Imports `loop` and `main_module` alone. Keeps no state; runs in the trainer, and a wrong guess costs
 time, never a result.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
 from reader.workers.loop import WorkerConfig
+from reader.workers.main_module import is_imported
 
 __all__ = ["libraries_of"]
 
@@ -20,14 +22,15 @@ _HEAVY = ("torch", "paddle")
 _DEPTH = 4  # main -> a module of the user -> a library -> a heavy one
 
 
-def libraries_of(config: WorkerConfig, pickled: bytes) -> list[str]:
+def libraries_of(config: WorkerConfig, pickled: bytes, named: Iterable[str] = ()) -> list[str]:
     """Return the heavy libraries that this process has and its workers will need.
 
     Args:
         config: what the workers are given.
         pickled: the same, pickled; unpickling imports what it names.
+        named: modules that code in it uses.
     """
-    modules = _begin(config)
+    modules = _begin(config, named)
     return [
         name
         for name in _HEAVY
@@ -35,12 +38,17 @@ def libraries_of(config: WorkerConfig, pickled: bytes) -> list[str]:
     ]
 
 
-def _begin(config: WorkerConfig) -> list[ModuleType]:
+def _begin(config: WorkerConfig, named: Iterable[str]) -> list[ModuleType]:
     """Return the modules a worker imports first: the main one, and those of the user's code."""
-    names = ["__main__"]
+    names = ["__main__", *named]
     for part in (config.dataset, config.collate_fn, config.worker_init_fn, config.prepare):
         names += [getattr(part, "__module__", None) or "", type(part).__module__]
-    return [sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules]
+    left_out = () if is_imported() else ("__main__",)
+    return [
+        sys.modules[name]
+        for name in names
+        if isinstance(name, str) and name in sys.modules and name not in left_out
+    ]
 
 
 def _reaches(modules: list[ModuleType], wanted: str) -> bool:

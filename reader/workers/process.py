@@ -27,6 +27,7 @@ from reader.data import tensor_converters  # noqa: F401  registers torch and pad
 from reader.errors import InternalError, ReaderError, refusal
 from reader.workers import loop
 from reader.workers.interrupt import interrupt_after
+from reader.workers.main_module import has_lost_file
 from reader.workers.memory import available_bytes
 from reader.workers.pickling import pickle_config, unpickle_config
 from reader.workers.preload import libraries_of
@@ -125,7 +126,7 @@ class ProcessStarter:
             if start_method != "fork":
                 pickled = pickle_config(config)
                 self._held = pickled.fds
-                self._libraries = libraries_of(config, pickled.data)
+                self._libraries = libraries_of(config, pickled.data, pickled.modules)
                 self._pickled_fd = memory_file("reader-config", pickled.data)
             self._trainer = os.pidfd_open(os.getpid())
         except BaseException as error:
@@ -135,9 +136,14 @@ class ProcessStarter:
             raise
 
     @property
-    def holds_many(self) -> bool:
-        """Whether workers get more descriptors than forkserver passes on to a process."""
-        return self._method == "forkserver" and len(self._held) > _MANY_FDS
+    def needs_template(self) -> bool:
+        """Whether multiprocessing could not start a worker by itself.
+
+        Forkserver passes a limited number of descriptors on to a process, and a process that it or
+        spawn starts fails at a main module whose file does not exist, such as <stdin>.
+        """
+        holds_many = self._method == "forkserver" and len(self._held) > _MANY_FDS
+        return holds_many or (self._method != "fork" and has_lost_file())
 
     def open_template(self) -> None:
         """Start a template that forks the workers, unless the trainer does; wait for it.

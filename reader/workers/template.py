@@ -23,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from reader.workers.handle import send_signal
+from reader.workers.main_module import is_imported
 from reader.workers.template_process import ASK, MAX_FDS, READY, REPLY, STATUS, inherited_fd
 
 __all__ = [
@@ -246,7 +247,10 @@ class _Popen(popen_fork.Popen):
         spawning: Any = self
         set_spawning_popen(spawning)
         try:
-            reduction.dump(spawn.get_preparation_data(process_obj.name), stream)
+            data = spawn.get_preparation_data(process_obj.name)
+            if not is_imported():
+                data.pop("init_main_from_path", None)
+            reduction.dump(data, stream)
             reduction.dump(process_obj, stream)
         finally:
             set_spawning_popen(None)

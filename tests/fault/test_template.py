@@ -305,6 +305,7 @@ def test_libraries_are_those_that_the_workers_will_need(monkeypatch: pytest.Monk
 
     torch, user, far = (types.ModuleType(name) for name in ("torch", "user", "far"))
     main = types.ModuleType("__main__")
+    main.__file__ = __file__
     for name, module in (("torch", torch), ("user", user), ("far", far), ("__main__", main)):
         monkeypatch.setitem(preload.sys.modules, name, module)
     monkeypatch.setattr(preload, "_HEAVY", ("torch", "absent"))
@@ -316,3 +317,6 @@ def test_libraries_are_those_that_the_workers_will_need(monkeypatch: pytest.Monk
     assert preload.libraries_of(config_of(0), b"") == []
     far.nn = torch  # type: ignore[attr-defined]
     assert preload.libraries_of(config_of(0), b"") == ["torch"]
+    del main.__file__  # workers do not import a notebook, but what is used of it
+    assert preload.libraries_of(config_of(0), b"") == []
+    assert preload.libraries_of(config_of(0), b"", ["user"]) == ["torch"]

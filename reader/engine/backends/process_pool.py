@@ -24,6 +24,7 @@ from reader.errors import InternalError, ReaderError
 from reader.workers.handle import WorkerHandle, send_signal
 from reader.workers.interrupt import interrupt_after
 from reader.workers.loop import WorkerConfig, WorkerError
+from reader.workers.pickling import NotFound, not_found
 from reader.workers.process import ProcessStarter, forget_process, leave_process
 from reader.workers.template import pidfd_of
 
@@ -67,7 +68,7 @@ class ProcessPool(Pool):
 
     def _start_processes(self, config: WorkerConfig, start_method: str | None) -> None:
         self._starter = ProcessStarter(config, start_method)
-        if self.workers > 1 or self._starter.holds_many:
+        if self.workers > 1 or self._starter.needs_template:
             self._starter.open_template()
         for worker_id in range(self.workers):
             with self._process_lock:  # or a process would start that the closing thread never sees
@@ -167,7 +168,8 @@ class ProcessPool(Pool):
     def open_error(self, payload: Any) -> WorkerError:
         """Open what a worker sent in the place of a batch."""
         found: WorkerError = pickle.loads(payload)
-        return found._replace(error=decode(found.error))
+        error = decode(found.error)
+        return found._replace(error=not_found(error) if isinstance(error, NotFound) else error)
 
     # -- ending ----------------------------------------------------------------------------------
 
