@@ -81,7 +81,13 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         self._batches: Any = iter(self._engine)
         self._handles = functools.partial(_handles, self._batches.backend)
         if report is not None:
-            failed = report.failure(self._handles(), loader.epoch)
+            timeout_s = self._engine.config.timeout_s
+            try:
+                failed = report.failure(self._handles(), loader.epoch, timeout_s)
+            except LoadTimeout as error:
+                self._batches.close()
+                self._engine.close()
+                raise timed_out(error, self._timeout) from None
             if failed is not None:
                 self._batches.fail_start(failed)
 
