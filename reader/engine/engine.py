@@ -55,6 +55,8 @@ class Engine:
 
     Attributes:
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
+        order_seed: of the random state that samplers without a state draw from in the next epochs;
+            None: the trainer's own.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Engine:
         self.config = config
         self.sampler = sampler
         self.batch_sampler = batch_sampler
+        self.order_seed: int | None = None
         self._policy = policy
         self._base_seed = base_seed
         self._workers = max(1, config.num_workers)
@@ -236,6 +239,7 @@ class Engine:
             start.at,
             config.snapshot_every_n_steps or 0,
             not self._is_eager,
+            self.order_seed,
         )
         return MapTasks(
             order,

@@ -74,6 +74,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         report, self._report = self._report, None
         self._is_stream = loader.is_stream
         self._engine.epoch = loader.epoch
+        self._engine.order_seed = loader.order_seed(self._base_seed)
         if last is not None:
             self._take_order(loader)
         if state is not None:

@@ -28,11 +28,13 @@ from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.data.order_source import generator_states, has_state
 from reader.data.random_state import generator_state, to_json
+from reader.data.seeds import batch_seed
 from reader.errors import LoadTimeout, StateError, WorkerDied
 
 __all__ = ["StatefulDataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
+_NO_BATCH = 1 << 48  # a number that no batch has: keys the order
 
 
 class StatefulDataLoader(DataLoader[T_co]):
@@ -112,6 +114,10 @@ class StatefulDataLoader(DataLoader[T_co]):
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, as with a map-style dataset without `seed`."""
         return self.seed is None and not self.is_stream
+
+    def order_seed(self, base_seed: int) -> int | None:
+        """See DataLoader; the first epoch is drawn as DataLoader draws it."""
+        return batch_seed(base_seed, self._epoch, _NO_BATCH) if self._epoch else None
 
     @property
     def order(self) -> Any:
