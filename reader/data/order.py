@@ -59,6 +59,7 @@ def open_order(
     at: Position = Position(0, 0),  # noqa: B008
     every: int = 1,
     is_lazy: bool = False,
+    seed: int | None = None,
 ) -> tuple[Order, Iterator[Any]]:
     """Open the order of an epoch; returns it, and the iterator of its batches.
 
@@ -68,6 +69,7 @@ def open_order(
         at: where the epoch was left; in samples if `state` was saved with another batch size.
         every: take the state of a stateful sampler whenever this many batches were drawn; 0: never.
         is_lazy: the first batch is drawn later than the epoch is begun.
+        seed: of the random state that a replayed order draws from; None: the trainer's own.
 
     Raises:
         StateError: the sampler does not give the same order again.
@@ -76,14 +78,15 @@ def open_order(
     batching = batching_of(batches)
     is_boundary = state is not None and state["way"] == "boundary"
     if state is not None and not is_boundary:
-        order = _order(state["way"], batches, batching, at, every, is_lazy)
+        order = _order(state["way"], batches, batching, at, every, is_lazy, seed)
         made: Iterator[Any] = order.enter(state, at)
         if isinstance(order, StatefulOrder) and at.batches == 0 and not at.samples:
             made = order.with_right_first(made, state.get("first"))
         return order, made
     if state is not None:
         _restore(batches, batching, state)
-    order = _order(way_of(batches, every), batches, batching, Position(0, 0), every, is_lazy)
+    way = way_of(batches, every)
+    order = _order(way, batches, batching, Position(0, 0), every, is_lazy, seed)
     made = order.begin()
     if is_boundary and isinstance(order, StatefulOrder):
         made = order.with_right_first(made, None)
@@ -91,15 +94,21 @@ def open_order(
 
 
 def _order(
-    way: str, batches: Any, batching: Batching | None, at: Position, every: int, is_lazy: bool
+    way: str,
+    batches: Any,
+    batching: Batching | None,
+    at: Position,
+    every: int,
+    is_lazy: bool,
+    seed: int | None,
 ) -> Any:
     if way == "entry":
         return SeekableOrder(batches, batching, at)
     if way == "world" and batching is not None:
         return ShardedOrder(batching, at)
     if way == "replay":
-        return ReplayedOrder(batches, batching, at, is_lazy)
-    return StatefulOrder(batches, batching, at, max(1, every), is_lazy)
+        return ReplayedOrder(batches, batching, at, is_lazy, seed)
+    return StatefulOrder(batches, batching, at, max(1, every), is_lazy, seed)
 
 
 def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:

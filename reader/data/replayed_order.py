@@ -6,6 +6,7 @@ to one epoch and runs in the thread that draws tasks; samplers, and their iterat
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import zlib
@@ -26,11 +27,14 @@ from reader.data.order_source import (
     state_of,
 )
 from reader.data.random_state import capture, from_json, swapped_in
+from reader.data.seeds import captured_random_state, seed_known_libraries
 from reader.errors import StateError, got
 
 __all__ = ["ReplayedOrder", "StatefulOrder"]
 
 _INTEGERS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
+_OF_CONTAINERS: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
+_END = object()
 _CHUNK = 4096  # keys drawn again at a time
 
 
@@ -42,15 +46,23 @@ class ReplayedOrder:
         batching: what it batches, where it does nothing else.
         at: where the order is opened.
         is_lazy: the first batch is drawn later than the epoch is begun.
+        seed: of the global random state that the sampler draws its order from; None: it draws from
+            the trainer's own.
     """
 
     def __init__(
-        self, batches: Any, batching: Batching | None, at: Position, is_lazy: bool
+        self,
+        batches: Any,
+        batching: Batching | None,
+        at: Position,
+        is_lazy: bool,
+        seed: int | None = None,
     ) -> None:
         self._batches = batches
         self._batching = batching
         self._source = batches if batching is None else batching.sampler
         self._is_lazy = is_lazy
+        self._seed = seed
         self._checksum = 0
         self.origin = OrderOrigin("replay", at, None if batching is None else batching.batch_size)
         self.start: Any = 0  # the mark in front of the first batch
@@ -58,9 +70,25 @@ class ReplayedOrder:
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
-        self._capture()
-        made = iter(self._batches)
-        return self._lazily(made) if self._is_lazy else made
+        with self._seeded():
+            self._capture()
+            made = iter(self._batches)
+        return self._drawn(made, made)
+
+    @contextlib.contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Have the sampler draw from the seed inside the block; the trainer's state is put back."""
+        if self._seed is None:
+            yield
+            return
+        put_own_back = captured_random_state()
+        try:
+            seed_known_libraries(self._seed)
+            yield
+            self.origin.random.append(capture())
+            self.origin.fixed["seeded"] = True
+        finally:
+            put_own_back()
 
     def _capture(self) -> None:
         self.origin.random = [capture()]
@@ -83,6 +111,32 @@ class ReplayedOrder:
                     return {"rank": rank}
         return {}
 
+    def _drawn(self, keys: Iterator[Any], made: Iterator[Any]) -> Iterator[Any]:
+        """Return the batches `made` of `keys`, which a sampler may draw only with the first one."""
+        if self._seed is not None:
+            return self._seeded_on(keys, made, self.origin.random[-1])
+        return self._lazily(made) if self._is_lazy else made
+
+    def _seeded_on(
+        self, keys: Iterator[Any], made: Iterator[Any], random: dict[str, Any]
+    ) -> Iterator[Any]:
+        """Have the sampler draw from `random` on, not from the trainer's own state."""
+        batch: Any = None
+        draws_more = True
+        while batch is not _END:
+            with swapped_in(random) if draws_more else nullcontext():
+                batch = next(made, _END)
+                if draws_more:
+                    random = capture()
+                    draws_more = not self._draws_at_once(keys)
+            if batch is not _END:
+                yield batch
+
+    def _draws_at_once(self, keys: Iterator[Any]) -> bool:
+        """Whether a sampler that has given its first key draws no more random numbers."""
+        home = getattr(getattr(type(self._source), "__iter__", None), "__module__", None) or ""
+        return type(keys) in _OF_CONTAINERS or home.startswith("torch.utils.data.")
+
     def _lazily(self, made: Iterator[Any]) -> Iterator[Any]:
         self.origin.random.append(capture())
         yield from made
@@ -102,6 +156,7 @@ class ReplayedOrder:
             with _swapped(random[-1]):
                 missing = self._pass_by(made, at)
                 first = list(islice(made, 1))  # some samplers draw their order only here
+                after = capture() if "seeded" in state else None
             is_same = not is_own or self._checksum == state["checksum"]
             if is_same and not missing and (not is_own or self._is_right(first, state)):
                 break
@@ -112,11 +167,13 @@ class ReplayedOrder:
                 " of its own, or state_dict and load_state_dict"
             )
         self.origin.random = random
-        names = ("generators", "source", "first") if is_own else ("generators", "source")
+        names = ("seeded", "generators", "source", *(("first",) if is_own else ()))
         self.origin.fixed = {name: state[name] for name in names if name in state} | rank
         self.start = self._checksum
-        made = chain(first, made)
-        return made if self._batching is None else self._batching.batches(made)
+        keys, made = made, chain(first, made)
+        if self._batching is not None:
+            made = self._batching.batches(made)
+        return made if after is None else self._seeded_on(keys, made, after)
 
     def _is_right(self, first: list[Any], state: dict[str, Any]) -> bool:
         """Whether an epoch that is opened at its beginning begins as it did, if that is known."""
@@ -167,6 +224,10 @@ class ReplayedOrder:
             raise StateError(
                 f"first in the state must be an int, got {got(state['first'])}. {LOAD}"
             )
+        if state.get("seeded", True) is not True:
+            raise StateError(
+                f"seeded in the state must be True, got {got(state['seeded'])}. {LOAD}"
+            )
         random = state.get("random")
         if not isinstance(random, list) or len(random) not in (1, 2):
             raise StateError(f"random in the state must be a list, got {got(random)}. {LOAD}")
@@ -194,21 +255,23 @@ class StatefulOrder(ReplayedOrder):
         at: Position,
         every: int,
         is_lazy: bool,
+        seed: int | None = None,
     ) -> None:
-        super().__init__(batches, batching, at, is_lazy)
+        super().__init__(batches, batching, at, is_lazy, seed)
         self._every = every
         self._iterator: Any = None
         self._is_over = False  # the batch drawn last is the last one
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
-        self._capture()
-        self._iterator = iter(self._source)
+        with self._seeded():
+            self._capture()
+            self._iterator = iter(self._source)
         if not has_state(self._source) and not has_state(self._iterator):
             made = (
                 self._iterator if self._batching is None else self._batching.batches(self._iterator)
             )
-            return self._lazily(made) if self._is_lazy else made
+            return self._drawn(self._iterator, made)
         return self._watch()
 
     def _watch(self) -> Iterator[Any]:

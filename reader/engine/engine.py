@@ -56,6 +56,8 @@ class Engine:
 
     Attributes:
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
+        order_seed: of the random state that samplers without a state draw from in the next epochs;
+            None: the trainer's own.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Engine:
         self.config = config
         self.sampler = sampler
         self.batch_sampler = batch_sampler
+        self.order_seed: int | None = None
         self._policy = policy
         self._base_seed = base_seed
         self._workers = max(1, config.num_workers)
@@ -202,11 +205,28 @@ class Engine:
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
         base_seed = start.base_seed
+        if self._tells_start and cursor.workers is not None:
+            untold = cursor.workers
+            untold.expect_told()
+            has_cursor = start.is_resumed
+            return lambda worker: EpochStart(
+                marks,
+                base_seed,
+                cursor.to_start(worker) if has_cursor else None,
+                worker in untold.untold,
+            )
         if start.is_resumed and start.workers is not None:
             return lambda worker: EpochStart(marks, base_seed, cursor.to_start(worker))
         if start.is_resumed or marks or base_seed != self._base_seed:
             return lambda _: EpochStart(marks, base_seed)
         return None
+
+    @property
+    def _tells_start(self) -> bool:
+        config = self.config
+        is_late = config.is_iterable and config.seed is not None
+        can_tell = config.num_workers > 0 and config.in_order and not is_late
+        return self._policy.worker.tells_start and can_tell and self._state.sends_snapshots
 
     def _make_schedule(
         self, cursor: MapCursor | StreamCursor, start: Start, backend: Backend
@@ -220,6 +240,7 @@ class Engine:
             start.at,
             config.snapshot_every_n_steps or 0,
             not self._is_eager,
+            self.order_seed,
         )
         return MapTasks(
             order,
@@ -271,7 +292,11 @@ class Engine:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the engine: the position of the last batch delivered."""
         prefetched: Cursor | None = None
+        newest = None if self._newest is None else self._newest()
+        if newest is not None:
+            newest.note_told()
         if self._prefetched is not None:
+            self._prefetched.batches.note_told()
             prefetched = self._prefetched.batches.cursor
         return self._state.save(
             self.epoch, self.sampler, self.batch_sampler, self._draw_first, prefetched

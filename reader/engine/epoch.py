@@ -87,6 +87,9 @@ class EpochIterator(Handover):
         self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
         self._supervisor.release = self._finalizer
         self._take = schedule.taking(self._supervisor.wait)
+        self._workers = cursor.workers
+        if self._workers is not None and self._workers.untold:
+            self._take = functools.partial(_take_first, weakref.ref(self), self._take)
         self._refill = schedule.refill
         self._answered = schedule.answered
         if options.start_of is not None:
@@ -127,6 +130,37 @@ class EpochIterator(Handover):
     def draw_first(self) -> None:
         """Draw the first batch of indices now, so that a state can describe the order."""
         self._schedule.draw_first()
+
+    def note_told(self) -> None:
+        """Wait until the workers have begun the epoch, and note the states that they had then.
+
+        Nothing is waited for after the first batch. Raises what the wait for a batch may raise.
+        """
+        if self.is_untold:
+            self.alone(self._wait_told)
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether workers are still to tell the states with which they begin the epoch."""
+        return self._workers is not None and bool(self._workers.untold)
+
+    def _wait_told(self) -> None:
+        if self.is_untold and self.is_usable:
+            with suppress(EpochEnded):  # why, the next step raises
+                self._supervisor.wait_told()
+            self._take_told()
+
+    def _take_told(self) -> None:
+        if self._workers is not None:
+            for worker in sorted(self._workers.untold):
+                self._workers.note_told(worker, self.feeder.told_state(worker))
+
+    def take_first(self, take: Callable[[], Any]) -> Any:
+        """Take the first batch or Failure; before it all workers have told their states."""
+        item = take()
+        self._take_told()
+        self._take = take
+        return item
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
@@ -252,6 +286,11 @@ class EpochIterator(Handover):
         cursor.settle()
         cursor.is_finished |= self._is_complete
         raise StopIteration
+
+
+def _take_first(iterator: weakref.ref[EpochIterator], take: Callable[[], Any]) -> Any:
+    found = iterator()
+    return take() if found is None else found.take_first(take)
 
 
 def _skip(iterator: weakref.ref[EpochIterator], made: Made) -> None:

@@ -121,7 +121,7 @@ class Window:
         self._epoch = epoch
         self.tasks: dict[int, Task] = {}  # dispatched and not delivered
         self._held: deque[Task] = deque()  # no worker had room for them yet
-        self._starts: deque[tuple[int, bytes]] = deque()  # (worker, pickled EpochStart)
+        self._starts: deque[tuple[int, int, bytes]] = deque()  # (worker, kind, pickled EpochStart)
         self._drained = False  # the source has no more
         self._error: BaseException | None = None  # of the source, raised after the last batch
 
@@ -203,7 +203,9 @@ class Window:
 
     def add_start(self, worker: int, start: EpochStart) -> None:
         """Have an EpochStart sent to a worker, before anything else."""
-        self._starts.append((worker, pickle.dumps(start, 5)))
+        self._starts.append((worker, TaskKind.TASK_EPOCH, pickle.dumps(start, 5)))
+        if start.tells:
+            self._starts.append((worker, TaskKind.TASK_ENTER, b""))
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """Have tasks sent again, in the order of their numbers."""
@@ -261,14 +263,15 @@ class Window:
 
     def send_starts(self) -> bool:
         """Send each EpochStart that is due. Returns whether tasks may follow them."""
-        waiting: deque[tuple[int, bytes]] = deque()
+        waiting: deque[tuple[int, int, bytes]] = deque()
         while self._starts:
-            worker, payload = self._starts[0]
-            if not self._feeder.dispatch(0, TaskKind.TASK_EPOCH, payload, worker):
+            worker, kind, payload = self._starts[0]
+            if not self._feeder.dispatch(0, kind, payload, worker):
                 if worker not in self._feeder.ended_workers():
                     self._starts.extendleft(reversed(waiting))
                     return False
-                waiting.append((worker, payload))  # ended: it gets no task before it is replaced
+                # it has ended, and gets no task before it is replaced
+                waiting.append((worker, kind, payload))
             self._starts.popleft()
         self._starts = waiting
         return True

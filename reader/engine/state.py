@@ -68,12 +68,15 @@ class LoaderState:
         config: the loader's options.
         keeps_rng: workers send their global random state along.
         base_seed: what keys `sample_rng`.
+
+    Attributes:
+        sends_snapshots: workers may send their states.
     """
 
     def __init__(self, config: LoaderConfig, keeps_rng: bool, base_seed: int) -> None:
         self._config = config
         self._workers = max(1, config.num_workers)
-        self._sends_snapshots = sends_snapshots(
+        self.sends_snapshots = sends_snapshots(
             config.dataset, config.snapshot_every_n_steps or 0, keeps_rng, config.is_iterable
         )
         self.base_seed = base_seed
@@ -176,12 +179,14 @@ class LoaderState:
     def _next_workers(self) -> WorkerCursors | None:
         """Return the cursors with which the workers begin the next epoch."""
         config = self._config
-        if not self._sends_snapshots and not config.is_iterable:
+        if not self.sends_snapshots and not config.is_iterable:
             return None
         size = config.batch_size or 1
         last = None if self.cursor is None else self.cursor.workers
         stays = config.persistent_workers or config.num_workers == 0
-        return last.next_epoch() if last is not None and stays else self._new_workers(size)
+        if last is None or not stays:
+            return self._new_workers(size)
+        return last.next_epoch(has_state(config.dataset))
 
     def _new_workers(self, size: int) -> WorkerCursors:
         return WorkerCursors(self._workers, size)
@@ -190,7 +195,7 @@ class LoaderState:
         """As `_next_workers`, with the state that the dataset has now if it runs in the trainer."""
         workers = self._next_workers()
         is_at_hand = self._config.num_workers == 0 and has_state(self._config.dataset)
-        if workers is not None and is_at_hand and self._sends_snapshots:
+        if workers is not None and is_at_hand and self.sends_snapshots:
             with suppress(AttributeError):  # some have no state before `__iter__`
                 workers.all = [WorkerCursor({"dataset": state_of(self._config.dataset)})]
         return workers

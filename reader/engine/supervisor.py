@@ -89,8 +89,15 @@ class Supervisor:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def wait(self) -> Any:
-        """Wait for the next batch or Failure, and count the time."""
+    def wait_told(self) -> None:
+        """Wait until the workers have told with which states they begin the epoch."""
+        self.wait(lambda: self._feeder.is_told)
+
+    def wait(self, is_enough: Callable[[], bool] | None = None) -> Any:
+        """Wait for the next batch or Failure, and count the time.
+
+        `is_enough`: ends the wait, too; then None is returned.
+        """
         was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
@@ -105,6 +112,8 @@ class Supervisor:
                 if item is None:
                     self._attend()
                     self._schedule.send()
+                if is_enough is not None and is_enough():
+                    return None
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
                 # a worker thread that holds the lock of the random state must be waited for: the
                 # error is raised when the late batch comes, and the next call returns that batch

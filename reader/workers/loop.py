@@ -144,10 +144,24 @@ class WorkerLoop:
         except BaseException as error:
             self.start_error = error
 
+    def _enter_epoch(self) -> None:
+        """Begin the epoch now, and tell the state that it begins with."""
+        channel, told = self._channel, None
+        context.set_task(self.base_seed, channel.epoch)
+        if self.start_error is None:
+            try:
+                told = self.fetcher.enter(channel.run)
+            except BaseException as error:
+                self.start_error = error
+        channel.tell(told)
+
     def step(self, kind: int, keys: Any) -> None:
         """Do one task. An exception of the user's code becomes an answer."""
         if kind == TaskKind.TASK_EPOCH:
             self.start_epoch(keys)
+            return
+        if kind == TaskKind.TASK_ENTER:
+            self._enter_epoch()
             return
         channel, fetcher = self._channel, self.fetcher
         epoch = channel.epoch

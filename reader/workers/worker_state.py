@@ -41,12 +41,14 @@ class EpochStart:
     """What a worker is sent before its first task of an epoch.
 
     `marks`: the epochs of its datasets; `base_seed`: keys `sample_rng`; `cursor`: where the worker
-    resumes, pickled, since the trainer may be unable to unpickle it; None: at the beginning.
+    resumes, pickled, since the trainer may be unable to unpickle it; None: at the beginning;
+    `tells`: the worker is to begin at once, and to tell the state that it has then.
     """
 
     marks: list[Mark]
     base_seed: int
     cursor: bytes | None = None
+    tells: bool = False
 
     def open(self, dataset: Any) -> dict[str, Any]:
         """Set the dataset's epochs; return the cursor. Raises what the user's code raises."""

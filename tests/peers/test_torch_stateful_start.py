@@ -6,12 +6,14 @@ Imports pytest, torch and the torch face. Holds nothing.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from reader import LoadTimeout
 from reader.compat.torch import DataLoader, StatefulDataLoader
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(60)]
@@ -77,6 +79,26 @@ def test_worker_that_leaves_in_worker_init_fn_hangs_nothing() -> None:
     loader = StatefulDataLoader(range(9), 2, num_workers=2, worker_init_fn=leave)
     with pytest.raises(RuntimeError, match="exited unexpectedly with exit code 3"):
         list(loader)
+
+
+@pytest.mark.parametrize("options", [{}, {"worker_type": "thread"}])
+def test_worker_init_fn_that_never_returns_is_late(options: dict[str, Any]) -> None:
+    event = threading.Event()  # nobody sets that of a process
+
+    def wait(worker: int) -> None:
+        if worker == 1:
+            event.wait()
+
+    loader = StatefulDataLoader(
+        range(9), 2, num_workers=2, worker_init_fn=wait, timeout=0.5, **options
+    )
+    text = r"DataLoader timed out after 0\.5 seconds: worker_init_fn has not returned.*\[.*1\]"
+    try:
+        with pytest.raises(RuntimeError, match=text) as caught:
+            iter(loader)
+    finally:
+        event.set()
+    assert isinstance(caught.value, LoadTimeout)
 
 
 class Dying:

@@ -341,6 +341,23 @@ def test_an_object_that_cannot_be_unpickled_is_an_error_when_it_is_opened(road: 
     check_same(road.send(torch.ones(1)), torch.ones(1))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_masks_are_dropped_as_pytorch_drops_them_and_refused_elsewhere(workers: int) -> None:
+    """In silence: a program may rely on it. The engine's own face refuses them."""
+    import reader.compat.torch
+
+    samples = [np.ma.masked_array([1.0, 2.0], mask=[0, 1]) for _ in range(2)]
+    found = []
+    for kind in (torch.utils.data.DataLoader, reader.compat.torch.DataLoader):
+        (batch,) = kind(samples, batch_size=2, num_workers=workers)  # type: ignore[arg-type]
+        found.append((type(batch), batch.tolist()))
+        (first, _) = kind(samples, batch_size=None, num_workers=workers)  # type: ignore[arg-type]
+        found.append((type(first), first.mask.tolist()))
+    assert found == [(torch.Tensor, [[1.0, 2.0]] * 2), (np.ma.MaskedArray, [False, True])] * 2
+    with pytest.raises(reader.CollateError, match="its mask would be lost"):
+        list(reader.DataLoader(samples, batch_size=2, num_workers=workers))
+
+
 def test_tensors_of_workers_lie_in_memory_that_torch_does_not_know_as_shared() -> None:
     """They lie in the arena, which torch's own `is_shared` does not look for."""
     import reader.compat.torch

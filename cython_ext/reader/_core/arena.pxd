@@ -19,6 +19,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         RD_SKIPPED
         RD_HELLO
         RD_FAILED
+        RD_STATE
         RD_LOST
         RD_OBJECT
     const uint64_t RD_ANY_SEQ

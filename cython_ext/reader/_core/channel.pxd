@@ -14,6 +14,7 @@ cpdef enum TaskKind:
     TASK_EPOCH = 6      # a pickled EpochStart; the answer is SKIPPED
     TASK_TRIM = 7       # free the memory of free slots; the answer is SKIPPED
     TASK_BROKEN = 8     # never sent: stands for a task whose keys cannot be unpickled
+    TASK_ENTER = 9      # no payload: begin the epoch now; the answer is STATE
 
 
 cdef class WorkerChannel:

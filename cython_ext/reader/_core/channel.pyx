@@ -11,7 +11,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
+from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
                                  rd_arena_damage, rd_record_seal, rd_result_push, rd_result_tell, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
@@ -141,8 +141,8 @@ cdef class WorkerChannel:
 
         ``seq`` and ``epoch`` are then those of its batch. Stale tasks are answered here, unless
         `make_stale` was called, and so is a TASK_EPOCH before it is returned. Keys are None for
-        TASK_NEXT, and what was sent for TASK_EPOCH; for TASK_BROKEN they are the exception that
-        unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler
+        TASK_NEXT and TASK_ENTER, and what was sent for TASK_EPOCH; for TASK_BROKEN they are the
+        exception that unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler
         that raises.
         """
         cdef rd_task its_head
@@ -185,7 +185,7 @@ cdef class WorkerChannel:
                 keys = [numbers[i] for i in range(n // 8)]
                 if kind != TASK_INDICES:
                     keys = keys[0]
-            elif kind == TASK_NEXT:
+            elif kind == TASK_NEXT or kind == TASK_ENTER:
                 keys = None
             else:
                 try:
@@ -199,7 +199,7 @@ cdef class WorkerChannel:
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 return kind, keys
-            if not self.heap.expect_samples(kind != TASK_NEXT and kind != TASK_AGAIN):
+            if kind != TASK_ENTER and not self.heap.expect_samples(kind != TASK_NEXT and kind != TASK_AGAIN):
                 need = self.heap.expected  # before the samples take memory that others count on
                 rd_task_pop(self.c, task)
                 self.refuse_full(need, self.heap.left, self.heap.left, "prefetch_factor")
@@ -274,6 +274,21 @@ cdef class WorkerChannel:
         if state is not None:
             self.carry(&record, state if self.side is not None else pickle.dumps(state, 5))
         self.done(&record)
+
+    def tell(self, state=None):
+        """Answer TASK_ENTER: the epoch is begun.
+
+        ``state``: an object that becomes `Feeder.told_state`; it is left out where the arena has no
+        memory for it.
+        """
+        cdef rd_record record = self.record(RD_STATE)
+        if state is not None:
+            try:
+                self.carry(&record, state if self.side is not None else pickle.dumps(state, 5))
+            except ArenaFull:
+                pass
+        store_relaxed_i64(&self.c.at_since_ns, 0)
+        self.send(&record)
 
     def write(self, batch):
         """Send a ready-made batch. Raises DatasetError when a leaf of it cannot be pickled."""

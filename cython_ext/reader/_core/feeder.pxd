@@ -27,7 +27,6 @@ cdef class Feeder:
 
     cdef void flush(self) noexcept
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
-    cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept
     cdef int refuse(self, rd_record* record, error) except -1
     cdef object open_taken(self)
     cdef int check_process(self) except -1

@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
                                  store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64, Hold, process_ledger, rd_arena_trim, RD_ANY_SEQ,
-                                 RD_BATCH, RD_END, RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head,
+                                 RD_BATCH, RD_END, RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot,
                                  rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
                                  rd_task_push, store_u32, load_u32, rd_heap_holds,
@@ -26,9 +26,9 @@ from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED
                                           pthread_mutex_destroy, queue_count, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
                                           queue_get, queue_open, queue_take_back, wait_deadline)
-from reader._core.channel cimport TASK_EPOCH, TASK_TRIM
+from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
-from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between, mark_damaged, note_damage, take_all, flight, worker_state, drop, place, notify, drain, feed_get,
+from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between, mark_damaged, note_damage, take_all, flight, worker_state, drop, least_busy, place, push_task, told, notify, drain, feed_get,
                                    reader_thread)
 
 from reader._core.heap import Heap
@@ -156,7 +156,8 @@ cdef class Feeder:
         self.s.waiting = <rd_record*>calloc(room, sizeof(rd_record))
         self.s.failures = <rd_record*>calloc(nworkers, sizeof(rd_record))
         self.s.workers = <worker_state*>calloc(nworkers, sizeof(worker_state))
-        if not (self.s.waiting and self.s.failures and self.s.workers):
+        self.s.states = <rd_record*>calloc(nworkers, sizeof(rd_record))
+        if not (self.s.waiting and self.s.failures and self.s.states and self.s.workers):
             raise MemoryError()
         for i in range(nworkers):
             self.s.workers[i].pidfd = -1
@@ -174,6 +175,7 @@ cdef class Feeder:
         free(self.s.workers)
         free(self.s.waiting)
         free(self.s.failures)
+        free(self.s.states)
         queue_free(&self.s.queue)
         pthread_mutex_destroy(&self.s.lock)
         pthread_mutex_destroy(&self.s.trim_lock)
@@ -237,6 +239,11 @@ cdef class Feeder:
         for i in range(self.s.mask + 1):
             if self.s.waiting[i].kind:
                 drop(&self.s, &self.s.waiting[i])
+        for i in range(self.s.nworkers):
+            if self.s.states[i].kind:
+                drop(&self.s, &self.s.states[i])
+            self.s.workers[i].is_untold = 0
+        self.s.untold = 0
 
     def let_go(self):
         """Release the arenas that were damaged; what was queued of them is dropped by now."""
@@ -345,6 +352,9 @@ cdef class Feeder:
                 rd_slot_release(self.s.arena, f.spill)
             if f.run == self.s.run:
                 seqs.append(f.seq)
+        if self.s.states[worker].kind:
+            drop(&self.s, &self.s.states[worker])
+        told(&self.s, worker)
         w.count = 0
         w.pidfd = -1
         w.ended = 0
@@ -393,6 +403,26 @@ cdef class Feeder:
                 except Damaged as error:
                     self.refuse(&record, error)
         return None
+
+    @property
+    def is_told(self):
+        """Whether each worker that was asked to begin the epoch has done so, or has ended."""
+        return self.s.untold == 0
+
+    def told_state(self, uint32_t worker):
+        """Return what a worker told when it began the epoch, once; None: nothing."""
+        cdef rd_record record
+        pthread_mutex_lock(&self.s.lock)
+        record = self.s.states[worker]
+        self.s.states[worker].kind = 0
+        pthread_mutex_unlock(&self.s.lock)
+        if not record.kind:
+            return None
+        try:
+            return last_state(&record, self.side)
+        except Damaged as error:
+            self.refuse(&record, error)
+            return None
 
     def worker_progress(self, uint32_t worker):
         """Return a WorkerProgress: what a worker is making now. Takes no lock: for messages."""
@@ -456,25 +486,8 @@ cdef class Feeder:
         task.run = self.s.run
         for i in range(self.s.nworkers):
             if self.s.workers[i].alive and self.s.workers[i].count < self.s.flights_limit:
-                self.send(i, &task, NULL)
+                push_task(&self.s, i, &task, NULL)
         pthread_mutex_unlock(&self.s.lock)
-
-    cdef int send(self, uint32_t worker, rd_task* task, const char* payload) noexcept:
-        """Note a task as in flight and write it to the ring. Call with the lock held. Returns 0, or
-        -1 if the ring is full."""
-        cdef worker_state* w = &self.s.workers[worker]
-        cdef flight* f = &w.flights[(w.head + w.count) % w.room]
-        cdef int rc
-        f.seq = task.seq
-        f.sent_run = task.run
-        f.run = task.run - (task.kind == TASK_TRIM or task.kind == TASK_EPOCH)  # no batch is lost
-        f.spill = task.spill
-        w.count += 1  # before the push: the answer may come at once
-        rc = rd_task_push(self.s.arena, worker, &w.task_tail, task, payload)
-        if rc == -2:  # no error: the task is in flight, and lost with its worker
-            mark_damaged(&self.s, worker, RD_ANY_SEQ, b"the count of a task ring was overwritten")
-            rc = 0
-        return rc
 
     def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
         """Send a task to ``worker``, or with -1 to the one with the fewest. False if it cannot take
@@ -493,9 +506,7 @@ cdef class Feeder:
         return self.dispatch_task(&task, data, worker)
 
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1:
-        cdef uint32_t i, best = 0
-        cdef size_t count, fewest = 2 * self.s.flights_limit
-        cdef rd_heap* heap
+        cdef uint32_t best
         cdef rd_slot* slot = NULL
         cdef rd_slot copy
         cdef int rc
@@ -514,30 +525,19 @@ cdef class Feeder:
             task.spill = rd_slot_offset(self.s.arena, slot)
         drain(&self.s)  # count the answers that woke nobody, too
         pthread_mutex_lock(&self.s.lock)
-        for i in range(self.s.nworkers):
-            count = self.s.workers[i].count
-            if not self.s.workers[i].alive or count >= self.s.flights_limit:
-                continue
-            if worker >= 0 and i != <uint32_t>worker:
-                continue
-            heap = rd_heap_at(self.s.arena, i)
-            if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) != self.s.run:
-                count += self.s.flights_limit  # it is busy with a stale task
-            if count < fewest:
-                fewest = count
-                best = i
-        if fewest == 2 * self.s.flights_limit:
+        best = least_busy(&self.s, worker)
+        if best == self.s.nworkers:
             store_u32(&self.s.starving, 1)
             pthread_mutex_unlock(&self.s.lock)
             if task.spill:
                 self.heap.abandon(slot)
             return False
-        rc = self.send(best, task, data)
+        rc = push_task(&self.s, best, task, data)
         pthread_mutex_unlock(&self.s.lock)
         if rc:
             raise InternalError("a worker's task ring is full; flights_limit should rule that out")
         self.sends += 1
-        if task.kind != TASK_EPOCH:
+        if task.kind != TASK_EPOCH and task.kind != TASK_ENTER:
             self.sent = max(self.sent, task.seq + 1)
         return True
 
@@ -594,7 +594,7 @@ cdef class Feeder:
     cdef int refuse(self, rd_record* record, error) except -1:
         """Have a batch made again that was damaged after it came; all workers end."""
         pthread_mutex_lock(&self.s.lock)
-        if record.kind != RD_FAILED:
+        if record.kind != RD_FAILED and record.kind != RD_STATE:
             ask_again(&self.s, record)
         mark_damaged(&self.s, record.worker, record.seq, <const char*>error.args[0])
         pthread_mutex_unlock(&self.s.lock)

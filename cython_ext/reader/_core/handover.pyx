@@ -177,6 +177,14 @@ cdef class Handover:
             raise made.value
         return made.value
 
+    def alone(self, call):
+        """Call a function while no thread takes a step; return what it returns."""
+        self.lock.acquire()
+        try:
+            return call()
+        finally:
+            self.lock.release()
+
     def hand_over(self):
         """Accept and count what was made, as handed over; for an iterator around this one."""
         cdef Made made = self.made

@@ -122,7 +122,8 @@ enum rd_kind {
     RD_HELLO = 6,   /* the worker runs */
     RD_FAILED = 7,  /* the worker could not start; objects: the encoded exception */
     RD_LOST = 8,    /* made by the trainer: the worker died and the batch is given up */
-    RD_OBJECT = 9   /* made by the trainer: a Python object in a BlockingQueue */
+    RD_OBJECT = 9,  /* made by the trainer: a Python object in a BlockingQueue */
+    RD_STATE = 10   /* objects: the state with which the worker begins an epoch; no slot: it has none */
 };
 
 typedef struct rd_record {
@@ -138,7 +139,7 @@ typedef struct rd_record {
     };
     uint32_t sum; /* of the record without this word: rd_record_sum; 0 from a worker thread */
     union {
-        int64_t token;      /* BATCH, ERROR, FAILED, END of a worker thread: its entry in the
+        int64_t token;      /* BATCH, ERROR, FAILED, END, STATE of a worker thread: its entry in the
                              * SideTable; 0 = none, or the worker is a process */
         struct rd_arena *arena; /* the same of a process: where its slot lies; the trainer notes it */
         int64_t need_bytes; /* FULL: what the batch needs */

@@ -1,6 +1,6 @@
 # The state of a feed, and the functions that move results from the rings to the queue.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from reader._core.arena cimport rd_arena, rd_record
+from reader._core.arena cimport rd_arena, rd_record, rd_task
 from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
 
 # A task that a worker has and has not answered.
@@ -16,6 +16,7 @@ cdef struct worker_state:
     int alive              # whether it takes tasks
     int said_hello
     uint32_t end_run       # the run in which it last answered END; 0 = never
+    int is_untold          # it was asked to begin an epoch and to tell its state, and has not
     int ended              # set by the reader thread, until the worker is detached
     uint64_t result_head   # results taken from its ring; atomic, for it is also read without the lock
     uint64_t task_tail     # bytes written to its task ring
@@ -42,6 +43,8 @@ cdef struct feed_state:
     uint64_t mask
     uint32_t flights_limit # most tasks one worker may have
     rd_record* failures    # FAILED records, one per worker
+    rd_record* states      # STATE records of the current run, one per worker
+    uint32_t untold        # how many workers are untold; until they are not, nothing is queued
     uint64_t received, reordered, trimmed   # counts for stats
     bint is_trusted        # constant: workers are threads, and the records are not checked
     uint32_t damaged       # atomic: 1 = a check failed, and all workers are ended, until renewed
@@ -53,6 +56,9 @@ cdef struct feed_state:
     uint32_t starving      # atomic: notify the consumer when a worker can take a task again
 
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil
+cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* payload) noexcept nogil
+cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil
+cdef void told(feed_state* s, uint32_t index) noexcept nogil
 cdef void place(feed_state* s, rd_record* record) noexcept nogil
 cdef void notify(feed_state* s) noexcept nogil
 cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check) noexcept nogil

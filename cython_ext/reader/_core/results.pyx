@@ -1,4 +1,4 @@
-"""Move results from the workers' rings, in order, into the queue.
+"""Move results from the workers' rings, in order, into the queue, and tasks into the rings.
 
 Imports the arena and the blocking queue. It uses plain memory without Python, and so needs no GIL;
 no function here may call Python. The reader thread and the consumer run it; see results.pxd for
@@ -13,8 +13,9 @@ from reader._core.arena cimport (RD_ANY_SEQ, RD_BATCH, RD_ERROR, RD_FULL, RD_WRI
                                  add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
                                  rd_wake_consumer, exchange_u32, load_u32, rd_arena_has_trim, rd_arena_trim, RD_END,
                                  rd_bell_clear, RD_FAILED, rd_head, rd_heap, rd_heap_at, RD_HELLO,
-                                 RD_READY, rd_result_pop, rd_result_waiting, RD_SKIPPED, rd_slot_at,
-                                 rd_slot_release, store_u32)
+                                 RD_READY, rd_result_pop, rd_result_waiting, RD_SKIPPED, RD_STATE, rd_slot_at,
+                                 rd_slot_release, rd_task_push, store_u32)
+from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.blocking_queue cimport (INTERRUPTED, TIMED_OUT, pthread_mutex_lock,
                                           pthread_mutex_unlock, queue_get, queue_take_back, queue_has_news,
                                           queue_notify, queue_put)
@@ -54,7 +55,8 @@ cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* rec
     cdef rd_slot* slot
     if record.sum != rd_record_sum(record):
         return b"a result differs from its sum"
-    if record.worker != index or record.kind == 0 or record.kind > RD_FAILED:
+    if record.worker != index or record.kind == 0 or (
+            record.kind > RD_FAILED and record.kind != RD_STATE):
         return b"a result has another worker or an unknown kind"
     if record.kind != RD_FULL and record.arena != NULL:
         return b"a result names an object of the trainer"
@@ -79,6 +81,8 @@ cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* rec
     oldest = &worker.flights[worker.head]
     if record.seq != oldest.seq or record.run != oldest.sent_run:
         return b"a result answers another task than the oldest"
+    if record.kind == RD_STATE and oldest.run == oldest.sent_run:
+        return b"a state answers the task of a batch"
     if record.kind == RD_SKIPPED and oldest.run == s.run and not load_u32(&s.arena.stopping):
         return b"a batch was skipped that is waited for"
     return NULL
@@ -228,6 +232,50 @@ cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept 
     worker.count -= 1
 
 
+cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil:
+    """Return the worker with the fewest tasks, or ``worker``, where that is not -1; ``nworkers``: it
+    can take none now. Call with the lock held."""
+    cdef uint32_t i, best = s.nworkers
+    cdef size_t count, fewest = 2 * s.flights_limit
+    cdef rd_heap* heap
+    for i in range(s.nworkers):
+        count = s.workers[i].count
+        if not s.workers[i].alive or count >= s.flights_limit:
+            continue
+        if worker >= 0 and i != <uint32_t>worker:
+            continue
+        heap = rd_heap_at(s.arena, i)
+        if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) != s.run:
+            count += s.flights_limit  # it is busy with a stale task
+        if count < fewest:
+            fewest = count
+            best = i
+    return best
+
+
+cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* payload) noexcept nogil:
+    """Note a task as in flight and write it to the ring. Call with the lock held. Returns 0, or -1
+    if the ring is full."""
+    cdef worker_state* w = &s.workers[worker]
+    cdef flight* f = &w.flights[(w.head + w.count) % w.room]
+    cdef bint is_batch = (task.kind != TASK_TRIM and task.kind != TASK_EPOCH
+                          and task.kind != TASK_ENTER)
+    cdef int rc
+    f.seq = task.seq
+    f.sent_run = task.run
+    f.run = task.run - (not is_batch)  # then no batch is lost with it
+    f.spill = task.spill
+    w.count += 1  # before the push: the answer may come at once
+    if task.kind == TASK_ENTER and not w.is_untold:
+        w.is_untold = 1
+        s.untold += 1
+    rc = rd_task_push(s.arena, worker, &w.task_tail, task, payload)
+    if rc == -2:  # no error: the task is in flight, and lost with its worker
+        mark_damaged(s, worker, RD_ANY_SEQ, b"the count of a task ring was overwritten")
+        rc = 0
+    return rc
+
+
 cdef void place(feed_state* s, rd_record* record) noexcept nogil:
     """Put a result into the queue, or keep it until those before it have come."""
     if s.any_order:
@@ -242,6 +290,8 @@ cdef void place(feed_state* s, rd_record* record) noexcept nogil:
 cdef void advance(feed_state* s) noexcept nogil:
     """Push the results that are next in order into the queue; the window keeps it from filling."""
     cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
+    if s.untold:
+        return  # a batch comes after the states from which it may have to be made again
     while record.kind and record.seq == s.next_seq:
         queue_put(&s.queue, record, 0)
         record.kind = 0
@@ -249,6 +299,16 @@ cdef void advance(feed_state* s) noexcept nogil:
         record = &s.waiting[s.next_seq & s.mask]
     store_u64(&rd_head(s.arena).wanted_seq, s.next_seq)
     rd_wake_consumer(rd_head(s.arena))
+
+
+cdef void told(feed_state* s, uint32_t index) noexcept nogil:
+    """Wait no longer for the state of a worker. Call with the lock held."""
+    if s.workers[index].is_untold:
+        s.workers[index].is_untold = 0
+        s.untold -= 1
+        if s.untold == 0:
+            advance(s)
+            notify(s)
 
 
 cdef void notify(feed_state* s) noexcept nogil:
@@ -280,13 +340,23 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         notify(s)
     if record.kind == RD_SKIPPED:
         return
+    if record.kind == RD_STATE and record.run == s.run:
+        if s.states[index].kind:
+            drop(s, &s.states[index])
+        if record.slot:
+            store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
+            if not s.is_trusted:
+                record.arena = s.arena
+        s.states[index] = record[0]
+        told(s, index)
+        return
     if record.kind == RD_END:
         worker.end_run = record.run
     if record.slot:
         store_u32(&rd_slot_at(s.arena, record.slot).state, RD_READY)
         if not s.is_trusted:
             record.arena = s.arena
-    if record.run != s.run or (record.seq < s.next_seq and not s.any_order):
+    if record.run != s.run or record.kind == RD_STATE or (record.seq < s.next_seq and not s.any_order):
         drop(s, record)
         return
     if record.seq != s.next_seq:

@@ -208,12 +208,12 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
             changed.update(batch_size=1, shuffle=False, drop_last=False)
         made = object.__new__(type(self))
         DataLoader.__init__(made, **changed)
-        engine = made._engine
-        if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
-            engine.batch_sampler = self.batch_sampler
-        engine.epoch = self.epoch
+        epoch, batch_sampler = self.epoch, self.batch_sampler
         self._engine.drop()
-        self.__dict__.update(made.__dict__)
+        self.__dict__.update(vars(made))
+        if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
+            self._engine.batch_sampler = batch_sampler
+        self._engine.epoch = epoch
 
     def __repr__(self) -> str:
         return (

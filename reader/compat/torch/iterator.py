@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,7 +33,7 @@ from reader.errors import LoadTimeout, WorkerDied
 
 __all__ = ["EngineIterator"]
 
-_OWN = ("_batches", "_handles")  # attributes of one iterator alone
+_OWN = ("_batches", "_handles", "prepare")  # attributes of one iterator alone
 
 
 class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
@@ -71,6 +73,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         report, self._report = self._report, None
         self._is_stream = loader.is_stream
         self._engine.epoch = loader.epoch
+        self._engine.order_seed = loader.order_seed(self._base_seed)
         if last is not None:
             self._take_order(loader)
         if state is not None:
@@ -78,7 +81,13 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         self._batches: Any = iter(self._engine)
         self._handles = functools.partial(_handles, self._batches.backend)
         if report is not None:
-            failed = report.failure(self._handles(), loader.epoch)
+            timeout_s = self._engine.config.timeout_s
+            try:
+                failed = report.failure(self._handles(), loader.epoch, timeout_s)
+            except LoadTimeout as error:
+                self._batches.close()
+                self._engine.close()
+                raise timed_out(error, self._timeout) from None
             if failed is not None:
                 self._batches.fail_start(failed)
 
@@ -112,6 +121,15 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     def engine(self) -> Engine:
         """What makes the batches."""
         return self._engine
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether workers are still to tell the states with which they begin the epoch."""
+        return self._batches is not None and self._batches.is_untold
+
+    def call_first(self, function: Callable[[], Any]) -> None:
+        """Have a function called before the first batch is made; no later one costs more."""
+        self.prepare = functools.partial(_prepare_first, weakref.ref(self), function)  # type: ignore[method-assign]
 
     @property
     def base_seed(self) -> int:
@@ -204,6 +222,14 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
 
     def __del__(self) -> None:
         """Do nothing: dropping the engine's iterator gives the workers back."""
+
+
+def _prepare_first(iterator: weakref.ref[EngineIterator], function: Callable[[], Any]) -> None:
+    found = iterator()
+    if found is not None:
+        function()
+        del found.prepare  # the class's is behind it
+        found.prepare()
 
 
 def _handles(backend: Any) -> list[Any]:

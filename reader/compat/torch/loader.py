@@ -152,6 +152,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Whether the base seed seeds each batch, although no `seed` was passed."""
         return False
 
+    def order_seed(self, base_seed: int) -> int | None:  # noqa: ARG002
+        """Return what seeds the draws of other samplers than PyTorch's shuffle; None: nothing."""
+        return None
+
     def _check(self) -> None:
         """Refuse what PyTorch refuses while iterating."""
         if self.num_workers and self.prefetch_factor is not None and self.prefetch_factor <= 0:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from reader.config import SEED_LIMIT
+from reader.data.epochs import carried_epochs
 from reader.data.order_source import check_generators, generator_states, put_generators
 from reader.errors import StateError, got
 
@@ -206,8 +207,7 @@ class SavedEpoch:
         drawn, unless the state has it, or persistent workers have one.
         """
         order = self._engine_state.get("order")
-        is_open = not self.is_finished if order is None else order.get("way") != "boundary"
-        if is_open:
+        if self._is_open:
             return _quiet(loader) if self.base_seed is not None else loader
         if order is not None:
             put_generators(loader.order, order.get("generators", []))
@@ -219,8 +219,23 @@ class SavedEpoch:
 
     def load_into(self, engine: Any) -> int:
         """Have the engine resume; return how many batches of the epoch were delivered."""
-        engine.load_state_dict(self._for(engine))
-        return int(self._engine_state["batches"])
+        state = self._for(engine)
+        batches = int(state["batches"])
+        if not self._is_open or (not batches and engine.config.is_iterable):
+            # the program may have chosen the epochs of its samplers and datasets since it loaded
+            state["epochs"] = carried_epochs(
+                dataset=engine.config.dataset,
+                batch_sampler=engine.batch_sampler,
+                sampler=engine.sampler,
+            )
+        engine.load_state_dict(state)
+        return batches
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the state is of an epoch that was begun."""
+        order = self._engine_state.get("order")
+        return not self.is_finished if order is None else order.get("way") != "boundary"
 
     def _for(self, engine: Any) -> dict[str, Any]:
         """Return the state that `engine` loads."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from reader._core.feeder import Failure, FailureKind
+from reader.errors import LoadTimeout
 from reader.workers.loop import WorkerError, carried
 
 __all__ = ["StartReport"]
@@ -33,11 +35,13 @@ class StartReport:
         self._reader, writer = multiprocessing.Pipe(duplex=False)
         self.function = ReportingInit(function, writer, is_thread)
 
-    def failure(self, handles: list[Any], epoch: int) -> Failure | None:
+    def failure(self, handles: list[Any], epoch: int, timeout_s: float | None) -> Failure | None:
         """Wait until each worker has started; return what kept one from it.
 
-        A worker that ended without a message is left to the engine.
+        A worker that ended without a message is left to the engine. Raises LoadTimeout when
+        `timeout_s` have passed; None: it waits as long as it takes.
         """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pidfds: dict[int, int] = {}
         try:
             waited = set(range(len(handles)))
@@ -46,7 +50,16 @@ class StartReport:
                     with contextlib.suppress(ProcessLookupError):
                         pidfds[os.pidfd_open(handle.pid)] = worker
             while waited:
-                ready = wait([self._reader, *pidfds])
+                rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+                ready = wait([self._reader, *pidfds], rest)
+                if not ready:
+                    raise LoadTimeout(
+                        f"worker_init_fn has not returned within timeout={timeout_s:g} s in workers"
+                        f" {sorted(waited)}. Raise timeout, or have worker_init_fn return",
+                        timeout_s=timeout_s,
+                        batch=0,
+                        epoch=epoch,
+                    )
                 if self._reader in ready:
                     worker, payload = self._reader.recv()
                     if payload != _DONE:

@@ -6,7 +6,10 @@ newest iterator, whose state it returns.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -15,20 +18,23 @@ from torch.utils.data import IterDataPipe
 
 from reader.checks import as_int
 from reader.compat.torch import draws
+from reader.compat.torch.begun_ahead import BegunAhead, with_workers
 from reader.compat.torch.draws import OwnDraws
 from reader.compat.torch.engine import make_engine
-from reader.compat.torch.errors import OtherWorkers
+from reader.compat.torch.errors import OtherWorkers, timed_out, worker_exit
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.loader import DataLoader
 from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
-from reader.data.order_source import generator_states
+from reader.data.order_source import generator_states, has_state
 from reader.data.random_state import generator_state, to_json
-from reader.errors import StateError
+from reader.data.seeds import batch_seed
+from reader.errors import LoadTimeout, StateError, WorkerDied
 
 __all__ = ["StatefulDataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
+_NO_BATCH = 1 << 48  # a number that no batch has: keys the order
 
 
 class StatefulDataLoader(DataLoader[T_co]):
@@ -101,11 +107,17 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
         self._current: Any = None  # (engine, base seed) of the newest iterator
         self._own_draws = OwnDraws()  # of the epochs' seeds, without a generator
+        self._ahead: BegunAhead | None = None  # the first epoch, if its state was asked for before
+        self._begun: EngineIterator | None = None  # kept until its workers have told their states
 
     @property
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, as with a map-style dataset without `seed`."""
         return self.seed is None and not self.is_stream
+
+    def order_seed(self, base_seed: int) -> int | None:
+        """See DataLoader; the first epoch is drawn as DataLoader draws it."""
+        return batch_seed(base_seed, self._epoch, _NO_BATCH) if self._epoch else None
 
     @property
     def order(self) -> Any:
@@ -139,6 +151,29 @@ class StatefulDataLoader(DataLoader[T_co]):
         return self._begin(None)
 
     def _begin(self, last: Any) -> Any:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            made = self._begin_now(last)
+        elif ahead.fits(self):
+            made = ahead.batches
+        else:
+            made = self._begin_again(ahead)
+        self._begun = None
+        if made.is_untold:
+            self._begun = made
+            made.call_first(functools.partial(_let_go, weakref.ref(self)))
+        return made
+
+    def _begin_again(self, ahead: BegunAhead) -> Any:
+        """Begin the first epoch with what the loader has now, as a loader of its state would."""
+        if ahead.has_epochs_of(self):
+            with contextlib.suppress(StateError):  # another order, which its state does not fit
+                self.load_state_dict(ahead.state)
+        elif not self.is_stream:
+            self._load_generator(ahead.generator)
+        return self._begin_now(None)
+
+    def _begin_now(self, last: Any) -> Any:
         saved, self._saved = self._saved, None
         if saved is not None and saved.refusal is not None:
             self._saved = saved
@@ -159,17 +194,60 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._current = (made.engine, made.base_seed)
         return made
 
+    def let_go(self) -> None:
+        """Hold the newest iterator no longer: its workers' states are known."""
+        self._begun = None
+
     def __getstate__(self) -> dict[str, Any]:
         own = self._own_draws.copied()
-        return {**super().__getstate__(), "_current": None, "_own_draws": own}
+        if self._ahead is not None and self.generator is None:
+            own.load(self._ahead.generator)
+        parts = {"_current": None, "_ahead": None, "_begun": None, "_own_draws": own}
+        return {**super().__getstate__(), **parts}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is: after the last batch that its newest iterator delivered.
 
-        Blocks on nothing and starts nothing. JSON can hold it if it can hold the user's own states.
+        JSON can hold it if it can hold the user's own states. Before the first batch of an epoch,
+        with workers and a dataset or an iterator that has a state, it waits until each worker has
+        begun, and before the first `iter()` it begins the epoch, which that `iter()` returns.
+        Otherwise it blocks on nothing and starts nothing.
+
+        Raises:
+            RuntimeError: a worker died, or did not begin within `timeout`.
         """
         if self._saved is not None:
             return copy.deepcopy(self._saved.state)
+        if self._ahead is not None:
+            return copy.deepcopy(self._ahead.state)
+        if self._current is None and self._begins_for_state:
+            return self._begin_ahead()
+        return self._state_now()
+
+    @property
+    def _begins_for_state(self) -> bool:
+        """Whether a state from before the first epoch needs what workers begin it with."""
+        if self._iterator is not None or not self.in_order:
+            return False
+        if self.is_stream:
+            return bool(self.snapshot_every_n_steps)
+        return bool(self.num_workers) and has_state(self.dataset)
+
+    def _begin_ahead(self) -> dict[str, Any]:
+        """Begin the first epoch for the next `iter()`; return the state from before it."""
+        before = None if self.is_stream else self._state_now()
+        ahead = BegunAhead(self)
+        ahead.batches = self._get_iterator()
+        try:
+            state = self._state_now()
+        except BaseException:
+            self._current = self._begun = None
+            raise
+        ahead.state = state if before is None else with_workers(before, state)
+        self._ahead = ahead
+        return copy.deepcopy(ahead.state)
+
+    def _state_now(self) -> dict[str, Any]:
         if self._current is None:
             engine, base_seed = make_engine(self, self.dataset), None
             engine.epoch = self._epoch
@@ -177,7 +255,13 @@ class StatefulDataLoader(DataLoader[T_co]):
         else:
             engine, base_seed = self._current
             finished = engine.is_between_epochs
-        state = engine.state_dict()  # may draw the order
+        try:
+            state = engine.state_dict()  # may draw the order, and wait for the workers
+        except LoadTimeout as error:
+            raise timed_out(error, self.timeout) from None
+        except WorkerDied as error:
+            raise worker_exit(error) from None
+        self._begun = None
         return in_form(state, base_seed, self.num_workers, finished, self._generator_state())
 
     def _generator_state(self) -> Any:
@@ -220,11 +304,27 @@ class StatefulDataLoader(DataLoader[T_co]):
             saved.check(make_engine(saved.with_its_workers(self), self.dataset, seed=seed))
             saved.refusal = str(error)
         self._saved = saved
-        self._current = None
+        self._current = self._ahead = self._begun = None
         self._epoch = int(saved.epoch or 0)
+
+    def close(self) -> None:
+        """End persistent workers, and those that have begun for a state; see DataLoader."""
+        ahead, self._ahead, self._begun = self._ahead, None, None
+        if ahead is not None:
+            self._saved = SavedEpoch(ahead.state)
+            self._current = None
+            ahead.batches.engine.close()
+        super().close()
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; drops a loaded state of another epoch."""
         super().set_epoch(epoch)
         if self._saved is not None and self._saved.epoch != epoch:
             self._saved = None
+
+
+def _let_go(loader: weakref.ref[StatefulDataLoader[Any]]) -> None:
+    """An iterator takes its first batch, and its workers tell their states: others hold it now."""
+    found = loader()
+    if found is not None:
+        found.let_go()

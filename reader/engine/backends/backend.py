@@ -121,6 +121,13 @@ class TaskFeeder(Protocol):
     def detach(self, worker: int) -> LostTasks:
         """Forget a worker that ended; returns what it did not answer."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether all workers that had a TASK_ENTER have begun the epoch, or ended."""
+
+    def told_state(self, worker: int) -> Any:
+        """Return what a worker answered to a TASK_ENTER, once; None: nothing."""
+
     def worker_progress(self, worker: int) -> WorkerProgress:
         """Return what a worker is at."""
 

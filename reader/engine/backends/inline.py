@@ -148,6 +148,15 @@ class InlineBackend:
     def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
         """Do nothing: each task is answered."""
 
+    @property
+    def is_told(self) -> bool:
+        """Return True: `open_epoch` notes the state at once."""
+        return True
+
+    def told_state(self, worker: int) -> Any:  # noqa: ARG002
+        """Return None: nobody is asked."""
+        return None
+
     def worker_progress(self, worker: int) -> WorkerProgress:  # noqa: ARG002
         """Return that it is idle: whoever asks is the worker."""
         return WorkerProgress(0, None, -1, 0.0)

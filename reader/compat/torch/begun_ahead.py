@@ -1,0 +1,70 @@
+"""A first epoch that was begun because its state was asked for before the first `iter()`.
+
+Imports the epochs of datasets and samplers. A BegunAhead belongs to one StatefulDataLoader, whose
+next `iter()` returns its iterator where nothing has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reader.data.epochs import epoch_carriers, own_epoch
+
+__all__ = ["BegunAhead", "with_workers"]
+
+_OF_ONE = ("dataset_state", "fetcher_state")
+
+
+class BegunAhead:
+    """An epoch that is begun, and what it was begun with.
+
+    Args:
+        loader: the StatefulDataLoader, just before.
+
+    Attributes:
+        batches: the iterator.
+        state: what `state_dict` returns until the epoch is taken over.
+    """
+
+    batches: Any
+    state: dict[str, Any]
+
+    def __init__(self, loader: Any) -> None:
+        self._parts = _parts(loader)
+        self._epochs = _epochs(loader)
+
+    def has_epochs_of(self, loader: Any) -> bool:
+        """Whether nobody has chosen another epoch since."""
+        return _epochs(loader) == self._epochs
+
+    def fits(self, loader: Any) -> bool:
+        """Whether the loader would begin the same epoch now."""
+        parts = _parts(loader)
+        is_same = len(parts) == len(self._parts) and all(
+            one is other for one, other in zip(parts, self._parts, strict=True)
+        )
+        return is_same and self.has_epochs_of(loader)
+
+    @property
+    def generator(self) -> Any:
+        """The state of what the epochs draw their seeds from."""
+        return self.state["_snapshot"]["_main_snapshot"]["_generator"]
+
+
+def _parts(loader: Any) -> list[Any]:
+    """Return the attributes of a loader that programs may replace."""
+    own = [value for name, value in vars(loader).items() if not name.startswith("_")]
+    return [*own, getattr(loader.batch_sampler, "sampler", None)]
+
+
+def _epochs(loader: Any) -> list[int | None]:
+    carriers = epoch_carriers(loader.dataset, loader.batch_sampler, loader.sampler)
+    return [loader.epoch, *map(own_epoch, carriers)]
+
+
+def with_workers(before: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
+    """Return the state from before an epoch, with what its workers told when they had begun it."""
+    snapshots = begun["_snapshot"]["_worker_snapshots"]
+    made = {**before, "_snapshot": {**before["_snapshot"], "_worker_snapshots": snapshots}}
+    made.update((name, begun[name]) for name in _OF_ONE if name in begun)
+    return made

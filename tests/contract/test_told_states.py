@@ -1,0 +1,77 @@
+"""What a worker tells when it begins an epoch comes before its batches, and goes with its run.
+
+Imports the wire. Holds nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from reader._core.channel import TaskKind
+from tests.wire import Wire, wire
+
+pytestmark = pytest.mark.timeout(60)
+THREAD = pytest.mark.parametrize("is_thread", [False, True])
+
+
+def enter(made: Wire) -> None:
+    assert made.feeder.dispatch(0, TaskKind.TASK_ENTER, b"", 0)
+    assert made.channel.next_task() == (TaskKind.TASK_ENTER, None)
+
+
+@THREAD
+def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -> None:
+    with wire(is_thread) as made:
+        feeder, channel = made.feeder, made.channel
+        enter(made)
+        assert not feeder.is_told
+        assert feeder.dispatch(0, TaskKind.TASK_NEXT, b"", 0)
+        assert feeder.take(0) is False
+        channel.tell({"at": 3})
+        assert channel.next_task() == (TaskKind.TASK_NEXT, None)
+        channel.write([1])
+        found = None
+        while found is None:  # a notice that all is told comes before it
+            found = feeder.take(5)
+        assert found is not False
+        assert feeder.is_told
+        assert [feeder.told_state(0), feeder.told_state(0)] == [{"at": 3}, None]
+        feeder.accept()
+        del found
+
+
+@THREAD
+def test_worker_without_a_state_tells_so(is_thread: bool) -> None:
+    with wire(is_thread) as made:
+        enter(made)
+        made.channel.tell()
+        while not made.feeder.is_told:
+            made.feeder.take(1)
+        assert made.feeder.told_state(0) is None
+
+
+@THREAD
+def test_state_of_another_run_is_dropped(is_thread: bool) -> None:
+    with wire(is_thread) as made:
+        enter(made)
+        made.feeder.begin_run(1)
+        assert made.feeder.is_told
+        made.channel.tell({"at": 3})
+        while made.feeder.is_busy():
+            made.feeder.take(1)
+        assert made.feeder.told_state(0) is None
+
+
+@THREAD
+def test_worker_that_is_gone_is_waited_for_no_longer(is_thread: bool) -> None:
+    with wire(is_thread) as made:
+        enter(made)
+        made.feeder.detach(0)
+        assert made.feeder.is_told
+        made.feeder.attach(0)
+        enter(made)
+        made.channel.tell({"at": 3})
+        while not made.feeder.is_told:
+            made.feeder.take(1)
+        made.feeder.detach(0)  # what it told goes with it
+        assert made.feeder.told_state(0) is None
