@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -401,6 +401,21 @@ def test_signature_of_a_loader_is_still_its_own() -> None:
             super().__init__(dataset, batch_size=extra)
 
     assert [batch.tolist() for batch in Mine([1, 2], extra=2)] == [[1, 2]]
+
+
+def test_loader_takes_the_types_of_sample_and_batch_or_of_the_sample_alone() -> None:
+    Sample = TypeVar("Sample")
+
+    class Mine(DataLoader[Sample]):
+        pass
+
+    class Typed(DataLoader[int, "list[int]"]):
+        pass
+
+    kinds: list[Any] = [DataLoader[int], DataLoader[int, "list[int]"], Mine[int], Typed]
+    assert [[batch.tolist() for batch in kind([1])] for kind in kinds] == [[[1]]] * 4
+    with pytest.raises(TypeError, match="Too many arguments"):
+        DataLoader[int, int, int]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("number", [32, 32.0, np.int64(32), True])
