@@ -372,7 +372,10 @@ def test_threads_with_a_seed_for_global_generators_swap_the_random_state(
 # ---- arguments of other libraries, and things that are no dataset --------------------------------
 
 MEANT = [
-    ({"num_worker": 2}, r"DataLoader has no argument 'num_worker': did you mean num_workers\?"),
+    (
+        {"num_worker": 2},
+        r"^DataLoader.__init__\(\) got .* argument 'num_worker': did you mean num_workers\?$",
+    ),
     ({"batchsize": 2}, r"did you mean batch_size\?"),
     ({"Shuffle": True}, r"did you mean shuffle\?"),
     ({"collate": len}, r"did you mean collate_fn\?"),

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
-from reader.checks import as_int
+from reader.checks import as_int, names_arguments
 from reader.compat.torch.engine import start_of
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
@@ -30,10 +30,31 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.errors import got
 
-__all__ = ["DataLoader"]
+__all__ = ["ELSEWHERE", "DataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
 _Self = TypeVar("_Self", bound="DataLoader[Any]")
+
+_OWN = "it is an argument of reader.DataLoader; use that with framework='torch'"
+_CONTEXT_REMEDY = 'pass multiprocessing_context="fork", "forkserver" or "spawn"'
+_WORKERS_REMEDY = "pass num_workers="
+# arguments of other loaders, and what to do here
+ELSEWHERE = {
+    "start_method": _CONTEXT_REMEDY,
+    "mp_context": _CONTEXT_REMEDY,
+    **dict.fromkeys(("workers", "worker_count", "n_jobs"), _WORKERS_REMEDY),
+    "device": "copy each batch to the device in the loop",
+    "transform": "apply it in __getitem__ of the dataset",
+    "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
+    "drop_remainder": "pass drop_last=True",
+    "snapshot_every_n_steps": "it is an argument of StatefulDataLoader",
+    **dict.fromkeys(("framework", "places", "seed_globals", "drop_last_group"), _OWN),
+    **dict.fromkeys(("feed_list", "return_list"), "it is for static programs of Paddle"),
+    **dict.fromkeys(
+        ("use_shared_memory", "use_buffer_reader", "reader_buffer_size"),
+        "it is an argument of Paddle's loader; leave it out",
+    ),
+}
 
 # of PyTorch's class: programs put another one in its place
 _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
@@ -74,6 +95,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
 
+    @names_arguments(ELSEWHERE)
     def __init__(
         self,
         dataset: Dataset[T_co],

@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeVar
 
 from torch.utils.data import Dataset, IterDataPipe, Sampler
 
-from reader.checks import as_int
+from reader.checks import as_int, names_arguments
 from reader.compat.torch import draws
 from reader.compat.torch.draws import OwnDraws
 from reader.compat.torch.engine import make_engine
 from reader.compat.torch.errors import OtherWorkers
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
-from reader.compat.torch.loader import DataLoader
+from reader.compat.torch.loader import ELSEWHERE, DataLoader
 from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.data.order_source import generator_states
@@ -51,6 +51,7 @@ class StatefulDataLoader(DataLoader[T_co]):
     keeps_rng = True
     awaits_start = True
 
+    @names_arguments(ELSEWHERE)
     def __init__(
         self,
         dataset: Dataset[T_co],
