@@ -131,8 +131,8 @@ check: $(VENV)/.has-test docs
 	$(PY) -m tools.check_layers
 	$(PY) -m tools.check_words
 
-# Beside an older version of its own: make bench BENCH_ARGS="--against WHEEL". The tables of the
-# README and its chart: make bench BENCH_ARGS=--readme.
+# Beside an older version of its own: make bench BENCH_ARGS="--against WHEEL". The tables of
+# README.md and docs/speed.md, and the chart: make bench BENCH_ARGS=--readme.
 bench: $(VENV)/.has-test build
 	$(PY) -m tools.bench $(BENCH_ARGS)
 

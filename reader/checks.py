@@ -41,18 +41,21 @@ def names_arguments(
     """
 
     def decorate(init: Callable[_P, None]) -> Callable[_P, None]:
-        known = list(inspect.signature(init).parameters)[1:]
+        signature = inspect.signature(init)
+        known = list(signature.parameters)[1:]
 
         @functools.wraps(init)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
             for name in kwargs:
                 if name not in known:
-                    kind = init.__qualname__.partition(".")[0]
-                    raise ConfigTypeError(
-                        f"{kind} has no argument {name!r}: {meant_by(name, known, elsewhere)}"
+                    raise ConfigTypeError(  # begins with Python's words: programs look for them
+                        f"{init.__qualname__}() got an unexpected keyword argument {name!r}:"
+                        f" {meant_by(name, known, elsewhere)}"
                     )
             init(*args, **kwargs)
 
+        # inspect.getfullargspec does not look through a wrapper
+        checked.__signature__ = signature  # type: ignore[attr-defined]
         return checked
 
     return decorate

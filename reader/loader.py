@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reader.checks import names_arguments
 from reader.config import LoaderConfig
@@ -24,6 +24,12 @@ from reader.policy import Policy
 __all__ = ["DataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
+if TYPE_CHECKING:
+    import typing_extensions
+
+    B_co = typing_extensions.TypeVar("B_co", covariant=True, default=Any)
+else:  # a default needs Python 3.13: see `__class_getitem__`
+    B_co = TypeVar("B_co", covariant=True)
 
 # arguments of other libraries' loaders, and what to do here
 _ELSEWHERE = {
@@ -54,7 +60,7 @@ _ELSEWHERE = {
 }
 
 
-class DataLoader(EngineFace, Generic[T_co]):
+class DataLoader(EngineFace, Generic[T_co, B_co]):
     """Feed a training step from a dataset at memory speed.
 
     Worker processes fetch samples and stack them in place in shared memory; the trainer gets views
@@ -79,6 +85,8 @@ class DataLoader(EngineFace, Generic[T_co]):
         drop_last: leave out the last batch when it is short.
         collate_fn: called in the worker with the list of samples; its result is the batch. None
             stacks arrays and numbers, keeps the containers, and lists strings and other objects.
+            Type checkers take what it is annotated to return for the type of a batch. Annotate Any
+            where `framework` makes other arrays of its result, or several places a list.
         num_workers: worker processes, or threads (`worker_type`); 0: one thread in this process.
         use_buffer_reader: with `num_workers=0`, make `reader_buffer_size` more batches ahead.
         reader_buffer_size: batches staged for each place; less than 2 means 2.
@@ -120,7 +128,8 @@ class DataLoader(EngineFace, Generic[T_co]):
     DatasetError and CollateError; WorkerDied; ArenaFull; LoadTimeout; SamplerError.
 
     The arguments up to `persistent_workers` and their order are those of `paddle.io.DataLoader`
-    3.3.
+    3.3. To type checkers it is a `DataLoader[Sample, Batch]`, where Batch is Any unless a
+    `collate_fn` or an annotation says more.
 
     >>> loader = DataLoader([(i, i * i) for i in range(6)], batch_size=3)
     >>> for numbers, squares in loader:
@@ -140,7 +149,7 @@ class DataLoader(EngineFace, Generic[T_co]):
         batch_size: int | None = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Any], B_co] | None = None,
         num_workers: int = 0,
         use_buffer_reader: bool = True,
         reader_buffer_size: int = 2,
@@ -202,6 +211,20 @@ class DataLoader(EngineFace, Generic[T_co]):
         self.drop_last = config.drop_last
         self.num_workers = config.num_workers
         self._engine = Engine(config, Policy(), sampler, batch_sampler)
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[B_co]: ...
+
+        def __call__(self) -> Iterator[B_co]: ...  # noqa: D102
+
+    else:
+
+        def __class_getitem__(cls, kinds):
+            """Return the class for `DataLoader[Sample]` too, on a Python without defaults."""
+            kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+            missing = len(cls.__parameters__) - len(kinds)
+            return super().__class_getitem__((*kinds, *[Any] * missing))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and "_engine" in self.__dict__:

@@ -42,6 +42,7 @@ FACE = "the face"
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
+TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi"}
 
@@ -61,6 +62,8 @@ class Import:
 def python_imports(text: str, package: str) -> Iterator[Import]:
     """Yield every import of a Python source, nested ones and literal dynamic ones included.
 
+    Left out is what type checkers alone import: `TYPES`, below `if TYPE_CHECKING`.
+
     Args:
         text: The source.
         package: Dotted name of the package that relative imports start from.
@@ -68,9 +71,18 @@ def python_imports(text: str, package: str) -> Iterator[Import]:
     Raises:
         SyntaxError: The source is not Python.
     """
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    guarded = {
+        node
+        for found in ast.walk(tree)
+        if isinstance(found, ast.If) and ast.unparse(found.test) == "TYPE_CHECKING"
+        for node in found.body
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
+                if node in guarded and alias.name in TYPES:
+                    continue
                 yield Import(node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom):
             module = _absolute("." * node.level + (node.module or ""), package)

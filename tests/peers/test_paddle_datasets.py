@@ -353,3 +353,13 @@ def test_paddle_cannot_compose_samples_that_are_none() -> None:
     with pytest.raises(TypeError, match="NoneType"):
         paddle.io.ComposeDataset([Nothing()])[0]
     assert datasets.ComposeDataset([Nothing(), Squares()])[1] == (None, 1, [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("Subset", int), ("ConcatDataset", int), ("ComposeDataset", (int, str)), ("Dataset", int)],
+)
+def test_classes_take_the_types_that_paddles_take(name: str, kinds: Any) -> None:
+    for module in (paddle.io, datasets):
+        found = getattr(module, name)
+        assert found[kinds].__origin__ is found

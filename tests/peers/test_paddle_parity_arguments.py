@@ -147,6 +147,28 @@ def test_what_paddle_accepts_is_accepted_with_the_same_length(
     assert ours == theirs
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_worker": 2}, "did you mean num_workers?"),
+        ({"sampler": [0]}, "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)"),
+        ({"seed": 1}, "it is an argument of reader.DataLoader; use that with framework='paddle'"),
+        ({"quux": 1}, "there are dataset, feed_list, places"),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_unknown_argument_says_what_was_meant(options: dict[str, object], text: str) -> None:
+    from reader.compat.paddle import DataLoader
+
+    (name,) = options
+    words = f"DataLoader.__init__() got an unexpected keyword argument {name!r}: "
+    for kind in (DataLoader, type("Mine", (DataLoader,), {})):
+        with pytest.raises(TypeError) as caught:
+            kind([1], **options)
+        assert str(caught.value).startswith(words + text)
+    assert inspect.getfullargspec(DataLoader.__init__).args[1:3] == ["dataset", "feed_list"]
+
+
 def test_signature_is_paddles_with_two_arguments_more() -> None:
     import paddle.io
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
+import pickle
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.peers.torch_samples import Rows, Stream
 
 pytestmark = pytest.mark.peer
 ROWS, STREAM = Rows(6), Stream(3)
+Plain: Any = ours.DataLoader
 LOADERS = pytest.mark.parametrize(
     "loader", [data.DataLoader, ours.DataLoader], ids=["theirs", "ours"]
 )
@@ -36,6 +38,66 @@ def test_signature_is_pytorchs_with_five_arguments_more() -> None:
         "seed worker_type worker_retries prefetch_next_epoch max_bytes".split()
     )
     assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+MEANT = [
+    ({"num_worker": 2}, "did you mean num_workers?"),
+    ({"batchsize": 2}, "did you mean batch_size?"),
+    ({"workertype": "thread"}, "did you mean worker_type?"),
+    ({"start_method": "spawn"}, 'pass multiprocessing_context="fork", "forkserver" or "spawn"'),
+    ({"workers": 2}, "pass num_workers="),
+    ({"places": "cpu"}, "it is an argument of reader.DataLoader; use that with framework='torch'"),
+    ({"quux": 2}, "there are dataset, batch_size, shuffle, sampler"),
+]
+
+
+@pytest.mark.parametrize("kind", [ours.DataLoader, ours.StatefulDataLoader])
+@pytest.mark.parametrize(("options", "text"), MEANT, ids=lambda each: shown(each)[:20])
+def test_unknown_argument_says_what_was_meant(
+    kind: Any, options: dict[str, Any], text: str
+) -> None:
+    (name,) = options
+    words = f"{kind.__name__}.__init__() got an unexpected keyword argument {name!r}: "
+    with pytest.raises(TypeError) as caught:
+        kind(ROWS, **options)
+    assert str(caught.value).startswith(words + text)
+
+
+def test_argument_of_the_stateful_loader_alone_names_it() -> None:
+    with pytest.raises(TypeError, match="it is an argument of StatefulDataLoader"):
+        ours.DataLoader(ROWS, snapshot_every_n_steps=1)  # type: ignore[call-arg]
+    assert ours.StatefulDataLoader(ROWS, snapshot_every_n_steps=3).snapshot_every_n_steps == 3
+
+
+def test_unknown_argument_says_so_where_pytorchs_class_is_served() -> None:
+    with ours.install(), pytest.raises(TypeError, match=r"did you mean num_workers\?"):
+        data.DataLoader(ROWS, num_worker=2)  # type: ignore[call-arg]
+
+
+class Passes(ours.DataLoader[int]):
+    """Passes on what it does not know, as loaders of libraries do."""
+
+    def __init__(self, dataset: Any, extra: int, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self.extra = extra
+
+
+def test_subclass_that_passes_arguments_on_is_named_the_unknown_one_and_is_pickled() -> None:
+    with pytest.raises(TypeError, match=r"'batch': did you mean batch_size\?"):
+        Passes(ROWS, extra=1, batch=2)
+    copied = pickle.loads(pickle.dumps(Passes(ROWS, 5, batch_size=3)))
+    assert (copied.extra, copied.batch_size, len(copied)) == (5, 3, 2)
+
+
+def test_argument_names_are_read_as_pytorchs_are() -> None:
+    theirs, own = (inspect.getfullargspec(kind.__init__) for kind in (data.DataLoader, Plain))
+    assert own.args == theirs.args
+    assert own.varkw is None
+    assert own.kwonlyargs[: len(theirs.kwonlyargs)] == theirs.kwonlyargs
+    names = ("dataset", "batch_size")
+    for kind in (data.DataLoader, Plain):
+        with pytest.raises(TypeError, match=r"__init__\(\) got multiple values for argument"):
+            kind(ROWS, 2, **dict.fromkeys(names, ROWS))
 
 
 def test_positional_arguments_mean_the_same() -> None:

@@ -92,6 +92,15 @@ def test_an_upward_import_in_cython_is_found(
     assert found[0].startswith(f"cython_ext/reader/_core/arena.{suffix}:{line}: _core imports ")
 
 
+def test_types_of_checkers_are_imported_for_them_alone(tmp_path: Path) -> None:
+    plain = "import typing_extensions\n"
+    guarded = f"if TYPE_CHECKING:\n    {plain}"
+    assert made_up(tmp_path, {"reader/loader.py": guarded}) == []
+    for text in (plain, f"{guarded}else:\n    {plain}", f"if not TYPE_CHECKING:\n    {plain}"):
+        found = made_up(tmp_path, {"reader/loader.py": text})
+        assert [each for each in found if "typing_extensions, which is neither" in each]
+
+
 def test_what_only_looks_like_an_import_is_none() -> None:
     text = (
         '"""from reader.engine import window\nimport reader.engine\n"""\n'

@@ -57,6 +57,22 @@ def collate(samples: list[Any]) -> dict[str, Any]:
     return {"n": len(samples)}
 
 
+def count(samples: list[int]) -> tuple[int, list[int]]:
+    return len(samples), samples
+
+
+class Numbers(DataLoader[int, tuple[int, list[int]]]):
+    pass
+
+
+def total(loader: DataLoader[int]) -> int:
+    return sum(1 for _ in loader)
+
+
+def means(loader: DataLoader[Any, Image]) -> list[Image]:
+    return [batch.mean(0) for batch in loader]
+
+
 assert_type(DataLoader(Images(), batch_size=2), DataLoader[tuple[Image, int]])
 assert_type(DataLoader(Indexed()), DataLoader[str])
 assert_type(DataLoader(Keyed(), sampler=["a"]), DataLoader[bytes])
@@ -78,11 +94,26 @@ spawned = DataLoader(Images(), start_method="spawn", num_workers=1)
 with loader:
     for batch in loader:
         print(batch["n"] + 1)  # whatever the collating makes
+for nothing_known in DataLoader(Images()):
+    assert_type(nothing_known, Any)
+counted = DataLoader(range(4), batch_size=2, collate_fn=count)
+assert_type(counted, DataLoader[int, tuple[int, list[int]]])
+for pair in counted:
+    assert_type(pair, tuple[int, list[int]])
+assert_type(next(iter(counted())), tuple[int, list[int]])
+lengths = DataLoader(range(4), collate_fn=len)
+assert_type(next(iter(lengths)), int)
+assert_type(next(iter(Numbers(range(4), collate_fn=count))), tuple[int, list[int]])
+total(counted)
+means(DataLoader([np.zeros(3, np.float32)]))
+declared: DataLoader[int, dict[str, Image]] = DataLoader(range(4), collate_fn=collate)
+for batch_of_images in declared:
+    assert_type(batch_of_images, dict[str, Image])
 for features, labels in spawned:
     print(features.shape, labels.sum())
 state: dict[str, Any] = spawned.state_dict()
 spawned.load_state_dict(state)
-count: int = len(spawned)
+length: int = len(spawned)
 
 DataLoader(5)  # error
 DataLoader(None)  # error
@@ -94,3 +125,6 @@ DataLoader([1], worker_type="fibre")  # error
 DataLoader([1], start_method="vfork")  # error
 DataLoader([1], collate_fn=5)  # error
 wrong: DataLoader[str] = DataLoader([1, 2])  # error
+means(counted)  # error
+for pair in counted:
+    pair.nothing()  # error

@@ -314,23 +314,38 @@ def test_versions_are_compared_by_figure_with_noise_and_a_total() -> None:
 def form(text: str) -> list[str]:
     """Return the lines of a block with its figures masked."""
     text = re.sub(r"\d[\d.]* (us|ms|s)\b", "TIME", text)
-    text = re.sub(r"\b\d[\d.]*x", "RATIO", text)
+    text = re.sub(r"\b\d[\d.]*(x| times as long)", "RATIO", text)
+    text = re.sub(r"\| [\d,]+ \|", "| N |", text)
+    text = re.sub(r"\d+%", "SHARE", text)
     text = re.sub(r"\d+ (rounds|processes left)", r"N \1", text)
     return [line for line in text.splitlines() if line]
 
 
-def test_block_of_the_readme_has_the_form_that_is_written(tmp_path: Path) -> None:
-    page = command_line.README.read_text(encoding="utf-8")
-    block = page[page.index(readme.BEGIN) : page.index(readme.END) + len(readme.END)]
-    assert form(block) == form(readme.block(whole_report()))
-    copy = tmp_path / "README.md"
-    copy.write_text(page, encoding="utf-8")
-    readme.write(whole_report(), copy)
-    assert copy.read_text(encoding="utf-8") == page.replace(block, readme.block(whole_report()))
+def test_blocks_of_the_pages_have_the_form_that_is_written(tmp_path: Path) -> None:
+    copies, expected = [], []
+    written = (readme.summary(whole_report()), readme.details(whole_report()))
+    for page, block in zip((command_line.README, command_line.SPEED), written, strict=True):
+        text = page.read_text(encoding="utf-8")
+        found = text[text.index(readme.BEGIN) : text.index(readme.END) + len(readme.END)]
+        assert form(found) == form(block)
+        copies.append(tmp_path / page.name)
+        copies[-1].write_text(text, encoding="utf-8")
+        expected.append(text.replace(found, block))
+    readme.write(whole_report(), *copies)
+    assert [copy.read_text(encoding="utf-8") for copy in copies] == expected
     partial = whole_report()
     del partial["tables"]["torch"]["spawn"]
-    with pytest.raises(ValueError, match="the README shows every row: torch lacks spawn"):
-        readme.write(partial, copy)
+    with pytest.raises(ValueError, match="the pages show every row: torch lacks spawn"):
+        readme.write(partial, *copies)
+
+
+def test_readme_tells_a_stranger_how_long_a_batch_takes() -> None:
+    text = readme.summary(whole_report())
+    row = "| 32 rows of a table, of 8 numbers and a label | 30 | 2.0 times as long |"
+    assert row in text
+    assert "floor" not in text
+    assert "Decoding the JPEG files alone takes 200% of that time." in text
+    assert "a bare arena and pipes" in readme.details(whole_report())
 
 
 def test_command_line_chooses_rows_and_lengths() -> None:
@@ -390,8 +405,9 @@ def test_written_figures_are_shown_again_and_drawn_as_the_same_bytes(tmp_path: P
         assert "engine tiny: 32 x (8 float32, 1 int64)" in done.stdout, done.stderr
     first, second = (drawing.read_text(encoding="utf-8") for drawing in drawings)
     assert first == second
-    for words in ("prefers-color-scheme: dark", "decode alone", "PyTorch"):
+    for words in ("prefers-color-scheme: dark", "decode alone", "PyTorch", "32 rows of a table"):
         assert words in first
+    assert "bare floor" not in first
 
 
 def test_wheel_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -372,7 +372,10 @@ def test_threads_with_a_seed_for_global_generators_swap_the_random_state(
 # ---- arguments of other libraries, and things that are no dataset --------------------------------
 
 MEANT = [
-    ({"num_worker": 2}, r"DataLoader has no argument 'num_worker': did you mean num_workers\?"),
+    (
+        {"num_worker": 2},
+        r"^DataLoader.__init__\(\) got .* argument 'num_worker': did you mean num_workers\?$",
+    ),
     ({"batchsize": 2}, r"did you mean batch_size\?"),
     ({"Shuffle": True}, r"did you mean shuffle\?"),
     ({"collate": len}, r"did you mean collate_fn\?"),
@@ -401,6 +404,21 @@ def test_signature_of_a_loader_is_still_its_own() -> None:
             super().__init__(dataset, batch_size=extra)
 
     assert [batch.tolist() for batch in Mine([1, 2], extra=2)] == [[1, 2]]
+
+
+def test_loader_takes_the_types_of_sample_and_batch_or_of_the_sample_alone() -> None:
+    Sample = TypeVar("Sample")
+
+    class Mine(DataLoader[Sample]):
+        pass
+
+    class Typed(DataLoader[int, "list[int]"]):
+        pass
+
+    kinds: list[Any] = [DataLoader[int], DataLoader[int, "list[int]"], Mine[int], Typed]
+    assert [[batch.tolist() for batch in kind([1])] for kind in kinds] == [[[1]]] * 4
+    with pytest.raises(TypeError, match="Too many arguments"):
+        DataLoader[int, int, int]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("number", [32, 32.0, np.int64(32), True])

@@ -20,7 +20,8 @@ from tools.bench.rows import TABLES
 from tools.bench.runner import measure, unpack
 
 FOLDER = ROOT / "build" / "bench"
-README, CHART = ROOT / "README.md", ROOT / "docs" / "bench.svg"
+README, SPEED = ROOT / "README.md", ROOT / "docs" / "speed.md"
+CHART = ROOT / "docs" / "bench.svg"
 
 # Rounds, seconds of a turn, launches: many short ones tell small differences best.
 USUAL, QUICK = (7, 0.6, 1), (3, 0.15, 1)
@@ -65,7 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="where the figures go (below build/bench)")
     add("--from-json", type=Path, metavar="FILE", help="measure nothing: show this file")
     add("--chart", type=Path, metavar="FILE", help="draw the chart of the engine's table there")
-    add("--readme", action="store_true", help="replace the README's tables and its chart")
+    add("--readme", action="store_true", help="replace the tables and the chart of the pages")
     options = parser.parse_args(arguments)
     options.rows = rows_of(options.table, options.rows, bool(options.against))
     defaults = (USUAL, QUICK, AGAINST, QUICK_AGAINST)[options.quick + 2 * bool(options.against)]
@@ -115,7 +116,7 @@ def main() -> int:
         if not options.from_json:
             print(f"\nfigures: {options.json}")
         if options.readme:
-            readme.write(measured, README)
+            readme.write(measured, README, SPEED)
             options.chart = options.chart or CHART
         if options.chart:
             chart.draw(measured, options.chart)

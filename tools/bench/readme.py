@@ -1,6 +1,7 @@
-"""The block of the README between its two bench marks: three tables, each with its command.
+"""The blocks between the bench marks of two pages: the README's table, and docs/speed.md's tables.
 
-Pure, but for `write`. Imports the rows and the arithmetic of the report.
+The README says it in plain words; docs/speed.md has every row, the floors, and each table's
+command. Pure, but for `write`. Imports the rows and the arithmetic of the report.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.report import Ratio, Results, duration, median, times_as_long
-from tools.bench.rows import OURS, TABLES, Row
+from tools.bench.rows import DECODE, OURS, TABLES, Row
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 Rows = Mapping[str, Results]
@@ -28,8 +29,29 @@ FACES = {
 }
 
 
-def block(report: Mapping[str, Any]) -> str:
-    """Return the block for the tables of `report`, marks included."""
+def summary(report: Mapping[str, Any]) -> str:
+    """Return the README's block: one table of the engine's rows and the chart, marks included."""
+    lines = ["| a batch of | reader, in microseconds | PyTorch takes | Paddle takes |"]
+    lines.append("|---|---|---|---|")
+    parts = []
+    for name, results in report["tables"].get("engine", {}).items():
+        us = median(results, OURS)
+        cells = ["fails" if us is None else f"{float(f'{us:.3g}'):,.0f}"]
+        cells += [_rounded(results, peer) for peer in ("torch", "paddle")]
+        lines.append(f"| {' | '.join([TABLES['engine'][name].work.plain, *cells])} |")
+        alone = Ratio.of(results, DECODE.name, OURS)
+        if alone is not None:
+            parts.append(f"Decoding the JPEG files alone takes {alone.middle:.0%} of that time.")
+    parts.append(
+        f"Medians of {report['rounds']} rounds of {report['seconds']:g} s on a busy machine;"
+        " machines differ, ratios less."
+    )
+    chart = "![Time of a batch through each loader](docs/bench.svg)"
+    return "\n\n".join([BEGIN, "\n".join(lines), "\n".join(parts), chart, END])
+
+
+def details(report: Mapping[str, Any]) -> str:
+    """Return the block of docs/speed.md: every table of `report`, marks included."""
     parts = [BEGIN]
     for table, rows in report["tables"].items():
         if table == "engine":
@@ -39,20 +61,21 @@ def block(report: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, END])
 
 
-def write(report: Mapping[str, Any], page: Path) -> None:
-    """Replace the block of `page`.
+def write(report: Mapping[str, Any], readme: Path, speed: Path) -> None:
+    """Replace the blocks of the two pages.
 
     Raises:
-        ValueError: A row or a figure of the block was not measured.
+        ValueError: A row or a figure of the blocks was not measured.
     """
     for table, rows in TABLES.items():
         measured = report["tables"].get(table, {})
         if missing := [name for name, row in rows.items() if row.has_peer and name not in measured]:
-            raise ValueError(f"the README shows every row: {table} lacks {', '.join(missing)}")
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(before + block(report) + after, encoding="utf-8")
+            raise ValueError(f"the pages show every row: {table} lacks {', '.join(missing)}")
+    for page, block in ((readme, summary(report)), (speed, details(report))):
+        text = page.read_text(encoding="utf-8")
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        page.write_text(before + block + after, encoding="utf-8")
 
 
 def _time(results: Results, name: str, figure: str = "us") -> str:
@@ -65,20 +88,24 @@ def _takes(results: Results, name: str, figure: str = "us") -> str:
     return "fails" if ratio is None else times_as_long(ratio.middle)
 
 
+def _rounded(results: Results, name: str) -> str:
+    ratio = Ratio.of(results, name, OURS)
+    if ratio is None:
+        return "fails"
+    return f"{ratio.middle:.{0 if ratio.middle >= 10 else 1}f} times as long"
+
+
 def _engine(rows: Rows, report: Mapping[str, Any]) -> list[str]:
     floor = "a bare arena and pipes, without features"
     lines = [f"| work | batch | reader | PyTorch takes | Paddle takes | {floor} |"]
     lines.append("|---|---|---|---|---|---|")
     for name, results in rows.items():
-        if "decode" in results:
-            ratio = Ratio.of(results, OURS, "decode")
-            alone = "fails" if ratio is None else times_as_long(ratio.middle)
-            others = f"{alone} of decoding alone on two processes | |"
-        else:
-            others = " | ".join(_takes(results, peer) for peer in ("torch", "paddle", "floor"))
+        others = " | ".join(_takes(results, peer) for peer in ("torch", "paddle", "floor"))
+        if DECODE.name in results:
+            others += f"; decoding alone, on two processes, {_takes(results, DECODE.name)}"
         title = TABLES["engine"][name].title
         lines.append(f"| {name} | {title} | {_time(results, OURS)} | {others} |")
-    parts = ["\n".join(lines)]
+    parts = ["`reader.DataLoader` (`python -m tools.bench --table engine`):", "\n".join(lines)]
     if tiny := rows.get("tiny"):
         cpu, first = "cpu_us", "first_us"
         parts.append(
@@ -89,7 +116,7 @@ def _engine(rows: Rows, report: Mapping[str, Any]) -> list[str]:
             f"{report['rounds']} rounds of {report['seconds']:g} s on a busy machine;\n"
             "machines differ, ratios less."
         )
-    return [*parts, "![Time of a batch through each loader](docs/bench.svg)"]
+    return parts
 
 
 def _face(table: str, rows: Rows, rounds: int) -> list[str]:

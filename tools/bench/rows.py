@@ -23,7 +23,7 @@ class Contestant:
         name: What the results call it.
         title: What tables and the chart call it.
         face: Module its DataLoader comes from; empty: it is a floor, opened by its name.
-        note: What the README says of it besides its ratio.
+        note: What docs/speed.md says of it besides its ratio.
         samples: Length of the dataset that is resumed; 0 elsewhere.
     """
 
@@ -40,7 +40,7 @@ class Row:
 
     Attributes:
         name: What the command line and the results call it.
-        title: What the README calls it; rows of one title share a line there.
+        title: What docs/speed.md calls it; rows of one title share a line there.
         work: What is loaded.
         contestants: Who takes part, ours first.
         kind: "epochs": a step touches the batch; "feed": a step is a run of a static program;

@@ -120,7 +120,8 @@ class Work:
 
     Attributes:
         name: What the command line and the results call it.
-        title: One line for people.
+        title: One line for people who know the benchmark.
+        plain: What a batch holds, for people who do not.
         batch_size: Samples in a batch.
         dataset: Makes the dataset with so many samples.
         shortest: Fewest batches of a measured epoch.
@@ -128,6 +129,7 @@ class Work:
 
     name: str
     title: str
+    plain: str
     batch_size: int
     dataset: Callable[[int], Any]
     shortest: int
@@ -136,11 +138,53 @@ class Work:
 WORKS = {
     work.name: work
     for work in (
-        Work("tiny", "32 x (8 float32, 1 int64)", 32, Tiny, 200),
-        Work("image", "64 x (3, 224, 224) float32", 64, partial(Pictures, "float32", 8), 32),
-        Work("uint8", "128 x (3, 224, 224) uint8", 128, partial(Pictures, "uint8", 16), 32),
-        Work("text", "32 x 3 x 512 int64 in a dict", 32, Text, 200),
-        Work("jpeg", "64 images decoded and resized", 64, Photographs, 24),
-        Work("small-image", "14 x (3, 224, 224) float32", 14, partial(Pictures, "float32", 8), 40),
+        Work(
+            "tiny",
+            "32 x (8 float32, 1 int64)",
+            "32 rows of a table, of 8 numbers and a label",
+            32,
+            Tiny,
+            200,
+        ),
+        Work(
+            "image",
+            "64 x (3, 224, 224) float32",
+            "64 pictures of 224 x 224, ready for training (38.5 MB)",
+            64,
+            partial(Pictures, "float32", 8),
+            32,
+        ),
+        Work(
+            "uint8",
+            "128 x (3, 224, 224) uint8",
+            "128 pictures of 224 x 224, as bytes (19.3 MB)",
+            128,
+            partial(Pictures, "uint8", 16),
+            32,
+        ),
+        Work(
+            "text",
+            "32 x 3 x 512 int64 in a dict",
+            "32 texts of 512 tokens, in a dict",
+            32,
+            Text,
+            200,
+        ),
+        Work(
+            "jpeg",
+            "64 images decoded and resized",
+            "64 JPEG files, decoded and resized by the dataset",
+            64,
+            Photographs,
+            24,
+        ),
+        Work(
+            "small-image",
+            "14 x (3, 224, 224) float32",
+            "14 pictures of 224 x 224, ready for training",
+            14,
+            partial(Pictures, "float32", 8),
+            40,
+        ),
     )
 }

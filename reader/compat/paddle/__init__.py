@@ -5,34 +5,56 @@ nothing else of a program changes. Imports paddle. docs/paddle.md says, line by 
 same and what is better.
 """
 
+from typing import TYPE_CHECKING
+
 from reader.compat.paddle import reader
 from reader.compat.paddle.batch import batch
 from reader.compat.paddle.collate import default_collate_fn, default_convert_fn
-from reader.compat.paddle.datasets import (
-    ChainDataset,
-    ComposeDataset,
-    ConcatDataset,
-    Dataset,
-    IterableDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.installation import install, uninstall
 from reader.compat.paddle.loader import DataLoader
 from reader.compat.paddle.py_reader import PyReader
-from reader.compat.paddle.samplers import (
-    BatchSampler,
-    DistributedBatchSampler,
-    RandomSampler,
-    Sampler,
-    SequenceSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
 from reader.compat.paddle.switches import keep_data_loader_order, use_pinned_memory
 from reader.compat.paddle.worker import get_worker_info
+
+if TYPE_CHECKING:  # ours derive from Paddle's, and a program may have been typed with those
+    from paddle.io import (
+        BatchSampler,
+        ChainDataset,
+        ComposeDataset,
+        ConcatDataset,
+        Dataset,
+        DistributedBatchSampler,
+        IterableDataset,
+        RandomSampler,
+        Sampler,
+        SequenceSampler,
+        Subset,
+        SubsetRandomSampler,
+        TensorDataset,
+        WeightedRandomSampler,
+        random_split,
+    )
+else:
+    from reader.compat.paddle.datasets import (
+        ChainDataset,
+        ComposeDataset,
+        ConcatDataset,
+        Dataset,
+        IterableDataset,
+        Subset,
+        TensorDataset,
+        random_split,
+    )
+    from reader.compat.paddle.samplers import (
+        BatchSampler,
+        DistributedBatchSampler,
+        RandomSampler,
+        Sampler,
+        SequenceSampler,
+        SubsetRandomSampler,
+        WeightedRandomSampler,
+    )
 
 __all__ = [
     "ArgumentError",

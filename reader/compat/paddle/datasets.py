@@ -6,8 +6,9 @@ either way; each other class is both the engine's and Paddle's class of its name
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import paddle
 import paddle.io
@@ -32,6 +33,8 @@ __all__ = [
     "paddle_permutation",
     "random_split",
 ]
+
+T = TypeVar("T")
 
 MAP_STYLE = (paddle.io.Dataset, data.Dataset)
 ITERABLE = (paddle.io.IterableDataset, data.IterableDataset)
@@ -78,6 +81,9 @@ class ComposeDataset(data.ComposeDataset, paddle.io.ComposeDataset):  # type: ig
         ArgumentError: (an AssertionError) none, no Dataset, an iterable one, unequal lengths.
     """
 
+    # takes any number of types, as Paddle's
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
     def __init__(self, datasets: Iterable[Any]) -> None:
         found = _one_or_more(datasets, "input datasets should not be empty")
         for position, dataset in enumerate(found):
@@ -121,7 +127,7 @@ class ChainDataset(data.ChainDataset[Any], paddle.io.ChainDataset):
         super().__init__(found)
 
 
-class ConcatDataset(data.ConcatDataset[Any], paddle.io.ConcatDataset):  # type: ignore[type-arg]
+class ConcatDataset(data.ConcatDataset[T], paddle.io.ConcatDataset[T]):
     """Hold the samples of several datasets, those of the first one first.
 
     Args:
@@ -142,7 +148,7 @@ class ConcatDataset(data.ConcatDataset[Any], paddle.io.ConcatDataset):  # type: 
         super().__init__(found)
 
 
-class Subset(data.Subset[Any], paddle.io.Subset):  # type: ignore[type-arg]
+class Subset(data.Subset[T], paddle.io.Subset[T]):
     """Hold the samples of a dataset that a list of indices names, in its order.
 
     Args:
@@ -153,7 +159,7 @@ class Subset(data.Subset[Any], paddle.io.Subset):  # type: ignore[type-arg]
 
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Any | None = None
-) -> list[Subset]:
+) -> list[Subset[Any]]:
     """Split a dataset into subsets of the given lengths, each sample in exactly one of them.
 
     Args:

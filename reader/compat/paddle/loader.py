@@ -7,8 +7,8 @@ Paddle's order, with its exception types and texts, and maps them; it holds no m
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import paddle
 from paddle.base import core
@@ -16,6 +16,7 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
     _DatasetKind,
 )
 
+from reader import data
 from reader.checks import names_arguments
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
@@ -25,7 +26,6 @@ from reader.compat.paddle.switches import use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.config import LoaderConfig
 from reader.data import SequenceSampler
-from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
 from reader.data.one_shot import OneShot
 from reader.engine.engine import Engine
@@ -37,7 +37,17 @@ from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, Work
 
 __all__ = ["DataLoader"]
 
-T_co = TypeVar("T_co", covariant=True)
+if TYPE_CHECKING:
+    import typing_extensions
+    from paddle import Tensor
+    from paddle._typing import PlaceLike
+    from paddle.io import Dataset
+    from paddle.io.reader import _CollateFn
+
+    # Paddle's class takes no type: its programs name ours without one, too
+    T_co = typing_extensions.TypeVar("T_co", covariant=True, default=Any)
+else:
+    T_co = TypeVar("T_co", covariant=True)
 
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True),
@@ -60,10 +70,17 @@ _ELSEWHERE = {
 }
 
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
-_PaddleLoader: Any = paddle.io.DataLoader
+if TYPE_CHECKING:  # attributes have the types that Paddle gives them
+
+    class _Base(paddle.io.DataLoader, EngineFace):  # type: ignore[misc, unused-ignore]
+        pass
+else:
+
+    class _Base(EngineFace, paddle.io.DataLoader):
+        pass
 
 
-class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc]
+class DataLoader(_Base, Generic[T_co]):
     """Feed a paddle program from a dataset: `paddle.io.DataLoader` 3.3 with another engine.
 
     Arguments, defaults, orders, lengths and what is yielded are Paddle's; see docs/paddle.md, line
@@ -85,29 +102,32 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
     @names_arguments(_ELSEWHERE)
     def __init__(
         self,
-        dataset: Indexed[T_co] | Iterable[T_co],
-        feed_list: Any = None,
-        places: Any = None,
+        dataset: Dataset[T_co] | data.Dataset[T_co] | data.IterableDataset[T_co],
+        feed_list: Sequence[Tensor] | None = None,
+        places: PlaceLike | Sequence[PlaceLike] | None = None,
         return_list: bool = True,
-        batch_sampler: Any = None,
-        batch_size: int | None = 1,
+        batch_sampler: paddle.io.BatchSampler | data.BatchSampler[Any] | None = None,
+        batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: _CollateFn | None = None,
         num_workers: int = 0,
         use_buffer_reader: bool = True,
         reader_buffer_size: int = 2,
         prefetch_factor: int = 2,
         use_shared_memory: bool = True,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], Any] | None = None,
+        timeout: int = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
         persistent_workers: bool = False,
         *,
         drop_last_group: bool | None = None,
         prefetch_next_epoch: bool = False,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name in _ARGUMENTS}
-        samples: Any = dataset  # the checks below say whether it has a length
+        # Paddle takes more than its types say: the checks below decide
+        samples: Any = dataset
+        size: Any = batch_size
+        batches: Any = batch_sampler
         if not return_list and not paddle.in_dynamic_mode() and feed_list is None:
             raise ArgumentError(
                 "feed_list should be set when return_list=False. Pass the variables of the program,"
@@ -131,17 +151,17 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
                 "batch_size/shuffle/drop_last should not be set when batch_sampler is given, got"
                 f" batch_size={batch_size!r}, shuffle={shuffle!r}, drop_last={drop_last!r}"
             )
-        if batch_size is not None and not given:
-            _check_batch_size(batch_size)
+        if size is not None and not given:
+            _check_batch_size(size)
             if not is_iterable:
-                batch_sampler = BatchSampler(
-                    dataset=samples, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
+                batches = BatchSampler(
+                    dataset=samples, batch_size=size, shuffle=shuffle, drop_last=drop_last
                 )
-        if given and isinstance(batch_sampler, Iterator):
-            arguments["batch_sampler"] = batch_sampler = OneShot("batch_sampler", batch_sampler)
+        if given and isinstance(batches, Iterator):
+            arguments["batch_sampler"] = batches = OneShot("batch_sampler", batches)
         is_static = not paddle.in_dynamic_mode()
-        make_batch = collate_fn
-        if collate_fn is None and batch_size is None:
+        make_batch: Any = collate_fn
+        if collate_fn is None and size is None:
             make_batch = default_convert_fn
         elif collate_fn is None and is_static:
             make_batch = RaggedCollate.of(feed_list)
@@ -151,9 +171,9 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
             feed_list=feed_list if is_static else None,
             places=parsed,
             return_list=return_list if is_static else True,
-            batch_sampler=batch_sampler,
-            batch_size=None if batch_size is None else batch_size if is_iterable else 1,
-            drop_last=drop_last if is_iterable and batch_size is not None else False,
+            batch_sampler=batches,
+            batch_size=None if size is None else size if is_iterable else 1,
+            drop_last=drop_last if is_iterable and size is not None else False,
             collate_fn=make_batch,
             num_workers=num_workers,
             use_buffer_reader=use_buffer_reader,
@@ -165,7 +185,7 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
             persistent_workers=persistent_workers,
             framework="paddle",
             # Paddle ignores shuffle without batching
-            sampler=RandomSampler(samples) if shuffle and batch_size is None else None,
+            sampler=RandomSampler(samples) if shuffle and size is None else None,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
         )
@@ -175,12 +195,13 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
         self._engine = Engine(config, _POLICY, sampler, config.batch_sampler)
         # what programs look at
         self.config = config
-        self.dataset = dataset
+        self.dataset = samples
         self.num_workers = config.num_workers
-        self.batch_size = None if given else batch_size
+        self.batch_size = None if given else size
         self.drop_last = drop_last
-        self.auto_collate_batch = batch_size is not None
-        self.dataset_kind = _DatasetKind.ITER if is_iterable else _DatasetKind.MAP
+        self.auto_collate_batch = size is not None
+        kind: Any = _DatasetKind
+        self.dataset_kind = kind.ITER if is_iterable else kind.MAP
         self.return_list = return_list
         self.feed_list = feed_list
         self.collate_fn = collate_fn
@@ -221,10 +242,12 @@ class DataLoader(EngineFace, _PaddleLoader, Generic[T_co]):  # type: ignore[misc
             f" num_workers={self.num_workers}, framework={self.config.framework!r})"
         )
 
-    @property
-    def places(self) -> list[Any]:
-        """Where batches land, as `core.Place`s."""
-        return [_paddle_place(place) for place in self.config.places]
+    if not TYPE_CHECKING:  # an attribute of Paddle's, which may be set
+
+        @property
+        def places(self):
+            """Where batches land, as `core.Place`s."""
+            return [_paddle_place(place) for place in self.config.places]
 
     def __len__(self) -> int:
         """The number of batches in an epoch, not divided by the number of places: see `steps`."""

@@ -5,7 +5,7 @@ nothing else of a program changes. Imports torch. docs/torch.md says, line by li
 and what is better.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch.utils.data
 
@@ -14,17 +14,81 @@ from reader.compat.torch.loader import DataLoader
 from reader.compat.torch.sampler import StatefulDistributedSampler
 from reader.compat.torch.stateful import StatefulDataLoader
 
+if TYPE_CHECKING:
+    from torch.utils.data import (
+        BatchSampler,
+        ChainDataset,
+        ConcatDataset,
+        DataChunk,
+        Dataset,
+        DFIterDataPipe,
+        DistributedSampler,
+        IterableDataset,
+        IterDataPipe,
+        MapDataPipe,
+        RandomSampler,
+        Sampler,
+        SequentialSampler,
+        StackDataset,
+        Subset,
+        SubsetRandomSampler,
+        TensorDataset,
+        WeightedRandomSampler,
+        _DatasetKind,
+        argument_validation,
+        default_collate,
+        default_convert,
+        functional_datapipe,
+        get_worker_info,
+        guaranteed_datapipes_determinism,
+        non_deterministic,
+        random_split,
+        runtime_validation,
+        runtime_validation_disabled,
+    )
+
 __all__ = [
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "DFIterDataPipe",
+    "DataChunk",
     "DataLoader",
+    "Dataset",
+    "DistributedSampler",
+    "IterDataPipe",
+    "IterableDataset",
+    "MapDataPipe",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
     "StatefulDataLoader",
     "StatefulDistributedSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "_DatasetKind",
+    "argument_validation",
+    "default_collate",
+    "default_convert",
+    "functional_datapipe",
+    "get_worker_info",
+    "guaranteed_datapipes_determinism",
     "install",
+    "non_deterministic",
+    "random_split",
+    "runtime_validation",
+    "runtime_validation_disabled",
     "uninstall",
 ]
-__all__ += [name for name in torch.utils.data.__all__ if name not in __all__]
 
+if not TYPE_CHECKING:  # the names of the torch that is here
+    __all__ = [name for name in __all__ if name in globals()]
+    __all__ += [name for name in torch.utils.data.__all__ if name not in __all__]
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(torch.utils.data, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name):
+        if name in __all__:
+            return getattr(torch.utils.data, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

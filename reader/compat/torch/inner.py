@@ -9,7 +9,7 @@ from __future__ import annotations
 import copyreg
 from collections import ChainMap
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.multiprocessing import reductions
@@ -19,7 +19,9 @@ from torch.utils.data._utils import pin_memory as pinning
 
 __all__ = [
     "BaseIterator",
+    "CollateFn",
     "InlineBase",
+    "PeerIterator",
     "WorkerInfo",
     "collate",
     "is_in_torch_mode",
@@ -35,7 +37,9 @@ __all__ = [
 ]
 
 _queue_pickler: Any = ForkingPickler
-BaseIterator: Any = dataloader._BaseDataLoaderIter
+PeerIterator: TypeAlias = dataloader._BaseDataLoaderIter
+CollateFn: TypeAlias = dataloader._collate_fn_t  # type: ignore[type-arg]
+BaseIterator: Any = PeerIterator
 InlineBase: Any = dataloader._SingleProcessDataLoaderIter
 shard_pipes: Any = dataloader._sharding_worker_init_fn
 WorkerInfo: Any = worker.WorkerInfo

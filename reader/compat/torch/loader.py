@@ -9,14 +9,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch.utils.data
+from torch.utils.data import Dataset, Sampler
 
-from reader.checks import as_int
+from reader.checks import as_int, names_arguments
 from reader.compat.torch.engine import start_of
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inline import InlineIterator
+from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
@@ -28,9 +30,31 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.errors import got
 
-__all__ = ["DataLoader"]
+__all__ = ["ELSEWHERE", "DataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
+_Self = TypeVar("_Self", bound="DataLoader[Any]")
+
+_OWN = "it is an argument of reader.DataLoader; use that with framework='torch'"
+_CONTEXT_REMEDY = 'pass multiprocessing_context="fork", "forkserver" or "spawn"'
+_WORKERS_REMEDY = "pass num_workers="
+# arguments of other loaders, and what to do here
+ELSEWHERE = {
+    "start_method": _CONTEXT_REMEDY,
+    "mp_context": _CONTEXT_REMEDY,
+    **dict.fromkeys(("workers", "worker_count", "n_jobs"), _WORKERS_REMEDY),
+    "device": "copy each batch to the device in the loop",
+    "transform": "apply it in __getitem__ of the dataset",
+    "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
+    "drop_remainder": "pass drop_last=True",
+    "snapshot_every_n_steps": "it is an argument of StatefulDataLoader",
+    **dict.fromkeys(("framework", "places", "seed_globals", "drop_last_group"), _OWN),
+    **dict.fromkeys(("feed_list", "return_list"), "it is for static programs of Paddle"),
+    **dict.fromkeys(
+        ("use_shared_memory", "use_buffer_reader", "reader_buffer_size"),
+        "it is an argument of Paddle's loader; leave it out",
+    ),
+}
 
 # of PyTorch's class: programs put another one in its place
 _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
@@ -71,28 +95,29 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
 
+    @names_arguments(ELSEWHERE)
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: CollateFn | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: Callable[[int], Any] | None = None,
+        worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
-        generator: torch.Generator | None = None,
+        generator: Any = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
         seed: int | None = None,
-        worker_type: str = "process",
+        worker_type: Literal["process", "thread"] = "process",
         worker_retries: int = 0,
         prefetch_next_epoch: bool = False,
         max_bytes: int | None = None,
@@ -104,7 +129,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
         if keyed and not self.is_stream:
-            sampler, shuffle = RandomSampler(dataset, seed=seed), None
+            sized: Any = dataset
+            sampler, shuffle = RandomSampler(sized, seed=seed), None
         super().__init__(
             dataset,
             batch_size,
@@ -200,18 +226,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._epoch = epoch
         set_epochs(epoch, self.dataset, self.sampler, self.batch_sampler)
 
-    def _get_iterator(self) -> Any:
+    def _get_iterator(self) -> PeerIterator:
         self._check()
         if self.num_workers == 0:
             return InlineIterator(self) if self.seed is None else self._begin(None)
         self.check_worker_number_rationality()
         return self._begin(None)
 
-    def _begin(self, last: Any) -> Any:
+    def _begin(self, last: Any) -> PeerIterator:
         """Make an iterator on the engine; it takes over the persistent workers of `last`."""
-        return EngineIterator(self, last)
+        made: PeerIterator = EngineIterator(self, last)
+        return made
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> PeerIterator:
         if not (self.persistent_workers and self.num_workers > 0):
             made = self._get_iterator()
         else:
@@ -258,7 +285,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             last._shutdown_workers()
             self._iterator = None
 
-    def __enter__(self) -> DataLoader[T_co]:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

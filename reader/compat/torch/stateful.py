@@ -11,19 +11,19 @@ import copy
 import functools
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-import torch
-from torch.utils.data import IterDataPipe
+from torch.utils.data import Dataset, IterDataPipe, Sampler
 
-from reader.checks import as_int
+from reader.checks import as_int, names_arguments
 from reader.compat.torch import draws
 from reader.compat.torch.begun_ahead import BegunAhead, with_workers
 from reader.compat.torch.draws import OwnDraws
 from reader.compat.torch.engine import make_engine
 from reader.compat.torch.errors import OtherWorkers, timed_out, worker_exit
+from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
-from reader.compat.torch.loader import DataLoader
+from reader.compat.torch.loader import ELSEWHERE, DataLoader
 from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.data.order_source import generator_states, has_state
@@ -51,34 +51,39 @@ class StatefulDataLoader(DataLoader[T_co]):
             worker, and that of a sampler once per so many draws; a resume draws again what came
             after the last state. A map-style dataset with a state is read with each batch, always.
             0 or None: never; a resume then draws samplers and streams from their beginning.
-        options: `seed`, `worker_type` and the others that DataLoader has beyond PyTorch's.
+        seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes: as of DataLoader.
     """
 
     keeps_rng = True
     awaits_start = True
 
+    @names_arguments(ELSEWHERE)
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: CollateFn | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: Callable[[int], Any] | None = None,
+        worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
-        generator: torch.Generator | None = None,
+        generator: Any = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
-        **options: Any,
+        seed: int | None = None,
+        worker_type: Literal["process", "thread"] = "process",
+        worker_retries: int = 0,
+        prefetch_next_epoch: bool = False,
+        max_bytes: int | None = None,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -101,7 +106,11 @@ class StatefulDataLoader(DataLoader[T_co]):
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
             in_order=in_order,
-            **options,
+            seed=seed,
+            worker_type=worker_type,
+            worker_retries=worker_retries,
+            prefetch_next_epoch=prefetch_next_epoch,
+            max_bytes=max_bytes,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
@@ -144,7 +153,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         """Whether the dataset draws from the trainer's own random state, and may set it."""
         return self.is_stream and not self.num_workers
 
-    def _get_iterator(self) -> Any:
+    def _get_iterator(self) -> PeerIterator:
         self._check()
         if self.num_workers:
             self.check_worker_number_rationality()
