@@ -159,8 +159,9 @@ class StatefulDataLoader(DataLoader[T_co]):
             self.check_worker_number_rationality()
         return self._begin(None)
 
-    def _begin(self, last: Any) -> Any:
+    def _begin(self, last: Any) -> PeerIterator:
         ahead, self._ahead = self._ahead, None
+        made: EngineIterator
         if ahead is None:
             made = self._begin_now(last)
         elif ahead.fits(self):
@@ -171,9 +172,10 @@ class StatefulDataLoader(DataLoader[T_co]):
         if made.is_untold:
             self._begun = made
             made.call_first(functools.partial(_let_go, weakref.ref(self)))
-        return made
+        peer: PeerIterator = made
+        return peer
 
-    def _begin_again(self, ahead: BegunAhead) -> Any:
+    def _begin_again(self, ahead: BegunAhead) -> EngineIterator:
         """Begin the first epoch with what the loader has now, as a loader of its state would."""
         if ahead.has_epochs_of(self):
             with contextlib.suppress(StateError):  # another order, which its state does not fit
@@ -182,7 +184,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             self._load_generator(ahead.generator)
         return self._begin_now(None)
 
-    def _begin_now(self, last: Any) -> Any:
+    def _begin_now(self, last: Any) -> EngineIterator:
         saved, self._saved = self._saved, None
         if saved is not None and saved.refusal is not None:
             self._saved = saved
