@@ -292,9 +292,6 @@ class Engine:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the engine: the position of the last batch delivered."""
         prefetched: Cursor | None = None
-        newest = None if self._newest is None else self._newest()
-        if newest is not None:
-            newest.note_told()
         if self._prefetched is not None:
             self._prefetched.batches.note_told()
             prefetched = self._prefetched.batches.cursor

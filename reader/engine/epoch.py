@@ -134,21 +134,18 @@ class EpochIterator(Handover):
     def note_told(self) -> None:
         """Wait until the workers have begun the epoch, and note the states that they had then.
 
-        Nothing is waited for after the first batch. Raises what the wait for a batch may raise.
+        Nothing is waited for after the first batch. Raises what the wait for a batch may raise. No
+        other thread may take a step meanwhile.
         """
-        if self.is_untold:
-            self.alone(self._wait_told)
+        if self.is_untold and self.is_usable:
+            with suppress(EpochEnded):  # why, the next step raises
+                self._supervisor.wait_told()
+            self._take_told()
 
     @property
     def is_untold(self) -> bool:
         """Whether workers are still to tell the states with which they begin the epoch."""
         return self._workers is not None and bool(self._workers.untold)
-
-    def _wait_told(self) -> None:
-        if self.is_untold and self.is_usable:
-            with suppress(EpochEnded):  # why, the next step raises
-                self._supervisor.wait_told()
-            self._take_told()
 
     def _take_told(self) -> None:
         if self._workers is not None:

@@ -8,10 +8,29 @@ from __future__ import annotations
 import pytest
 
 from reader._core.channel import TaskKind
+from reader._core.handover import Handover, Made
 from tests.wire import Wire, wire
 
 pytestmark = pytest.mark.timeout(60)
 THREAD = pytest.mark.parametrize("is_thread", [False, True])
+
+
+class Steps(Handover):
+    """Asks, within a step and outside of it, to be alone."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def prepare(self) -> None:
+        self.alone(lambda: self.calls.append("within"))  # as the handler of a signal would
+        self.made = Made(1)
+
+
+def test_nothing_is_waited_for_within_a_step() -> None:
+    steps = Steps()
+    assert next(steps) == 1
+    steps.alone(lambda: steps.calls.append("outside"))
+    assert steps.calls == ["outside"]
 
 
 def enter(made: Wire) -> None:

@@ -12,6 +12,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -192,6 +193,28 @@ def test_thread_tells_what_it_begins_with() -> None:
     again = make(StatefulDataLoader, Stream(), **options)
     again.load_state_dict(state)
     assert list(again) == whole == list(loader)
+
+
+def test_thread_may_ask_for_the_state_while_another_one_waits_for_the_first_batch() -> None:
+    event = threading.Event()
+
+    class Held(Stream):
+        def __iter__(self) -> Any:
+            event.wait()
+            return super().__iter__()
+
+    options = {"num_workers": 1, "worker_type": "thread"}
+    whole = list(make(StatefulDataLoader, Stream(seed=5), **options))
+    loader = make(StatefulDataLoader, Held(seed=5), **options)
+    batches = iter(loader)
+    with ThreadPoolExecutor(2) as pool:
+        first, state = pool.submit(next, batches), pool.submit(loader.state_dict)
+        event.set()
+        found = [first.result(), *batches]
+    assert found == whole
+    again = make(StatefulDataLoader, Stream(), **options)
+    again.load_state_dict(state.result())
+    assert list(again) in (whole, whole[1:])
 
 
 @pytest.mark.parametrize("change", ["nothing", "sampler", "epoch"])

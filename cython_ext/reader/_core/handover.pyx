@@ -147,6 +147,7 @@ cdef class Handover:
     cdef public dict tasks
     cdef public WaitStats stats
     cdef object lock
+    cdef int steps  # how many are being taken: within one, a signal's handler may call anything
 
     def __cinit__(self, *args, **options):
         self.lock = threading.RLock()  # threads that share the iterator take turns
@@ -166,22 +167,26 @@ cdef class Handover:
     def __next__(self):
         cdef Made made
         self.lock.acquire()
+        self.steps += 1
         try:
             if self.made is None:
                 self.prepare()
             made = self.made
             self.hand_over()
         finally:
+            self.steps -= 1
             self.lock.release()
         if made.is_error:
             raise made.value
         return made.value
 
     def alone(self, call):
-        """Call a function while no thread takes a step; return what it returns."""
+        """Call a function while no thread takes a step. It is not called within a step of this
+        thread, as from the handler of a signal."""
         self.lock.acquire()
         try:
-            return call()
+            if self.steps == 0:
+                call()
         finally:
             self.lock.release()
 

@@ -127,6 +127,16 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         """Whether workers are still to tell the states with which they begin the epoch."""
         return self._batches is not None and self._batches.is_untold
 
+    def note_told(self) -> None:
+        """Wait until workers have told the states with which they begin; see EpochIterator."""
+        if self.is_untold:
+            try:
+                self.alone(self._batches.note_told)
+            except LoadTimeout as error:
+                raise timed_out(error, self._timeout) from None
+            except WorkerDied as error:
+                raise worker_exit(error) from None
+
     def call_first(self, function: Callable[[], Any]) -> None:
         """Have a function called before the first batch is made; no later one costs more."""
         self.prepare = functools.partial(_prepare_first, weakref.ref(self), function)  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from reader.compat.torch import draws
 from reader.compat.torch.begun_ahead import BegunAhead, with_workers
 from reader.compat.torch.draws import OwnDraws
 from reader.compat.torch.engine import make_engine
-from reader.compat.torch.errors import OtherWorkers, timed_out, worker_exit
+from reader.compat.torch.errors import OtherWorkers
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.loader import ELSEWHERE, DataLoader
@@ -29,7 +29,7 @@ from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.data.order_source import generator_states, has_state
 from reader.data.random_state import generator_state, to_json
 from reader.data.seeds import batch_seed
-from reader.errors import LoadTimeout, StateError, WorkerDied
+from reader.errors import StateError
 
 __all__ = ["StatefulDataLoader"]
 
@@ -114,7 +114,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
-        self._current: Any = None  # (engine, base seed) of the newest iterator
+        self._current: Any = None  # (engine, base seed, reference) of the newest iterator
         self._own_draws = OwnDraws()  # of the epochs' seeds, without a generator
         self._ahead: BegunAhead | None = None  # the first epoch, if its state was asked for before
         self._begun: EngineIterator | None = None  # kept until its workers have told their states
@@ -168,7 +168,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             made = ahead.batches
         else:
             made = self._begin_again(ahead)
-        self._begun = None
+        self._ahead = self._begun = None  # also one that the handler of a signal has begun now
         if made.is_untold:
             self._begun = made
             made.call_first(functools.partial(_let_go, weakref.ref(self)))
@@ -202,7 +202,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         is_new = saved is not None and saved.base_seed is None
         if is_new and self._draws_own and self._draws_in_trainer:
             draws.pass_global()  # not before: the dataset's state may set it
-        self._current = (made.engine, made.base_seed)
+        self._current = (made.engine, made.base_seed, weakref.ref(made))
         return made
 
     def let_go(self) -> None:
@@ -264,14 +264,12 @@ class StatefulDataLoader(DataLoader[T_co]):
             engine.epoch = self._epoch
             finished = False
         else:
-            engine, base_seed = self._current
+            engine, base_seed, newest = self._current
+            batches = newest()
+            if batches is not None:
+                batches.note_told()
             finished = engine.is_between_epochs
-        try:
-            state = engine.state_dict()  # may draw the order, and wait for the workers
-        except LoadTimeout as error:
-            raise timed_out(error, self.timeout) from None
-        except WorkerDied as error:
-            raise worker_exit(error) from None
+        state = engine.state_dict()  # may draw the order
         self._begun = None
         return in_form(state, base_seed, self.num_workers, finished, self._generator_state())
 
