@@ -7,7 +7,6 @@ worker that replaces another gets them even if the user has closed the originals
 
 from __future__ import annotations
 
-import contextlib
 import copyreg
 import errno
 import functools
@@ -21,6 +20,7 @@ from typing import Any
 
 import cloudpickle
 
+from reader._core.signals import Finalized, interrupt_after, is_interrupt
 from reader.errors import ConfigError, shown
 from reader.workers.loop import WorkerConfig
 
@@ -32,22 +32,32 @@ _FROM_USER = ("dataset", "collate_fn", "worker_init_fn")
 _received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by index
 
 
-class PickledConfig:
+class PickledConfig(Finalized):
     """A pickled config.
 
-    Args:
+    Attributes:
         data: the pickle.
-        fds: the descriptors in it, by index. This object owns them from now on.
+        fds: the descriptors in it, by index, which this object owns.
     """
 
-    def __init__(self, data: bytes, fds: list[int]) -> None:
-        self.data = data
-        self.fds = fds
+    def __init__(self) -> None:
+        self.data = b""
+        self.fds: list[int] = []
+
+    def add(self, fd: int) -> int:
+        """Duplicate a descriptor; returns its index."""
+        self.fds.extend(map(os.dup, (fd,)))  # an interrupt in between would leave it open
+        return len(self.fds) - 1
 
     def close(self) -> None:
         """Close the descriptors; workers that were started have their own."""
-        while self.fds:
-            os.close(self.fds.pop())
+        with interrupt_after():
+            while self.fds:
+                os.close(self.fds.pop())
+
+    def finalize(self) -> None:
+        """Close what an interrupt left open."""
+        self.close()
 
 
 def pickle_config(config: WorkerConfig) -> PickledConfig:
@@ -60,17 +70,24 @@ def pickle_config(config: WorkerConfig) -> PickledConfig:
         ConfigError: neither pickle nor cloudpickle can pickle it.
         OSError: the system refuses descriptors.
     """
-    with contextlib.suppress(Exception):
+    try:
         return _pickle(config, pickle.Pickler)
+    except Exception as error:
+        if is_interrupt(error):
+            raise
     try:
         return _pickle(config, cloudpickle.Pickler)
     except Exception as error:
+        if is_interrupt(error):
+            raise
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         for name in _FROM_USER:
             try:
                 _pickle(getattr(config, name), cloudpickle.Pickler).close()
             except Exception as its_error:
+                if is_interrupt(its_error):
+                    raise
                 raise ConfigError(
                     f"the {name}, {shown(getattr(config, name))}, cannot be sent to worker"
                     f" processes: {its_error}. Open files, locks and connections lazily in the"
@@ -110,16 +127,13 @@ class _Spawning:
 
     DupFd = _SentFd
 
-    def __init__(self) -> None:
-        self.fds: list[int] = []
-
-    def duplicate_for_child(self, fd: int) -> int:
-        self.fds.append(os.dup(fd))
-        return len(self.fds) - 1
+    def __init__(self, config: PickledConfig) -> None:
+        self.duplicate_for_child = config.add
 
 
 def _pickle(value: Any, pickler: type[pickle.Pickler]) -> PickledConfig:
-    spawning: Any = _Spawning()
+    pickled = PickledConfig()
+    spawning: Any = _Spawning(pickled)
     made = io.BytesIO()
     reducers: dict[type, Callable[[Any], Any]] = _reducers()
     if pickler is cloudpickle.Pickler:
@@ -131,11 +145,12 @@ def _pickle(value: Any, pickler: type[pickle.Pickler]) -> PickledConfig:
     try:
         kind(made, _PROTOCOL).dump(value)
     except BaseException:
-        PickledConfig(b"", spawning.fds).close()
+        pickled.close()
         raise
     finally:
         context.set_spawning_popen(before)
-    return PickledConfig(made.getvalue(), spawning.fds)
+    pickled.data = made.getvalue()
+    return pickled
 
 
 def _reducers() -> dict[type, Callable[[Any], Any]]:

@@ -203,9 +203,6 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         """End the workers and wait until they have ended."""
         self._engine.close()
 
-    def __del__(self) -> None:
-        """Do nothing: dropping the engine's iterator gives the workers back."""
-
 
 def _handles(backend: Any) -> list[Any]:
     found: list[Any] = backend.handles
