@@ -74,17 +74,18 @@ def meant_by(name: str, known: list[str], elsewhere: Mapping[str, str]) -> str:
 
 def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remedy: str) -> int:
     """Return `value` as an int within [low, high]; anything with `__index__` but a bool passes."""
+    number: int | None = None
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+        else:
+            if low <= number <= high:
+                return number
     limit = f"an int of {low} or more" if high == sys.maxsize else f"an int in [{low}, {high}]"
-    message = f"{name} must be {limit}, got {got(value)}. {remedy}"
-    if isinstance(value, (bool, np.bool_)):
-        raise ConfigTypeError(message)
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ConfigTypeError(message) from None
-    if not low <= number <= high:
-        raise ConfigError(message)
-    return number
+    kind = ConfigTypeError if number is None else ConfigError
+    raise kind(f"{name} must be {limit}, got {got(value)}. {remedy}")
 
 
 def as_byte_count(name: str, value: object, *, low: int, remedy: str) -> int:

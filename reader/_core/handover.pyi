@@ -4,6 +4,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+from reader._core.signals import Finalized
+
 @final
 class Task:
     kind: int
@@ -58,7 +60,7 @@ class Made:
         step: Callable[[], Any] | None = None,
     ) -> None: ...
 
-class Handover:
+class Handover(Finalized):
     made: Made | None
     group: list[Any]
     held: list[Any]

@@ -43,11 +43,13 @@ class Order(Protocol):
         mark: called with the kind and payload of each task drawn, its number and the mark before
             it; returns the mark after it: what a state needs to open the order there, beside the
             number of the batch. It changes nothing. None: the number is enough.
+        is_checked: opened again, it is known to be the same order.
     """
 
     origin: OrderOrigin
     start: Any
     mark: Callable[[int, bytes, int, Any], Any] | None
+    is_checked: bool
 
     def note_first(self, kind: int, payload: bytes) -> None:
         """Record what is known once the first task was drawn."""

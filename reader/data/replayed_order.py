@@ -64,6 +64,7 @@ class ReplayedOrder:
         self._is_lazy = is_lazy
         self._seed = seed
         self._checksum = 0
+        self.is_checked = True
         self.origin = OrderOrigin("replay", at, None if batching is None else batching.batch_size)
         self.start: Any = 0  # the mark in front of the first batch
         self.mark: Callable[[int, bytes, int, Any], Any] = self._checksum_after
@@ -202,7 +203,7 @@ class ReplayedOrder:
         return False
 
     def _add(self, kind: int, payload: bytes) -> None:
-        self._checksum = _checksum(kind, payload, self._checksum)
+        self._checksum = self._checksum_after(kind, payload, 0, self._checksum)
 
     def note_first(self, kind: int, payload: bytes) -> None:
         """Record a checksum of the first key: a sampler with a state may begin at another one."""
@@ -211,7 +212,10 @@ class ReplayedOrder:
 
     def _checksum_after(self, kind: int, payload: bytes, number: int, before: int) -> int:  # noqa: ARG002
         """Return the mark after a task: the checksum of all tasks up to it."""
-        return _checksum(kind, payload, before)
+        if kind in _INTEGERS:
+            return zlib.crc32(payload, before)
+        self.is_checked = False  # the bytes of other keys depend on more than their values
+        return before
 
     @staticmethod
     def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
@@ -360,11 +364,6 @@ class StatefulOrder(ReplayedOrder):
 def _first_key_of(batch: Any) -> int:
     """Return the checksum of the first key of a batch that a sampler yielded."""
     return _checksum_of_first_key(*encode_task(batch if type(batch) is list else list(batch), True))
-
-
-def _checksum(kind: int, payload: bytes, before: int) -> int:
-    # the bytes of other keys depend on more than their values
-    return zlib.crc32(payload, before) if kind in _INTEGERS else before
 
 
 def _checksum_of_first_key(kind: int, payload: bytes) -> int:

@@ -30,6 +30,7 @@ class SeekableOrder:
 
     start: Any = None  # the mark before the first batch
     mark: Any = None  # the number of a batch is enough
+    is_checked = True
 
     def __init__(self, batches: Any, batching: Batching | None, at: Position) -> None:
         self._batches = batches

@@ -31,6 +31,7 @@ class ShardedOrder:
 
     start: Any = None  # the mark before the first batch
     mark: Any = None  # the number of a batch is enough
+    is_checked = True
 
     def __init__(self, batching: Batching, at: Position) -> None:
         self._batching = batching

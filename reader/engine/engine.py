@@ -6,19 +6,21 @@ the process that made it; several of its iterators may live at once. It knows no
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from reader._core.handover import WaitStats
+from reader._core.signals import Finalized, is_interrupt
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data import seeds
 from reader.data.batch_sampler import count_of
-from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
-from reader.data.order import open_order
+from reader.data.epochs import carried_epochs, epoch_marks, find_carriers, own_epoch, set_epochs
+from reader.data.order import Order, open_order
+from reader.data.order_origin import Position
 from reader.data.sampler import SeededSampler
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
@@ -41,7 +43,7 @@ from reader.workers.worker_state import EpochStart
 __all__ = ["Engine"]
 
 
-class Engine:
+class Engine(Finalized):
     """Feeds the iterators of one face.
 
     Args:
@@ -97,8 +99,6 @@ class Engine:
         )
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
-        self._finalizer = weakref.finalize(self, self._cache.shelf.drop)
-        self._finalizer.atexit = False  # pools end themselves at exit
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -163,9 +163,7 @@ class Engine:
         )
         self._converts = self._converts or self._make_converts()
         stage = Stage(self._converts, cursor, config.drop_last_group)
-        for each in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
-            if isinstance(each, SeededSampler) and not each.counts_epochs:
-                each.set_epoch(epoch)
+        _set_seeded(epoch, self.sampler, self.batch_sampler)
         make_schedule = functools.partial(self._make_schedule, cursor, start)
         return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
 
@@ -234,13 +232,16 @@ class Engine:
         if isinstance(cursor, StreamCursor):
             return StreamTasks(backend, cursor)
         config = self.config
-        order, batches = open_order(
+        opened = functools.partial(
+            open_order,
             batches_of(self.sampler, self.batch_sampler),
-            start.order,
-            start.at,
-            config.snapshot_every_n_steps or 0,
-            not self._is_eager,
-            self.order_seed,
+            every=config.snapshot_every_n_steps or 0,
+            is_lazy=not self._is_eager,
+            seed=self.order_seed,
+        )
+        order, batches = opened(start.order, start.at)
+        reopen = functools.partial(
+            _reopened, opened, cursor.epoch, cursor.epochs, self.sampler, self.batch_sampler
         )
         return MapTasks(
             order,
@@ -250,6 +251,7 @@ class Engine:
             self._policy.dispatch,
             self._round_robin if self._policy.dispatch.is_round_robin else None,
             cursor,
+            reopen,
             takes_keys=self._cache.kind.takes_keys,
         )
 
@@ -354,6 +356,12 @@ class Engine:
         self.drop_prefetched()
         self._cache.shelf.drop()
 
+    def finalize(self) -> None:
+        """End idle workers, when the engine is dropped."""
+        cache = vars(self).get("_cache")
+        if cache is not None:
+            cache.shelf.drop()
+
     def copied(self) -> Engine:
         """Return an engine with the same options and epoch, and neither workers nor batches."""
         make, arguments = self.__reduce__()
@@ -378,6 +386,41 @@ def _copied(
     return made
 
 
+def _set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:
+    """Have samplers of ours that do not count epochs themselves give the order of an epoch."""
+    for each in (sampler, getattr(batch_sampler, "sampler", None)):
+        if isinstance(each, SeededSampler) and not each.counts_epochs:
+            each.set_epoch(epoch)
+
+
+def _reopened(
+    opened: Callable[[dict[str, Any], Position], tuple[Order, Iterator[Any]]],
+    epoch: int,
+    epochs: dict[str, int],
+    sampler: Any,
+    batch_sampler: Any,
+    state: dict[str, Any],
+    at: Position,
+) -> tuple[Order, Iterator[Any]]:
+    """Open an order again that was opened in this epoch, and draw its first batch.
+
+    Samplers are put into the epochs they were at then, and back: they may count those themselves.
+    """
+    begun = {name: each for name, each in epochs.items() if not name.startswith("dataset")}
+    carriers = find_carriers(begun, batch_sampler=batch_sampler, sampler=sampler)
+    now = [own_epoch(each) for each in carriers]
+    try:
+        for each, was in zip(carriers, begun.values(), strict=True):
+            each.set_epoch(was)
+        _set_seeded(epoch, sampler, batch_sampler)
+        order, batches = opened(state, at)
+        first = list(itertools.islice(batches, 1))  # some samplers look at their epoch only here
+    finally:
+        for each, own in zip(carriers, now, strict=True):
+            each.set_epoch(own)
+    return order, itertools.chain(first, batches)
+
+
 def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, batch: Any) -> Any:
     """Have an adapter make a batch of a copy, or of plain containers."""
     if is_private:
@@ -393,5 +436,8 @@ def _prefetch(engine: weakref.ref[Engine]) -> None:
     """Begin the next epoch of an engine that is still there; its errors come when asked for."""
     found = engine()
     if found is not None:
-        with contextlib.suppress(Exception, SystemExit, GeneratorExit):
+        try:
             found.prefetch()
+        except (Exception, SystemExit, GeneratorExit) as error:
+            if is_interrupt(error):
+                raise

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
 from reader._core.handover import Handover, Made, Outcome, WaitStats
+from reader._core.signals import interrupt_after, is_interrupt
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
@@ -22,7 +23,6 @@ from reader.engine.schedule import Schedule, Window
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
-from reader.workers.interrupt import is_interrupt
 from reader.workers.pool_registry import leave_with_program
 
 __all__ = ["EpochIterator"]
@@ -43,6 +43,9 @@ class EpochIterator(Handover):
         stats: counted up while iterating.
     """
 
+    _backend: Backend
+    _has_backend = False  # and it is to be given back
+
     def __init__(
         self,
         cache: PoolCache,
@@ -59,10 +62,13 @@ class EpochIterator(Handover):
         self._is_plain = not self._has_group and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
-        self._backend: Backend = cache.borrow()
-        # gives the backend back, in whatever thread; it holds no reference to the iterator
-        self._finalizer = weakref.finalize(self, cache.returner(self._backend))
-        self._finalizer.atexit = False
+        with interrupt_after():
+            idle = cache.take_idle()
+            if idle is not None:
+                self._backend, self._has_backend = idle, True
+        if idle is None:
+            self._backend = cache.start()  # it ends by itself where it is not noted
+            self._has_backend = True
         cursor = stage.cursor
         is_map = isinstance(cursor, MapCursor)
         first = cursor.batches if is_map else 0
@@ -73,7 +79,6 @@ class EpochIterator(Handover):
             self.feeder,
             schedule,
             self._backend.window if options.is_eager else 1,
-            options.epoch,
             first,
             options.in_order,
             cursor.beyond if isinstance(cursor, MapCursor) else (),
@@ -85,7 +90,7 @@ class EpochIterator(Handover):
         self._rng_lock = None if options.is_eager else self._backend.rng_lock
         skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
         self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
-        self._supervisor.release = self._finalizer
+        self._supervisor.release = functools.partial(_release, weakref.ref(self))
         self._take = schedule.taking(self._supervisor.wait)
         self._workers = cursor.workers
         if self._workers is not None and self._workers.untold:
@@ -168,7 +173,14 @@ class EpochIterator(Handover):
 
     def _let_go(self) -> None:
         self._supervisor.is_done = True
-        self._finalizer()
+        with interrupt_after():
+            self.finalize()
+
+    def finalize(self) -> None:
+        """Give the backend back, in whatever thread; once."""
+        has_backend, self._has_backend = self._has_backend, False
+        if has_backend:
+            self._cache.give_back(self._backend)
 
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
@@ -288,6 +300,13 @@ class EpochIterator(Handover):
 def _take_first(iterator: weakref.ref[EpochIterator], take: Callable[[], Any]) -> Any:
     found = iterator()
     return take() if found is None else found.take_first(take)
+
+
+def _release(iterator: weakref.ref[EpochIterator]) -> None:
+    found = iterator()
+    if found is not None:
+        with interrupt_after():
+            found.finalize()
 
 
 def _skip(iterator: weakref.ref[EpochIterator], made: Made) -> None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from reader._core.channel import TaskKind, encode_task, key_outside
 from reader._core.feeder import FailureKind
 from reader._core.handover import Task
+from reader._core.signals import came_in_callee, is_interrupt
 from reader.data.order import Order
+from reader.data.order_origin import Position
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
 from reader.engine.schedule import Window
 from reader.engine.supervisor import Supervisor
-from reader.errors import SampleIndexError, SamplerError, got, shown
+from reader.errors import SampleIndexError, SamplerError, StateError, got, shown
 from reader.policy import DispatchPolicy
-from reader.workers.interrupt import came_in_callee, is_interrupt
 
 __all__ = ["MapTasks", "RoundRobin"]
 
@@ -74,10 +76,10 @@ class MapTasks:
         policy: what may be an index.
         round_robin: whose turn it is to take each task; None: the least busy worker takes it.
         cursor: of the epoch; the first task makes the order known to it.
+        reopen: opens the order again, by the entry `order` of a state and the position.
         takes_keys: tasks have the keys as they are; else encoded.
     """
 
-    is_resumable = True  # False: the sampler was interrupted, and its generator is broken by that
     window: Window  # set when the epoch is opened
 
     def __init__(
@@ -89,6 +91,7 @@ class MapTasks:
         policy: DispatchPolicy,
         round_robin: RoundRobin | None,
         cursor: MapCursor,
+        reopen: Callable[[dict[str, Any], Position], tuple[Order, Iterator[Any]]],
         takes_keys: bool = False,
     ) -> None:
         self._order = order
@@ -100,6 +103,7 @@ class MapTasks:
         self._takes_any_key = policy.takes_any_key
         self._round_robin = round_robin
         self._cursor = cursor
+        self._reopen = reopen
         self._takes_keys = takes_keys
         self._count = -1  # the dataset's length when it was last asked
         self._is_first = True  # no task was drawn yet
@@ -152,7 +156,8 @@ class MapTasks:
                     # no signal comes in between; islice would call `iter`, which may begin anew
                     self._keys.extend(map(next, (self._batches,)))
                 except BaseException as error:
-                    self.is_resumable = not came_in_callee(error)
+                    if not self._keys and is_interrupt(error) and came_in_callee(error):
+                        self._batches = iter(self._draw_again, None)  # a generator ends by that
                     raise
             if not self._keys:
                 if self._is_first:  # an empty sampler has drawn its seed, too
@@ -161,6 +166,35 @@ class MapTasks:
                 return None
             self._task = self._make_task(self._keys[0])
         return self._task
+
+    def _draw_again(self) -> Any:
+        """Open the order again where the sampler was interrupted, and return its next batch.
+
+        Raises:
+            SamplerError: it does not give the same order again, or nobody can say whether it does.
+        """
+        number, order = self._next, self._order
+        try:
+            if number and not order.is_checked:
+                raise StateError("its keys are no integers, so its order cannot be checked")
+            at = Position(number, order.origin.samples(number))
+            found, batches = self._reopen(order.origin.state(number, self._last_mark), at)
+            keys = list(islice(batches, 1))
+            if not keys and not number:
+                raise StateError("iterated over again it yields nothing")
+        except Exception as error:
+            if is_interrupt(error):
+                raise
+            raise SamplerError(
+                f"the sampler was interrupted while it made batch {number} of epoch"
+                f" {self._cursor.epoch}, and cannot go on: {error}; iterate over the loader again,"
+                " or pass a sampler that gives the same order again"
+            ) from error
+        found.origin = order.origin  # positions count from where the epoch was opened
+        self._order, self._mark, self._batches = found, found.mark, batches
+        if not keys:
+            raise StopIteration
+        return keys[0]
 
     def drawn(self) -> None:
         """Count the task that `draw` returned as in flight. May be called once more for it."""

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reader._core.channel import TaskKind, decode_task
 from reader._core.handover import Task
+from reader._core.signals import is_interrupt
 from reader.data.failure import as_user_error
-from reader.errors import SamplerError
-from reader.workers.interrupt import is_interrupt
 from reader.workers.worker_state import EpochStart
 
 if TYPE_CHECKING:
@@ -38,12 +37,11 @@ class Schedule(Protocol):
 
     window: Window
 
-    @property
-    def is_resumable(self) -> bool:
-        """Whether `draw` can be called again after it was interrupted."""
-
     def draw(self) -> Task | None:
-        """Return the next task, the same one until `drawn`; None at the end."""
+        """Return the next task, the same one until `drawn`; None at the end.
+
+        An interrupt may leave it anywhere: it is called again.
+        """
 
     def drawn(self) -> None:
         """Count the task that `draw` returned as in flight. May be called once more for it."""
@@ -90,7 +88,6 @@ class Window:
         feeder: sends them.
         source: yields them.
         size: most tasks sent and not delivered; may be lowered while in use.
-        epoch: for messages.
         first: the number of the first task.
         in_order: False: tasks are delivered as they are answered.
         passed: numbers of tasks that were delivered in an earlier run: drawn, and not sent.
@@ -102,7 +99,6 @@ class Window:
         feeder: TaskFeeder,
         source: Schedule,
         size: int,
-        epoch: int,
         first: int = 0,
         in_order: bool = True,
         passed: Iterable[int] = (),
@@ -118,7 +114,6 @@ class Window:
         self.dispatched = first
         self._feeder = feeder
         self._source = source
-        self._epoch = epoch
         self.tasks: dict[int, Task] = {}  # dispatched and not delivered
         self._held: deque[Task] = deque()  # no worker had room for them yet
         self._starts: deque[tuple[int, int, bytes]] = deque()  # (worker, kind, pickled EpochStart)
@@ -316,7 +311,7 @@ class Window:
                     return
             except BaseException as error:
                 if is_interrupt(error):
-                    self._recover(seq, drawn, error)
+                    self._recover(seq, drawn)
                     raise
                 self._drained = True  # the sampler's: raised after the batches before it
                 self._error = as_user_error(error)
@@ -331,7 +326,7 @@ class Window:
         self.dispatched = task.seq + 1
         self._source.drawn()
 
-    def _recover(self, seq: int, drawn: Task | None, error: BaseException) -> None:
+    def _recover(self, seq: int, drawn: Task | None) -> None:
         """A signal came while task `seq` was drawn and sent: note how far it had come."""
         if self.dispatched > seq:
             self._source.drawn()
@@ -342,13 +337,6 @@ class Window:
                 self._held.append(drawn)
             self.add(drawn)
             self._source.drawn()
-        elif not self._source.is_resumable:
-            self._drained = True
-            self._error = SamplerError(
-                f"the sampler was interrupted while it made batch {seq} of epoch {self._epoch} and"
-                " cannot go on; iterate over the loader again"
-            )
-            self._error.__cause__ = error
 
 
 def _number(task: Task) -> int:

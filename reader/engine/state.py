@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from reader._core.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
@@ -260,6 +261,8 @@ class LoaderState:
         try:
             taken = copy.deepcopy(state)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             raise StateError(f"the state cannot be copied: {error!r}. {_REMEDY}") from error
         for each, epoch in zip(found, taken["epochs"].values(), strict=True):
             each.set_epoch(epoch)

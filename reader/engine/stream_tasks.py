@@ -15,12 +15,12 @@ from typing import Any
 from reader._core.channel import TaskKind
 from reader._core.feeder import FailureKind
 from reader._core.handover import Made, Outcome, Task
+from reader._core.signals import interrupt_after
 from reader._core.tensor_array import LoDTensorArray
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.cursor import StreamCursor
 from reader.engine.schedule import Window
 from reader.engine.supervisor import Supervisor
-from reader.workers.interrupt import interrupt_after
 
 __all__ = ["StreamTasks"]
 
@@ -37,7 +37,6 @@ class StreamTasks:
         cursor: of the epoch: who is exhausted, and whose turn was last.
     """
 
-    is_resumable = True
     window: Window  # set when the epoch is opened
 
     def __init__(self, backend: Backend, cursor: StreamCursor) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from reader._core.feeder import Failure
 from reader._core.handover import Made, WaitStats
+from reader._core.signals import interrupt_after
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.epoch_errors import (
     EpochOptions,
@@ -25,7 +26,6 @@ from reader.engine.epoch_errors import (
 )
 from reader.engine.schedule import Schedule
 from reader.errors import ReaderError
-from reader.workers.interrupt import interrupt_after
 from reader.workers.loop import WorkerError
 
 __all__ = ["EpochEnded", "Supervisor"]

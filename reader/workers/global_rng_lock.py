@@ -1,7 +1,8 @@
 """A lock on the global random state: worker threads that seed it take turns.
 
 Imports `reader.data.seeds` and `reader.errors`. One lock guards all turns of the process; each pool
-of threads has a GlobalRngLock. A thread holds its turn while it runs the user's code.
+of threads has a GlobalRngLock. A thread holds its turn while it runs the user's code. Signals are
+held back while the lock is: a Condition that is interrupted may stay locked.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from reader._core.signals import SafeExit, interrupt_after
 from reader.data import seeds
 from reader.errors import ReaderError
 
 __all__ = ["GlobalRngLock"]
+
+
+_LOOK_S = 0.2  # in the main thread, a wait for a turn ends after that to look for signals
 
 
 class _Thread(threading.local):
@@ -67,7 +72,9 @@ class GlobalRngLock:
 
         A worker sends its batch within its turn: the batch may arrive before the state is restored.
         """
-        with _changed:
+        if not _held:
+            return
+        with interrupt_after(), _changed:  # the user's code has ended: it takes a moment
             _changed.wait_for(lambda: self._is_closed or not self._places())
 
     def stop(self) -> None:
@@ -81,9 +88,8 @@ class GlobalRngLock:
         with _changed:
             places = self._places()
             if places:
-                first = _held[places[0]]
+                _held[places[0]].put_back()
                 del _held[places[0] :]
-                first.put_back()
             _changed.notify_all()
 
     def _places(self) -> list[int]:
@@ -95,7 +101,7 @@ class GlobalRngLock:
         return self._is_closed
 
 
-class _Turn(AbstractContextManager["_Turn"]):
+class _Turn(SafeExit):
     """The turn of one batch. `put_back` is called once, while `_changed` is held."""
 
     put_back: Callable[[], None]
@@ -106,27 +112,39 @@ class _Turn(AbstractContextManager["_Turn"]):
         self._seed = seed
 
     def __enter__(self) -> _Turn:
-        with _changed:
-            _changed.wait_for(lambda: self.lock.is_closed or self._is_next())
-            if self.lock.is_closed:
-                raise ReaderError("the loader was closed before this batch was begun")
-            self.put_back = seeds.captured_random_state()
-            _held.append(self)
-        _thread.turn = self
         try:
+            while not self._begin():
+                pass  # signals are handled here
             seeds.seed_known_libraries(self._seed)
         except BaseException:
             self.__exit__()
             raise
         return self
 
+    def _begin(self) -> bool:
+        """Wait for the turn; False: it is not there yet, and a signal may be."""
+        is_main = threading.current_thread() is threading.main_thread()
+        with interrupt_after(), _changed:
+            _changed.wait_for(
+                lambda: self.lock.is_closed or self._is_next(), _LOOK_S if is_main else None
+            )
+            if self.lock.is_closed:
+                raise ReaderError("the loader was closed before this batch was begun")
+            if not self._is_next():
+                return False
+            self.put_back = seeds.captured_random_state()
+            _held.append(self)
+            _thread.turn = self
+        return True
+
     def _is_next(self) -> bool:
         return not _held or _held[-1] is self._caller
 
-    def __exit__(self, *exc: Any) -> None:
+    def end(self) -> None:
+        """Put the random state back, and let the next turn begin."""
         _thread.turn = None
         with _changed:
-            if self in _held:  # else the pool was closed meanwhile
-                del _held[_held.index(self) :]
+            if self in _held:  # else it never began, or the pool was closed meanwhile
                 self.put_back()
+                del _held[_held.index(self) :]
             _changed.notify_all()

@@ -14,6 +14,7 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
+from reader._core.signals import interrupt_after
 from reader.errors import ReaderError
 
 __all__ = ["ThreadHandle", "WorkerHandle", "send_signal"]
@@ -66,7 +67,8 @@ class WorkerHandle:
         """The exit code, minus the number of a signal that ended it; None while it lives."""
         process = self._process
         if process is not None and self._has_ended(0):
-            self._ended.wait(1.0)  # a pool that is being closed calls note_end at once
+            with interrupt_after():  # an Event that is interrupted may stay locked
+                self._ended.wait(1.0)  # a pool that is being closed calls note_end at once
             return self._exitcode if self._ended.is_set() else process.exitcode
         return self._exitcode
 

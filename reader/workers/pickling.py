@@ -16,12 +16,13 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import context, reduction
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from reader._core.signals import Finalized, interrupt_after, is_interrupt
 from reader.errors import ConfigError, shown
 from reader.workers.loop import WorkerConfig
 from reader.workers.main_module import ByReference, ByValue, is_imported
@@ -34,24 +35,34 @@ _FROM_USER = ("dataset", "collate_fn", "worker_init_fn")
 _received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by index
 
 
-class PickledConfig:
+class PickledConfig(Finalized):
     """A pickled config.
 
-    Args:
+    Attributes:
         data: the pickle.
-        fds: the descriptors in it, by index. This object owns them from now on.
+        fds: the descriptors in it, by index, which this object owns.
         modules: names of modules that code in the pickle uses.
     """
 
-    def __init__(self, data: bytes, fds: list[int], modules: Iterable[str] = ()) -> None:
-        self.data = data
-        self.fds = fds
-        self.modules = sorted(modules)
+    def __init__(self) -> None:
+        self.data = b""
+        self.fds: list[int] = []
+        self.modules: list[str] = []
+
+    def add(self, fd: int) -> int:
+        """Duplicate a descriptor; returns its index."""
+        self.fds.extend(map(os.dup, (fd,)))  # an interrupt in between would leave it open
+        return len(self.fds) - 1
 
     def close(self) -> None:
         """Close the descriptors; workers that were started have their own."""
-        while self.fds:
-            os.close(self.fds.pop())
+        with interrupt_after():
+            while self.fds:
+                os.close(self.fds.pop())
+
+    def finalize(self) -> None:
+        """Close what an interrupt left open."""
+        self.close()
 
 
 def pickle_config(config: WorkerConfig) -> PickledConfig:
@@ -66,11 +77,16 @@ def pickle_config(config: WorkerConfig) -> PickledConfig:
         ConfigError: neither pickle nor cloudpickle can pickle it.
         OSError: the system refuses descriptors.
     """
-    with contextlib.suppress(Exception):
+    try:
         return _pickle(config, pickle.Pickler if is_imported() else ByReference)
+    except Exception as error:
+        if is_interrupt(error):
+            raise
     try:
         return _pickle(config, ByValue)
     except Exception as error:
+        if is_interrupt(error):
+            raise
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         for name in _FROM_USER:
@@ -78,6 +94,8 @@ def pickle_config(config: WorkerConfig) -> PickledConfig:
             try:
                 _pickle(part, ByValue).close()
             except Exception as its_error:
+                if is_interrupt(its_error):
+                    raise
                 raise ConfigError(
                     f"the {name}, {shown(part)}, cannot be sent to worker processes:"
                     f" {its_error}{_at_fault(part)}. Open files, locks and connections"
@@ -205,19 +223,16 @@ class _Spawning:
 
     DupFd = _SentFd
 
-    def __init__(self) -> None:
-        self.fds: list[int] = []
-
-    def duplicate_for_child(self, fd: int) -> int:
-        self.fds.append(os.dup(fd))
-        return len(self.fds) - 1
+    def __init__(self, config: PickledConfig) -> None:
+        self.duplicate_for_child = config.add
 
 
 def _pickle(
     value: Any, kind: type[pickle.Pickler], with_code: list[Any] | None = None
 ) -> PickledConfig:
     """Pickle a value; `with_code` gets the functions and classes that ByValue meets."""
-    spawning: Any = _Spawning()
+    pickled = PickledConfig()
+    spawning: Any = _Spawning(pickled)
     made = io.BytesIO()
     reducers: dict[type, Callable[[Any], Any]] = _reducers()
     if kind is ByValue:
@@ -229,13 +244,15 @@ def _pickle(
     try:
         pickler.dump(value)
     except BaseException:
-        PickledConfig(b"", spawning.fds).close()
+        pickled.close()
         raise
     finally:
         context.set_spawning_popen(before)
         if with_code is not None:
             with_code += pickler.with_code
-    return PickledConfig(made.getvalue(), spawning.fds, getattr(pickler, "modules", ()))
+    pickled.data = made.getvalue()
+    pickled.modules = sorted(getattr(pickler, "modules", ()))
+    return pickled
 
 
 def _reducers() -> dict[type, Callable[[Any], Any]]:

@@ -23,13 +23,13 @@ from typing import Any
 
 from reader._core.arena import Arena
 from reader._core.channel import WorkerChannel, watch_trainer
+from reader._core.signals import Finalized, interrupt_after
 from reader.data import tensor_converters  # noqa: F401  registers torch and paddle tensors
 from reader.errors import InternalError, ReaderError, refusal
 from reader.workers import loop
-from reader.workers.interrupt import interrupt_after
 from reader.workers.main_module import has_lost_file
 from reader.workers.memory import available_bytes
-from reader.workers.pickling import pickle_config, unpickle_config
+from reader.workers.pickling import PickledConfig, pickle_config, unpickle_config
 from reader.workers.preload import libraries_of
 from reader.workers.template import (
     Template,
@@ -98,7 +98,7 @@ class WorkerSetup:
     held: tuple[InheritedFd, ...] = ()  # and the descriptors in it
 
 
-class ProcessStarter:
+class ProcessStarter(Finalized):
     """Starts the worker processes of a pool, the first and those that replace others.
 
     Args:
@@ -110,6 +110,11 @@ class ProcessStarter:
         ReaderError: the system refuses memory or descriptors.
     """
 
+    _template: Template | None = None
+    _pickled: PickledConfig | None = None
+    _pickled_fd: int | None = None
+    _trainer = -1
+
     def __init__(self, config: loop.WorkerConfig, start_method: str | None) -> None:
         if start_method is None:
             # reading the default method must not fix it for the whole process
@@ -118,22 +123,25 @@ class ProcessStarter:
         self._context: BaseContext = multiprocessing.get_context(start_method)
         self._method = start_method
         self._libraries: list[str] = []
-        self._template: Template | None = None
-        self._pickled_fd: int | None = None
-        self._trainer = -1
-        self._held: list[int] = []
         try:
             if start_method != "fork":
-                pickled = pickle_config(config)
-                self._held = pickled.fds
-                self._libraries = libraries_of(config, pickled.data, pickled.modules)
-                self._pickled_fd = memory_file("reader-config", pickled.data)
-            self._trainer = os.pidfd_open(os.getpid())
+                self._pickled = pickle_config(config)
+                self._libraries = libraries_of(config, self._pickled.data, self._pickled.modules)
+            with interrupt_after():  # in between nobody would know of a descriptor
+                if self._pickled is not None:
+                    self._pickled_fd = memory_file("reader-config", self._pickled.data)
+                    self._pickled.data = b""
+                self._trainer = os.pidfd_open(os.getpid())
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
                 raise _refused("worker processes", error) from error
             raise
+
+    @property
+    def _held(self) -> list[int]:
+        """The descriptors that workers get."""
+        return [] if self._pickled is None else self._pickled.fds
 
     @property
     def needs_template(self) -> bool:
@@ -194,11 +202,16 @@ class ProcessStarter:
         """End the template and close what workers inherit. Call it when the workers have ended."""
         if self._template is not None:
             self._template.close()
-        for fd in (self._pickled_fd, self._trainer, *self._held):
+        if self._pickled is not None:
+            self._pickled.close()
+        for fd in (self._pickled_fd, self._trainer):
             if fd is not None and fd >= 0:
                 os.close(fd)
-        self._held = []
         self._template, self._pickled_fd, self._trainer = None, None, -1
+
+    def finalize(self) -> None:
+        """Close what an interrupt left open: of a pool that never got it."""
+        self.close()
 
     def _give_up_template(self) -> None:
         _log.warning("the process that imports libraries for workers ended; each imports its own")

@@ -9,7 +9,6 @@ import pytest
 
 from reader._core.handover import Task
 from reader.engine.schedule import Window
-from reader.errors import SamplerError
 
 
 class Feeder:
@@ -39,8 +38,7 @@ class Feeder:
 
 
 class Source:
-    def __init__(self, is_resumable: bool, interrupt_at: int = 0) -> None:
-        self.is_resumable = is_resumable
+    def __init__(self, interrupt_at: int = 0) -> None:
         self.interrupt_at = interrupt_at
         self.count = 0
         self.task: Task | None = None
@@ -61,12 +59,9 @@ class Source:
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("at", range(1, 7))
-@pytest.mark.parametrize("is_resumable", [False, True])
-def test_01_each_task_is_sent_once_though_sending_was_interrupted(
-    is_resumable: bool, at: int, is_after: bool
-) -> None:
+def test_01_each_task_is_sent_once_though_sending_was_interrupted(at: int, is_after: bool) -> None:
     feeder: Any = Feeder(at, is_after)
-    window = Window(feeder, Source(is_resumable), 3, 0)
+    window = Window(feeder, Source(), 3)
     interrupts = 0
     for _ in range(20):
         try:
@@ -88,7 +83,7 @@ def test_01_each_held_task_is_sent_once_though_sending_was_interrupted(
     at: int, is_after: bool
 ) -> None:
     feeder: Any = Feeder(at, is_after)
-    window = Window(feeder, Source(False), 3, 0)
+    window = Window(feeder, Source(), 3)
     window.fill()
     window.hold(window.task(seq) for seq in (2, 0, 1))  # a worker died that had them
     for _ in range(2):
@@ -98,21 +93,9 @@ def test_01_each_held_task_is_sent_once_though_sending_was_interrupted(
     assert feeder.got[3:] == [(n, b"%d" % n) for n in range(3)]
 
 
-def test_interrupted_sampler_is_told_after_the_batches_before_it() -> None:
-    feeder: Any = Feeder(0, False)
-    window = Window(feeder, Source(False, interrupt_at=3), 4, 0)
-    with pytest.raises(KeyboardInterrupt):
-        window.fill()
-    window.accept(window.answered)
-    window.accept(window.answered)
-    assert window.is_over
-    assert isinstance(window.error, SamplerError)
-    assert "batch 2 of epoch 0" in str(window.error)
-
-
 def test_interrupted_turns_go_on() -> None:
     feeder: Any = Feeder(0, False)
-    window = Window(feeder, Source(True, interrupt_at=3), 10, 0)
+    window = Window(feeder, Source(interrupt_at=3), 10)
     with pytest.raises(KeyboardInterrupt):
         window.fill()
     window.fill()

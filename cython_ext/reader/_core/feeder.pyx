@@ -20,8 +20,7 @@ from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxe
                                  RD_BATCH, RD_END, RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot,
                                  rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
-                                 rd_task_push, store_u32, load_u32, rd_heap_holds,
-                                 rd_slot_read)
+                                 rd_task_push, store_u32, load_u32, rd_heap_holds, rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
                                           pthread_mutex_destroy, queue_count, queue_finish, pthread_mutex_init,
                                           pthread_mutex_lock, pthread_mutex_unlock, queue_free,
@@ -33,6 +32,7 @@ from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, in
 
 from reader._core.heap import Heap
 from reader._core.records import Damaged
+from reader._core.signals import is_interrupt
 from reader.errors import InternalError, ReaderError, refusal
 
 cdef extern from "reader/_core/wait.h" nogil:
@@ -117,6 +117,7 @@ class WorkerCounts(collections.namedtuple("WorkerCounts", "batches busy_s")):
 
 
 @cython.final
+@cython.no_gc_clear  # it ends its thread by the arena
 cdef class Feeder:
     """Moves batches from workers to one consumer.
 
@@ -144,8 +145,8 @@ cdef class Feeder:
         self.s.flights_limit = flights_limit
         self.s.bell = rd_bell_open()
         if self.s.bell < 0:
-            raise refusal("an eventfd for the workers", "cannot be opened",
-                          OSError(errno, os.strerror(errno)))
+            error = OSError(errno, os.strerror(errno))
+            raise refusal("an eventfd for the workers", "cannot be opened", error)
         arena.c.bell = arena.c.own_bell = self.s.bell
         pthread_mutex_init(&self.s.lock, NULL)
         pthread_mutex_init(&self.s.trim_lock, NULL)
@@ -602,10 +603,9 @@ cdef class Feeder:
         return 0
 
     cdef object open_taken(self):
-        """Open the record that left the queue. After Ctrl-C the next call opens it.
+        """Open the record that left the queue. After an interrupt the next call opens it.
 
-        The user's objects may refuse to be unpickled, by any exception; and a signal's handler may
-        raise any meanwhile. So what raises is opened once more: it raises again if it is the object.
+        The user's objects may refuse to be unpickled, by any exception.
         """
         cdef rd_record* record = &self.opening
         try:
@@ -613,20 +613,9 @@ cdef class Feeder:
         except Damaged as error:
             self.refuse(record, error)
             return None
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
-            if not isinstance(error, Exception) and self.side is None:
-                try:
-                    self.current = self.open_record(record)
-                except Damaged as damaged:
-                    self.refuse(record, damaged)
-                    raise error
-                except type(error):
-                    pass
-                else:
-                    record.kind = 0
-                    raise  # the next call returns the batch
+            if is_interrupt(error):
+                raise
             self.current = Failure(FailureKind.OPEN, record.seq, self.s.epoch, record.worker, error)
             drop(&self.s, record)
         record.kind = 0

@@ -1,10 +1,11 @@
 """Handing batches over: the last step of an iterator, which Ctrl-C cannot come between.
 
-Imports nothing of the project. Python runs signal handlers between two instructions of Python code,
+Imports `signals`. Python runs signal handlers between two instructions of Python code,
 and what one raises leaves the frame it came in. Here there are no such instructions: what an
 iterator made is accepted, counted and returned at one go, or it is kept for the next call.
 """
 cimport cython
+from reader._core.signals cimport Finalized
 import threading
 import time
 
@@ -123,7 +124,7 @@ cdef class Made:
         self.step = step
 
 
-cdef class Handover:
+cdef class Handover(Finalized):
     """Base class of iterators that hand over what `prepare` made.
 
     `prepare` sets `made`, or raises. It may be left by an exception anywhere, and is called again

@@ -12,6 +12,7 @@ cdef class LoDTensorArray:
     cdef list tensors              # LoDTensor by field, made on demand from the slot
     cdef readonly list objects     # leaves that are no arrays
     cdef bytes packed              # the objects instead, pickled around fields; mostly None
+    cdef public list imported      # what a framework made of the fields; it may do so only once
     cdef readonly object attached  # what the worker attached to the batch, or None
     cdef readonly object seq       # batch number, None when made in Python
     cdef readonly object epoch

@@ -16,6 +16,8 @@ import paddle
 from paddle.base import reader as paddle_reader
 from paddle.distributed.fleet.dataset import dataset as fleet
 
+from reader._core.handover import Handover, Made
+from reader._core.signals import interrupt_after
 from reader.compat.paddle.errors import ArgumentError
 from reader.errors import ConfigError, got
 from reader.frameworks import check_places
@@ -44,7 +46,7 @@ def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLo
     return DatasetLoader(dataset, places, drop_last)
 
 
-class DatasetLoader:
+class DatasetLoader(Handover):
     """Yields a list of dicts {name: DenseTensor}, one for each place.
 
     It is its own iterator, as Paddle's, and iterating again starts over. Paddle's threads cannot be
@@ -83,6 +85,9 @@ class DatasetLoader:
             _refuse_missing(dataset, files)
         self.dataset = dataset
         self._paddle = _PaddleLoader(dataset, [str(place) for place in parsed], bool(drop_last))
+        # what Paddle's `__next__` calls: without its frame, an interrupt cannot lose a batch there
+        self._batches = iter(self._paddle._iterable_dataset._next, None)
+        self._taken: list[Any] = []  # what it returned, and is not handed over
         self._running: list[Any] = []  # Paddle's loader, while its threads run
         self._finalizer = weakref.finalize(self, _drain, self._running)
 
@@ -93,33 +98,37 @@ class DatasetLoader:
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
         """Begin an epoch. Waits for the threads of one that was left early."""
         self.close()
-        iter(self._paddle)
-        self._running.append(self._paddle)
+        self._batches = iter(self._paddle._iterable_dataset._next, None)
+        with interrupt_after():  # Paddle waits for ever in an epoch that has not begun
+            iter(self._paddle)
+            self._running.append(self._paddle)
         return self
 
-    def __next__(self) -> list[dict[str, Any]]:
-        """Return the next batch of each place. Blocks in Paddle until they are there."""
+    def prepare(self) -> None:
+        """Take the next batch of each place; see Handover. Blocks in Paddle until it is there."""
         if not self._running:
             raise StopIteration
-        try:
-            found: list[dict[str, Any]] = next(self._paddle)
-        except StopIteration:
+        if not self._taken:
+            self._taken.extend(map(next, (self._batches,)))
+        if not self._taken:
             self._running.clear()
-            raise
-        return found
+            raise StopIteration
+        self.made = Made(self._taken[0], step=self._taken.clear)
 
     def close(self) -> None:
         """End the epoch: reads the remaining data of the files and drops it. Idempotent."""
+        self.drop()
+        self._taken.clear()
         _drain(self._running)
 
 
 def _drain(running: list[Any]) -> None:
     """Let Paddle's threads end; while one waits to push a batch, nothing can be freed."""
     while running:
-        loader = running.pop()
         with contextlib.suppress(StopIteration):
             while True:
-                next(loader)
+                next(running[-1])
+        running.pop()
 
 
 def _refuse_missing(dataset: Any, files: list[str]) -> None:

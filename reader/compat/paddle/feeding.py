@@ -19,6 +19,7 @@ import paddle
 from paddle.base import core, framework
 from paddle.base.layers.io import monkey_patch_reader_methods
 
+from reader._core.signals import interrupt_after
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.feeding_epoch import FeedingEpoch
 from reader.compat.paddle.fields import StaticFields
@@ -151,10 +152,11 @@ class FeedingLoader(SourceLoader):
             engine = make_engine(self._source, self._capacity, use_multiprocess=True)
             make_batches = functools.partial(_copied, engine)
         epoch = FeedingEpoch(self._queue, make_batches, current_place())
-        self._error = None
-        self._epochs.append(epoch)
-        self._state = FeedingState.FEEDING
-        epoch.start()
+        with interrupt_after():
+            self._error = None
+            self._epochs.append(epoch)
+            self._state = FeedingState.FEEDING
+            epoch.start()
 
     def reset(self) -> None:
         """End the epoch, at its end or before, and make the queue ready for the next `start()`.
@@ -164,12 +166,13 @@ class FeedingLoader(SourceLoader):
         Raises:
             Exception: what the generator raised, if that stopped the program.
         """
-        epoch = self._epochs.pop() if self._epochs else None
-        self._state = FeedingState.READY
+        epoch = self._epochs[0] if self._epochs else None
         if epoch is not None:
-            epoch.end()
+            epoch.end()  # Ctrl-C ends the waiting: the next call waits again
             self._error = epoch.error
         self._queue.reset()
+        self._epochs.clear()
+        self._state = FeedingState.READY
         if epoch is not None and epoch.error is not None and epoch.is_killed:
             raise epoch.error
 
@@ -208,9 +211,10 @@ def _own(field: Any) -> Any:
 def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:
     """Stop the thread that fills the queue, and empty the queue."""
     while epochs:
-        epochs.pop().stop()
+        epochs[-1].stop()
         queue.reset()
         queue.close()  # a program that still reads finds the end
+        epochs.clear()
 
 
 def _add_read_ops(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from paddle.base import core
 
+from reader._core.signals import interrupt_after
 from reader._core.tensor import LoDTensor
 from reader.compat.paddle.source import set_place
 from reader.data.failure import as_user_error, with_context
@@ -58,14 +59,16 @@ class FeedingEpoch:
 
     def stop(self) -> None:
         """Keep the thread off the queue from now on. Waits 0.1 s at most, and for no user code."""
-        with self._gate:
-            self._is_stopped = True
-            self._stopping.set()
-        self._queue.close()  # wakes a push that waits because the queue is full
-        # the garbage collector may call this in that thread
-        if threading.current_thread() is not self._thread:
+        with interrupt_after():  # a Condition that is interrupted may stay locked
             with self._gate:
-                self._gate.wait_for(lambda: not self._is_inside, timeout=2 * _INIT_WAIT_MS / 1000)
+                self._is_stopped = True
+                self._stopping.set()
+            self._queue.close()  # wakes a push that waits because the queue is full
+            # the garbage collector may call this in that thread
+            if threading.current_thread() is not self._thread:
+                timeout_s = 2 * _INIT_WAIT_MS / 1000
+                with self._gate:
+                    self._gate.wait_for(lambda: not self._is_inside, timeout=timeout_s)
 
     def end(self) -> None:
         """Stop, and wait until the generator yields its next item, 5 s at most."""

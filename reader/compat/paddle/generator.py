@@ -12,6 +12,8 @@ from typing import Any
 
 import paddle
 
+from reader._core.handover import Handover, Made
+from reader._core.signals import is_interrupt
 from reader.compat.paddle.errors import ArgumentError, also_as
 from reader.compat.paddle.fields import DynamicFields, StaticFields
 from reader.compat.paddle.source import (
@@ -136,7 +138,7 @@ def make_engine(
     return Engine(config, Policy(), None, None)
 
 
-class GeneratorLoader(SourceLoader):
+class GeneratorLoader(Handover, SourceLoader):
     """Yields the batches of a generator; made by `from_generator`.
 
     `iter(loader)` and `loader()` are the loader itself, as in Paddle: it has one live iteration,
@@ -230,22 +232,28 @@ class GeneratorLoader(SourceLoader):
         self._batches = iter(self._engine)
         return self
 
-    def __next__(self) -> Any:
-        """Return the next step's batches. Blocks until they are there."""
-        if self._batches is None:
+    def prepare(self) -> None:
+        """Make the next step's batches; see Handover. Blocks until they are there."""
+        batches = self._batches
+        if batches is None:
             raise ArgumentError("no epoch is running: iterate over the loader, iter(loader)")
         try:
-            made = next(self._batches)
+            if batches.made is None:
+                batches.prepare()
         except StopIteration:
             raise
         except Exception as error:
-            failure = also_as(error, SystemError)
+            if is_interrupt(error):
+                raise
+            self.made = Made(also_as(error, SystemError), is_error=True)
+            return
+        value = batches.made.value
+        if batches.made.is_error:
+            if isinstance(value, Exception):
+                value = also_as(value, SystemError)
+            self.made = Made(value, is_error=True, step=batches.hand_over)
         else:
-            return self._form(made)
-        try:
-            raise failure  # not above: the first error would be its context
-        finally:
-            del failure  # its traceback refers to this frame
+            self.made = Made(self._form(value), step=batches.hand_over)
 
     def _form(self, made: Any) -> Any:
         if self._names is None:
@@ -271,11 +279,13 @@ class GeneratorLoader(SourceLoader):
 
     def _reset(self) -> None:
         """Leave the epoch early, as Paddle's: `next` then raises StopIteration. Idempotent."""
+        self.drop()
         if self._batches is not None:
             self._batches.close()
 
     def close(self) -> None:
         """Abandon the running epoch and the batches made ahead. Idempotent."""
+        self.drop()
         batches, self._batches = self._batches, None
         if batches is not None:
             batches.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from reader._core.handover import Handover, Made
 from reader.compat.paddle.generator import from_generator
 
 __all__ = ["PyReader"]
@@ -15,7 +16,7 @@ __all__ = ["PyReader"]
 _Reader = Callable[[], Iterable[Any]]
 
 
-class PyReader:
+class PyReader(Handover):
     """Read the batches of a generator: `DataLoader.from_generator` under older names.
 
     Args:
@@ -71,10 +72,12 @@ class PyReader:
 
     def _reset(self) -> None:
         """Leave the epoch early, whichever kind of reader it is."""
+        self.drop()
         self._loader._reset()
 
     def close(self) -> None:
         """Abandon the running epoch. Idempotent."""
+        self.drop()
         self._loader.close()
 
     def __call__(self) -> PyReader:
@@ -83,9 +86,16 @@ class PyReader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch of an iterable reader, which is its own iterator."""
+        self.drop()
         iter(self._loader)
         return self
 
-    def __next__(self) -> Any:
-        """Return the next step's batches."""
-        return next(self._loader)
+    def prepare(self) -> None:
+        """Make the next step's batches; see Handover."""
+        loader = self._loader
+        if not self.iterable:
+            next(loader)  # refuses
+        if loader.made is None:
+            loader.prepare()
+        made = loader.made
+        self.made = Made(made.value, is_error=made.is_error, step=loader.hand_over)

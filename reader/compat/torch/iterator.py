@@ -230,9 +230,6 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         """End the workers and wait until they have ended."""
         self._engine.close()
 
-    def __del__(self) -> None:
-        """Do nothing: dropping the engine's iterator gives the workers back."""
-
 
 def _prepare_first(iterator: weakref.ref[EngineIterator], function: Callable[[], Any]) -> None:
     found = iterator()

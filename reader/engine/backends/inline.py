@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 
 from reader._core.channel import TaskKind
 from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
+from reader._core.signals import is_interrupt
 from reader.data.seeds import captured_random_state
 from reader.engine.backends.backend import Death, UserBatch, WorkerStatus
 from reader.workers import context
 from reader.workers.global_rng_lock import GlobalRngLock
-from reader.workers.interrupt import is_interrupt
 from reader.workers.loop import WorkerConfig, WorkerError, WorkerLoop
 from reader.workers.stream import StreamFetcher
 
@@ -185,6 +185,8 @@ class InlineBackend:
         try:
             found = loop.fetcher.enter(_RUN)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             loop.start_error = error
             return
         if found is not None:
@@ -206,6 +208,8 @@ class InlineBackend:
         try:
             fetcher.pass_end()
         except Exception as error:
+            if is_interrupt(error):
+                raise
             self._loop.start_error = error
 
     def replace_ended(self) -> list[Death]:

@@ -11,12 +11,12 @@ import abc
 import enum
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from reader._core.arena import Arena, fork_generation
 from reader._core.feeder import Feeder
+from reader._core.signals import Finalized, interrupt_after
 from reader._core.stack import SideTable
 from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
@@ -39,12 +39,14 @@ class PoolState(enum.Enum):
 _OPEN = PoolState.OPEN  # asked for each batch, and an enum takes ten times as long to find it
 
 
-class Pool(abc.ABC):
+class Pool(Finalized, abc.ABC):
     """Workers, their arena and the feeder that moves their batches; see `Backend`.
 
+    A pool that is dropped ends its workers: an interrupt may come when it has started, and nobody
+    has it yet. Workers do not refer to it.
+
     Args:
-        config: what each worker is given. It is kept weakly, for a finalizer may hold the pool, and
-            a dataset its loader: the caller keeps it.
+        config: what each worker is given.
         window: batches in flight, over all workers.
         max_bytes: most memory that batches may own; None: what the machine has.
 
@@ -61,15 +63,16 @@ class Pool(abc.ABC):
     takes_keys: ClassVar[bool] = False
     makes_user_batches: ClassVar[bool] = False
 
+    _state = PoolState.CLOSED  # until there is something to close
+
     def __init__(
         self,
         config: WorkerConfig,
         window: int,
         max_bytes: int | None = None,
     ) -> None:
-        self._state = PoolState.CLOSED
         _check_unpatched(config)
-        self._config = weakref.ref(config)
+        self._config = config
         self.side = SideTable() if config.is_thread else None
         self.rng_lock = GlobalRngLock() if config.is_thread else None
         self.num_workers = config.num_workers  # 0: one thread
@@ -86,7 +89,9 @@ class Pool(abc.ABC):
             self.arena, self.workers, self.window, limit, available_bytes, self.side
         )
         self._closing = threading.Lock()  # taken by the thread that ends the workers, for ever
-        self._closed = threading.Event()
+        # held until it is closed. An Event that is interrupted may stay locked
+        self._open_lock = threading.Lock()
+        self._open_lock.acquire()
         self._state = PoolState.OPEN
 
     def _renew_arena(self) -> None:
@@ -124,7 +129,7 @@ class Pool(abc.ABC):
         """Whether it ends in the background."""
         return self._state is PoolState.CLOSING
 
-    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:  # noqa: B027
+    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
         """Do nothing: workers begin an epoch with its first task."""
 
     @abc.abstractmethod
@@ -170,7 +175,8 @@ class Pool(abc.ABC):
         """
         self.close_soon()
         if self._generation == fork_generation() and self._closer is not threading.current_thread():
-            self._closed.wait()
+            with self._open_lock:
+                pass
 
     def close_soon(self) -> None:
         """As `close`, but a thread of its own does the waiting."""
@@ -181,8 +187,8 @@ class Pool(abc.ABC):
             return
         self.arena.stop()
         try:
-            # an interrupt may come before or after the start: the next call starts another one then
-            threading.Thread(target=self._finish, name="reader-close", daemon=True).start()
+            with interrupt_after():
+                threading.Thread(target=self._finish, name="reader-close", daemon=True).start()
         except RuntimeError:  # the interpreter shuts down and starts no more threads
             try:
                 self._finish()
@@ -191,6 +197,17 @@ class Pool(abc.ABC):
                 self._closing.release()
                 self._finish()
                 raise
+
+    def finalize(self) -> None:
+        """End the workers, where nobody has."""
+        if self._state is PoolState.CLOSED:
+            self._let_go_of_threads()  # now: Python drops what a signal raises while it frees them
+        elif self._generation == fork_generation():
+            pool_registry.add(self)  # the garbage collector has cleared weak references to it
+            self.close_soon()
+
+    def _let_go_of_threads(self) -> None:
+        self._closer = None
 
     def _finish(self) -> None:
         if not self._closing.acquire(blocking=False):
@@ -206,13 +223,14 @@ class Pool(abc.ABC):
         finally:
             self._state = PoolState.CLOSED
             pool_registry.remove(self)
-            self._closed.set()
+            if self._open_lock.locked():  # else it was interrupted before
+                self._open_lock.release()
 
     @abc.abstractmethod
     def _end_workers(self) -> None:
         """End the workers, by signals if they do not end by themselves."""
 
-    def _kill_workers(self) -> None:  # noqa: B027
+    def _kill_workers(self) -> None:
         """End them at once, where that can be done."""
 
     @abc.abstractmethod

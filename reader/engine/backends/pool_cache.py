@@ -7,9 +7,7 @@ the last one of them ends the workers.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import weakref
-from collections.abc import Callable
 
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
@@ -48,7 +46,7 @@ BACKENDS: dict[str, type[Backend]] = {"process": ProcessPool, "thread": ThreadPo
 
 
 class PoolCache:
-    """Makes backends, and keeps for each pool what its workers are given.
+    """Makes backends.
 
     Attributes:
         kind: the class of the backends.
@@ -69,10 +67,13 @@ class PoolCache:
         self.kind: type[Backend] = InlineBackend if is_inline else BACKENDS[kind]
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
-        self._given: weakref.WeakKeyDictionary[Backend, WorkerConfig] = weakref.WeakKeyDictionary()
 
-    def borrow(self) -> Backend:
-        """Return a backend for the caller alone: the idle pool, or a new one.
+    def take_idle(self) -> Backend | None:
+        """Return the pool that nobody uses, for the caller alone; None: there is none."""
+        return self.shelf.take_idle()
+
+    def start(self) -> Backend:
+        """Return a new backend for the caller alone.
 
         Raises:
             ConfigError: the dataset cannot be pickled (spawn, forkserver).
@@ -80,47 +81,38 @@ class PoolCache:
         """
         if self.kind is InlineBackend:
             return InlineBackend(self._workers)
-        pool = self.shelf.take_idle()
-        if pool is None:
-            pool, workers = self._start()
-            self.shelf.lend(pool)
-            self._given[pool] = workers
+        pool = self._start()
+        self.shelf.lend(pool)
         return pool
 
-    def returner(self, backend: Backend) -> Callable[[], None]:
-        """Return what gives a backend back. It holds no reference to objects of the user."""
-        if isinstance(backend, InlineBackend):
-            return _nothing  # it has nothing to end, and goes with its iterator
-        return functools.partial(self.shelf.give_back, backend)
+    def give_back(self, backend: Backend) -> None:
+        """Take a backend back from its iterator, once. Waits for nothing."""
+        if not isinstance(backend, InlineBackend):  # it has nothing to end
+            self.shelf.give_back(backend)
 
-    def _start(self) -> tuple[Backend, WorkerConfig]:
+    def _start(self) -> Backend:
         workers = self._workers
         if self._make_prepare is not None:
             workers = dataclasses.replace(workers, prepare=self._make_prepare())
         try:
-            return self._make_pool(workers), workers
+            return self._make_pool(workers)
         except ConfigError:
             raise
         except ReaderError:
             # what the system refuses may still be held by pools that are just closing
             if not await_closing():
                 raise
-        return self._make_pool(workers), workers
+        return self._make_pool(workers)
 
     def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
         return self.kind(workers, config.window, config.max_bytes, config.start_method)
 
 
-def _nothing() -> None:
-    """Nothing is given back."""
-
-
 class PoolShelf:
     """The pools of one engine: lent, idle, or closing.
 
-    It holds no reference to objects of the user, so that finalizers may hold it: else a dataset or
-    `collate_fn` that refers to its loader would keep the loader alive for ever.
+    A pool that is lent belongs to its iterator, and ends with that if it never gives it back.
 
     It has no lock. Each step is one operation of a dict or list, which no thread comes between, and
     a signal that comes between two steps leaves nothing locked.
@@ -132,37 +124,39 @@ class PoolShelf:
     def __init__(self, is_persistent: bool) -> None:
         self._is_persistent = is_persistent
         self._idle: list[Backend] = []  # one, most often
-        self._lent: dict[Backend, None] = {}  # the newest last
+        # Pools that others keep, the newest last. Each reference takes itself out, without code of
+        # Python: that could be interrupted, and Python drops what is raised there.
+        self._lent: dict[weakref.ref[Backend], None] = {}
         # these end in the background, by threads that keep them; close() waits for them
-        self._closing: weakref.WeakSet[Backend] = weakref.WeakSet()
+        self._closing: dict[weakref.ref[Backend], None] = {}
         self._is_closed = False
 
     def take_idle(self) -> Backend | None:
         """Return the pool that nobody uses, where there is one. It is lent from now on."""
         while self._idle:
-            self._lent[self._idle[-1]] = None  # before it leaves the other: it is always in one
+            _note(self._lent, self._idle[-1])  # before it leaves the other: it is always in one
             pool = self._idle.pop()
             if pool.is_usable:
                 return pool
-            self._lent.pop(pool, None)
+            self._lent.pop(weakref.ref(pool), None)
             pool.close_soon()
         return None
 
     def lend(self, pool: Backend) -> None:
         """Note that a pool is in use."""
         self._is_closed = False
-        self._lent[pool] = None
+        _note(self._lent, pool)
 
     def give_back(self, pool: Backend) -> None:
         """Take a pool back from its iterator. Waits for nothing."""
         if self._is_persistent and not self._is_closed and not self._idle and pool.is_usable:
             pool.cancel_epoch()
             self._idle.append(pool)
-            self._lent.pop(pool, None)
+            self._lent.pop(weakref.ref(pool), None)
             self._check_closed()
             return
-        self._closing.add(pool)
-        self._lent.pop(pool, None)
+        _note(self._closing, pool)
+        self._lent.pop(weakref.ref(pool), None)
         pool.close_soon()
 
     def _check_closed(self) -> None:
@@ -172,7 +166,7 @@ class PoolShelf:
     def close(self) -> None:
         """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
         self._is_closed = True
-        pools = [*self._lent, *self._closing, *self._idle]
+        pools = [*_pools_of(self._lent), *_pools_of(self._closing), *self._idle]
         for pool in pools:
             pool.close_soon()
         for pool in pools:
@@ -190,4 +184,12 @@ class PoolShelf:
     @property
     def pool(self) -> Backend | None:
         """The pool lent last, or the idle one; None when there is none."""
-        return next(reversed([*self._idle, *self._lent]), None)
+        return next(reversed([*self._idle, *_pools_of(self._lent)]), None)
+
+
+def _note(pools: dict[weakref.ref[Backend], None], pool: Backend) -> None:
+    pools[weakref.ref(pool, pools.pop)] = None
+
+
+def _pools_of(pools: dict[weakref.ref[Backend], None]) -> list[Backend]:
+    return [pool for each in list(pools) if (pool := each()) is not None]

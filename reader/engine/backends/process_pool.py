@@ -17,12 +17,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from reader._core.feeder import Damage
+from reader._core.signals import interrupt_after
 from reader.data.failure import decode
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
 from reader.workers.handle import WorkerHandle, send_signal
-from reader.workers.interrupt import interrupt_after
 from reader.workers.loop import WorkerConfig, WorkerError
 from reader.workers.pickling import NotFound, not_found
 from reader.workers.process import ProcessStarter, forget_process, leave_process
@@ -55,13 +55,13 @@ class ProcessPool(Pool):
         max_bytes: int | None = None,
         start_method: str | None = None,
     ) -> None:
-        super().__init__(config, window, max_bytes)
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
         self._handles: dict[int, WorkerHandle] = {}
         self._starter: ProcessStarter | None = None
         self._refusal: OSError | None = None  # of a signal to a worker
         self._process_lock = threading.Lock()  # a worker is replaced, or all are ended
+        super().__init__(config, window, max_bytes)
         self._open(lambda: self._start_processes(config, start_method))
 
     # -- starting --------------------------------------------------------------------------------
@@ -71,7 +71,8 @@ class ProcessPool(Pool):
         if self.workers > 1 or self._starter.needs_template:
             self._starter.open_template()
         for worker_id in range(self.workers):
-            with self._process_lock:  # or a process would start that the closing thread never sees
+            # or a process would start that the closing thread never sees
+            with interrupt_after(), self._process_lock:
                 if not self.is_open:
                     raise ReaderError("the loader was closed while its workers were being started")
                 self._start_process(worker_id)
@@ -81,11 +82,10 @@ class ProcessPool(Pool):
             self._start_and_note(worker_id)
 
     def _start_and_note(self, worker_id: int) -> None:
-        config = self._config()
-        if self._starter is None or config is None:
+        if self._starter is None:
             raise InternalError("a worker process was to be started in a pool that has none")
         process = self._starter.start(
-            worker_id, config, self.arena, self.feeder.bell, self._keep_slots
+            worker_id, self._config, self.arena, self.feeder.bell, self._keep_slots
         )
         self._processes[worker_id] = process
         self._handles[worker_id] = WorkerHandle(process)

@@ -11,13 +11,13 @@ import time
 from typing import Any
 
 from reader._core.channel import WorkerChannel
+from reader._core.signals import interrupt_after
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
 from reader.workers import loop
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.handle import ThreadHandle
-from reader.workers.interrupt import interrupt_after
 from reader.workers.memory import available_bytes
 
 __all__ = ["ThreadPool"]
@@ -79,6 +79,7 @@ class ThreadPool(Pool):
                     " threads (ulimit -u) or on virtual memory (ulimit -v)"
                 ) from error
             self._threads.append(thread)
+            del thread  # the traceback of what is raised now must not be the last to have it
 
     def replace_ended(self) -> list[Death]:
         """Return nothing: a thread does not die by itself."""
@@ -99,6 +100,10 @@ class ThreadPool(Pool):
         """Return what a worker sent in the place of a batch."""
         found: loop.WorkerError = payload
         return found
+
+    def _let_go_of_threads(self) -> None:
+        super()._let_go_of_threads()
+        self._threads = []
 
     def _end_workers(self) -> None:
         """Do nothing: each thread ends after the sample that it is at."""

@@ -1,0 +1,226 @@
+"""Signals: held back while something must not be left half done, and known by what they raise.
+
+Imports nothing of the project. Python runs the handlers of signals in its main thread, between two
+instructions of Python code; here there are none. Replaces the handlers while a `with` block runs.
+"""
+import functools
+import signal
+import sys
+import threading
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.signal cimport SIGINT
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #include <signal.h>
+    #include <string.h>
+
+    static pthread_t rd_main_thread;
+    static volatile sig_atomic_t rd_arrived[NSIG];
+    static struct sigaction rd_before[NSIG];
+
+    static void rd_note_signal(int number) { rd_arrived[number] = 1; }
+
+    static void rd_note_main(void) { rd_main_thread = pthread_self(); }
+
+    static int rd_is_main(void) { return pthread_equal(rd_main_thread, pthread_self()); }
+
+    static void rd_hold_signal(int number) {
+        struct sigaction note;
+        memset(&note, 0, sizeof note);
+        sigemptyset(&note.sa_mask);
+        note.sa_handler = rd_note_signal;
+        sigaction(number, &note, &rd_before[number]);
+    }
+
+    // whoever chose another handler meanwhile keeps it
+    static void rd_let_signal(int number) {
+        struct sigaction now;
+        if (sigaction(number, NULL, &now) == 0 && now.sa_handler == rd_note_signal)
+            sigaction(number, &rd_before[number], NULL);
+    }
+
+    static int rd_take_noted(int number) {
+        int is_noted = rd_arrived[number];
+        if (is_noted)
+            rd_arrived[number] = 0;
+        return is_noted;
+    }
+    """
+    ctypedef unsigned long pthread_t
+    pthread_t rd_main_thread
+    void rd_note_main() noexcept
+    bint rd_is_main() noexcept
+    void rd_hold_signal(int) noexcept
+    void rd_note_signal(int) noexcept
+    void rd_let_signal(int) noexcept
+    int rd_take_noted(int) noexcept
+    int pthread_atfork(void (*)() noexcept, void (*)() noexcept, void (*)() noexcept) noexcept
+
+cdef extern from "Python.h":
+    int PyErr_SetInterruptEx(int number) noexcept
+    int PyOS_InterruptOccurred() noexcept
+    int Py_AddPendingCall(int (*function)(void*) noexcept, void* argument) noexcept
+    void PyErr_SetObject(object, object) noexcept
+    void PyErr_WriteUnraisable(object) noexcept
+
+# that of the signal module makes an enum of each result, which takes ten times as long
+cdef object get_handler = signal._signal.getsignal
+cdef object is_finalizing = sys.is_finalizing
+cdef list numbers = [int(number) for number in signal.Signals]
+cdef int depth = 0  # how many blocks of the main thread hold signals back
+cdef list held = []  # the signals that they hold
+
+rd_main_thread = <pthread_t>threading.main_thread().ident
+pthread_atfork(NULL, NULL, rd_note_main)  # the thread that forks is the main one in the child
+
+
+cdef list handlers():
+    """Return the signals that code of Python handles, with what handles each."""
+    found = [(number, get_handler(number)) for number in numbers]
+    return [(number, handler) for number, handler in found if callable(handler)]
+
+
+cdef void hold():
+    """Have signals noted that come from now on. In the main thread."""
+    global depth, held
+    if depth == 0:
+        held = [number for number, _ in handlers()]
+        for number in held:
+            rd_hold_signal(number)
+    depth += 1
+
+
+cdef void let(bint is_dropping=False):
+    """Put the handlers back; what was noted is handled with the next instruction.
+
+    `is_dropping`: other objects may be dropped before that.
+    """
+    global depth
+    depth -= 1
+    if depth:
+        return
+    for number in held:
+        rd_let_signal(number)
+    if not is_dropping or Py_AddPendingCall(handle_noted, NULL) != 0:
+        handle_noted(NULL)
+
+
+cdef int handle_noted(void* _) noexcept:
+    if depth == 0:  # else the end of that block does it
+        for number in numbers:
+            if rd_take_noted(number):
+                PyErr_SetInterruptEx(number)
+    return 0
+
+
+def is_interrupt(error):
+    """Whether the handler of a signal raised `error`, in whatever code it came."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    codes = handler_codes()
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def came_in_callee(error):
+    """Whether `error`, of a signal, came in Python code that the frame which catches it called."""
+    here = error.__traceback__
+    inner = None if here is None else here.tb_next
+    return inner is not None and inner.tb_frame.f_code not in handler_codes()
+
+
+cdef set handler_codes():
+    found = {code_of(handler) for _, handler in handlers()}
+    found.discard(None)
+    return found
+
+
+cdef object code_of(handler):
+    """The code that runs first when a handler is called; None where it is not Python's."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not hasattr(handler, "__code__") and not hasattr(handler, "__func__"):
+        handler = getattr(type(handler), "__call__", None)
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)
+
+
+@cython.final
+cdef class interrupt_after:
+    """Hold signals back until the block is done: Ctrl-C, and those that a program handles itself.
+
+    Those that came are handled behind the block, as if they came then. Blocks may be nested. In
+    other threads than the main one nothing is done: handlers do not run there.
+    """
+
+    cdef bint holds
+
+    def __enter__(self):
+        if rd_is_main():
+            hold()
+            try:
+                PyErr_CheckSignals()  # what came before
+            except BaseException:
+                let()
+                raise
+            self.holds = True
+        return self
+
+    def __exit__(self, *_):
+        if self.holds:
+            self.holds = False
+            let()
+
+
+cdef class SafeExit:
+    """Base class of contexts whose end no signal keeps from happening: `__exit__` calls `end`."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with interrupt_after():
+            self.end()
+
+    def end(self):
+        """Leave the context."""
+
+
+cdef class Finalized:
+    """Base class of what has to be ended: `finalize` is called when the object is dropped.
+
+    No signal comes in between. Those that came are handled behind it. `finalize` may be called
+    for an object that was never initialized, in any thread, and not at the exit of the interpreter.
+    """
+
+    def __del__(self):
+        cdef bint holds = rd_is_main()
+        if is_finalizing():
+            return
+        if holds:
+            hold()
+            if PyOS_InterruptOccurred():  # Ctrl-C that came before
+                rd_note_signal(SIGINT)
+            while True:
+                try:
+                    PyErr_CheckSignals()  # another signal that came before
+                    break
+                except BaseException as error:
+                    # Python tells of it, and drops it, as whatever is raised while it frees objects
+                    PyErr_SetObject(type(error), error)
+                    PyErr_WriteUnraisable(self)
+        try:
+            self.finalize()
+        finally:
+            if holds:
+                let(True)
+
+    def finalize(self):
+        """End it."""
