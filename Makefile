@@ -117,6 +117,7 @@ nightly:
 	$(MAKE) evidence
 	$(PY) -m tools.fuzz_records --count 2000
 	$(PY) -m tools.fuzz_states --count 20000
+	$(PY) -m tools.fuzz_states --crossed --count 10000
 
 matrix: $(VENV)/.has-build
 	$(PY) -m tools.matrix $(VERSIONS) $(ARGS)

@@ -126,10 +126,12 @@ class LoaderState:
             "fit": self._fit(sampler, batch_sampler),
         }
         if cursor is None or not is_open or not _is_begun(cursor):
-            number = cursor.epoch if cursor is not None and is_open else epoch
-            carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
-            state.update(epoch=number, batches=0, samples=0, turn=None, beyond=[])
-            state["epochs"] = carried_epochs(**carriers, sampler=sampler)
+            state.update(epoch=epoch, batches=0, samples=0, turn=None, beyond=[])
+            if cursor is not None and is_open:  # a sampler may have counted its epoch already
+                state.update(epoch=cursor.epoch, epochs=dict(cursor.epochs))
+            else:
+                carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
+                state["epochs"] = carried_epochs(**carriers, sampler=sampler)
             workers = self._workers_between()
             if not config.is_iterable:
                 origin = cursor.origin if isinstance(cursor, MapCursor) else None
