@@ -111,8 +111,8 @@ class LoaderState:
         config = self._config
         cursor = self.cursor
         if cursor is not None and cursor.is_finished and prefetched is not None:
+            self.follow(prefetched)
             cursor = prefetched
-            cursor.settle()
         is_open = cursor is not None and not cursor.is_finished
         if is_open and isinstance(cursor, MapCursor) and not cursor.is_known:
             draw_first()
@@ -214,6 +214,15 @@ class LoaderState:
             tuple(state["beyond"]),
             is_resumed=True,
         )
+
+    def follow(self, prefetched: Cursor) -> None:
+        """Begin an epoch that was begun ahead with what workers have sent by now.
+
+        The last batch of the epoch before it counts later than it begins. To be called before
+        anything of the prefetched epoch is handed over.
+        """
+        if prefetched.workers is not None:
+            prefetched.workers = self._next_workers()
 
     def choose(self, epoch: int) -> None:
         """The user chose the next epoch: drop a loaded state of another one."""

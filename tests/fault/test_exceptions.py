@@ -266,11 +266,15 @@ def test_01_object_that_exits_when_it_is_unpickled_is_told_at_its_place(
             next(batches)
 
 
-def test_01_exit_that_a_handler_raises_while_a_batch_is_opened_goes_through() -> None:
+@pytest.mark.parametrize("kind", [SystemExit, LookupError])
+def test_01_what_a_handler_raises_while_a_batch_is_opened_goes_through(
+    kind: type[BaseException],
+) -> None:
     # signals run their handlers between the lines of what unpickling calls
     def leave(number: int, frame: Any) -> None:
-        raise SystemExit("the handler")
+        raise kind("the handler")
 
+    _opened.clear()
     before = signal.signal(signal.SIGUSR1, leave)
     try:
         with DataLoader(
@@ -278,7 +282,7 @@ def test_01_exit_that_a_handler_raises_while_a_batch_is_opened_goes_through() ->
             collate_fn=list,
         ) as loader:  # fmt: skip
             batches = iter(loader)
-            with pytest.raises(SystemExit, match="the handler"):
+            with pytest.raises(kind, match="the handler"):
                 next(batches)
             assert next(batches) == [0, "opened"]
             assert next(batches) == [2, 3]

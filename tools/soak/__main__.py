@@ -10,8 +10,10 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from tools.soak.kinds import KINDS
+from tools.soak.torments import TORMENTS
 from tools.soak.watchdog import Result, run_trainer
 
 MOST_FAILED = 5  # of one kind
@@ -36,7 +38,9 @@ COLUMNS = (
 )
 
 
-def soak(name: str, seed: int, seconds: float, workers: int) -> tuple[Counter[str], bool]:
+def soak(
+    name: str, seed: int, seconds: float, workers: int, torments: Sequence[str]
+) -> tuple[Counter[str], bool]:
     """Run one kind for so long, with another seed after each hang; say what failed.
 
     Returns:
@@ -46,19 +50,22 @@ def soak(name: str, seed: int, seconds: float, workers: int) -> tuple[Counter[st
     deadline = time.monotonic() + seconds
     failed = 0
     while failed < MOST_FAILED and (left := deadline - time.monotonic()) > 0:
-        result = run_trainer(name, seed, left, workers, KINDS[name].memory == "cgroup")
+        result = run_trainer(name, seed, left, workers, KINDS[name].memory == "cgroup", torments)
         total += Counter({key: value for key, value in result.counts.items() if value > 0})
         total["hung"] += result.is_hung
         if result.failures or result.is_hung:
             failed += 1
-            _describe(name, seed, seconds, workers, result)
+            _describe(name, seed, seconds, workers, torments, result)
         seed += 1
     return total, not failed
 
 
-def _describe(name: str, seed: int, seconds: float, workers: int, result: Result) -> None:
+def _describe(
+    name: str, seed: int, seconds: float, workers: int, torments: Sequence[str], result: Result
+) -> None:
     print(f"{name}: {'hung' if result.is_hung else 'failed'}; to repeat it:")
     options = f"--kinds {name} --seed {seed} --minutes {seconds / 60:.2f} --workers {workers}"
+    options += f" --torments {' '.join(torments)}"
     print(f"  python -m tools.soak {options}")
     for failure in result.failures:
         for key, value in failure.items():
@@ -93,12 +100,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--workers", type=int, default=2, help="the most workers of a loader")
+    parser.add_argument("--torments", nargs="+", choices=TORMENTS, default=list(TORMENTS))
     options = parser.parse_args(arguments)
     share = 60 * options.minutes / len(options.kinds)
     rows: dict[str, Counter[str]] = {}
     is_good = True
     for name in options.kinds:
-        rows[name], held = soak(name, options.seed, share, options.workers)
+        rows[name], held = soak(name, options.seed, share, options.workers, options.torments)
         is_good &= held
         print(f"{name}: {'fine' if held else 'FAILED'}", flush=True)
     print(table(rows))

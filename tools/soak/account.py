@@ -81,7 +81,8 @@ class Account:
             self._named |= {error.index, *self._with(error.index)}
             return True
         if isinstance(error, reader.WorkerDied):
-            if self.kind.is_stream:
+            if self.kind.is_stream:  # of that batch, and of the rest of its share
+                self._unnamed += 1
                 self._ended.add(error.worker_id or 0)
             elif error.indices is None:
                 self._unnamed += 1

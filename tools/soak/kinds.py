@@ -143,6 +143,7 @@ def draw_life(rng: random.Random, kind: Kind, most_workers: int) -> Life:
         options["snapshot_every_n_steps"] = rng.choice([1, 1, 3, 0])
     if kind.memory == "bytes":
         options["max_bytes"] = rng.choice([2, 3, 6, 12]) * size * nbytes + MIB
+        options.pop("places", None)  # a group is held while the next one is made
     order: tuple[int, ...] | None = None
     if not kind.is_stream and not is_shuffled:
         order = tuple(rng.sample(range(count), count))

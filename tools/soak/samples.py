@@ -6,7 +6,7 @@ Imports reader and numpy. A shape is a value; each dataset belongs to the loader
 from __future__ import annotations
 
 import functools
-import time
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,25 +52,26 @@ class Shape:
     def sample(self, index: int) -> dict[str, Any]:
         """Return a sample, or raise Broken."""
         if self.slow and index % self.slow == 1 % self.slow:
-            time.sleep(SLOW_S)
+            threading.Event().wait(SLOW_S)
         if self.breaks(index):
             raise Broken(index)
         content = _content(index, self.nbytes)
-        return {"index": index, "bytes": content, "sum": zlib.crc32(content)}
+        return {"index": index, "bytes": content, "sum": zlib.crc32(content.data)}
 
     def breaks(self, index: int) -> bool:
         """Whether a sample raises."""
         return bool(self.raising) and index % self.raising == 2 % self.raising
 
 
-def _content(index: int, nbytes: int) -> np.ndarray:
-    numbers = np.arange(nbytes, dtype=np.uint32) * np.uint32(2 * index + 1)
-    return ((numbers + np.uint32(index)) >> np.uint32(3)).astype(np.uint8)
+def _content(index: int, nbytes: int) -> np.ndarray[Any, Any]:
+    numbers = np.arange(nbytes, dtype=np.uint32) * np.uint32(2 * index + 1) + np.uint32(index)
+    found: np.ndarray[Any, Any] = (numbers >> np.uint32(3)).astype(np.uint8)
+    return found
 
 
 @functools.lru_cache(4096)
 def _sum(index: int, nbytes: int) -> int:
-    return zlib.crc32(_content(index, nbytes))
+    return zlib.crc32(_content(index, nbytes).data)
 
 
 class Items(reader.Dataset[Any]):
@@ -116,7 +117,7 @@ def numbers_of(batch: Any) -> tuple[list[int], bool]:
     indices = np.asarray(batch["index"]).ravel().tolist()
     sums = np.asarray(batch["sum"]).ravel().tolist()
     is_right = len(indices) == len(sums) == len(content) and all(
-        zlib.crc32(np.ascontiguousarray(row)) == found == _sum(index, content.shape[1])
+        zlib.crc32(np.ascontiguousarray(row).data) == found == _sum(index, content.shape[1])
         for index, found, row in zip(indices, sums, content, strict=True)
     )
     return indices, is_right
@@ -126,5 +127,5 @@ def digest_of(batch: Any) -> int:
     """Return a checksum of all bytes of a batch."""
     found = 0
     for name in ("index", "bytes", "sum"):
-        found = zlib.crc32(np.ascontiguousarray(np.asarray(batch[name])), found)
+        found = zlib.crc32(np.ascontiguousarray(np.asarray(batch[name])).data, found)
     return found

@@ -14,7 +14,11 @@ import time
 from collections import Counter
 from typing import Any
 
-__all__ = ["Alarm", "Torments"]
+__all__ = ["TORMENTS", "Alarm", "Torments"]
+
+# What is done: signals that end or stop a worker; a handler that raises in the trainer, also while
+# it makes an iterator, or that does not raise; an epoch left early, or resumed by another loader.
+TORMENTS = ("kill", "segv", "stop", "interrupt", "start", "wake", "break", "resume")
 
 SIGNALS = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "stop": signal.SIGSTOP}
 
@@ -68,7 +72,7 @@ class Torments:
     def _ring(self, *_: Any) -> None:
         name = ""
         if self._due and self._due[0][0] <= time.monotonic():
-            _, _, name, fd = heapq.heappop(self._due)
+            name, fd = heapq.heappop(self._due)[2:]
             self._do(name, fd)
         self._set()
         if name == "interrupt" and self.may_raise:
@@ -91,7 +95,8 @@ class Torments:
         """Let stopped workers go on, and do nothing that was still due."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         due, self._due = self._due, []
-        for _, _, name, fd in due:
+        for each in due:
+            name, fd = each[2:]
             if name == "continue":
                 _send(fd, signal.SIGCONT)
             if fd >= 0:

@@ -1,7 +1,7 @@
 """A trainer that is tormented: it iterates over loaders of one kind, and counts what it gets.
 
-Run by the watchdog as ``python -m tools.soak.trainer KIND SEED SECONDS WORKERS FD``. It imports
-reader and the ledger of the tests, and writes its counts to FD as it goes on, one JSON a line.
+Run by the watchdog as ``python -m tools.soak.trainer KIND SEED SECONDS WORKERS FD TORMENTS``. It
+imports reader and the ledger of the tests, and writes its counts to FD, one JSON a line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import itertools
 import json
 import logging
 import os
@@ -20,17 +19,18 @@ import time
 import traceback
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from reader import ArenaFull
 from tests.ledger import Ledger, adopt_orphans, settle
 from tools.soak.account import Account
 from tools.soak.kinds import KINDS, draw_life, make_loader
 from tools.soak.samples import digest_of, numbers_of
-from tools.soak.torments import Alarm, Torments
+from tools.soak.torments import TORMENTS, Alarm, Torments
 
 __all__ = ["Trainer", "growth_of"]
 
@@ -48,9 +48,18 @@ class Trainer:
         seconds: how long.
         workers: the most of a loader.
         report: a descriptor that counts are written to.
+        torments: what is done to it; see `TORMENTS`.
     """
 
-    def __init__(self, name: str, seed: int, seconds: float, workers: int, report: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        seconds: float,
+        workers: int,
+        report: int,
+        torments: Sequence[str] = TORMENTS,
+    ) -> None:
         self.kind = KINDS[name]
         self.rng = random.Random(f"{seed} {name}")
         self.counts: Counter[str] = Counter()
@@ -60,6 +69,7 @@ class Trainer:
         self._deadline = self._began + seconds
         self._workers = workers
         self._report = report
+        self._acts = set(torments)
         self._reported = 0.0
         self._torments = Torments(self.rng, self.counts)
         self._kept: deque[tuple[Any, int]] = deque()
@@ -130,6 +140,7 @@ class Trainer:
             acts += ["kill", "kill", "segv", "stop"]
         if self.kind.has_state and not (self.kind.is_stream and self.life.shape.raising):
             acts += ["resume"]
+        acts = [each for each in acts if each in self._acts] or [""]
         often = self.rng.choice([0.0, 0.02, 0.1, 0.3])
         while True:
             yield self.rng.choice(acts) if self.rng.random() < often else ""
@@ -139,9 +150,10 @@ class Trainer:
         torments, iterator, plan = self._torments, None, self._plan()
         while True:
             try:
-                torments.may_raise = self.kind.is_ours
+                torments.may_raise = self.kind.is_ours and "start" in self._acts
                 if iterator is None:
                     iterator = iter(self._loader)
+                torments.may_raise = self.kind.is_ours
                 for step in iterator:
                     torments.may_raise = False
                     self._take(account, step)
@@ -163,8 +175,11 @@ class Trainer:
                 torments.may_raise = False
             except Exception as error:
                 torments.may_raise = False
+                step = None
                 if not account.tell(error):
                     raise
+                if isinstance(error, ArenaFull):
+                    self._drop_kept()  # the same batch of a stream may be asked for again
                 if len(account.told) > self.life.shape.count:
                     raise
             self._beat()
@@ -204,17 +219,13 @@ class Trainer:
     def _resume(self) -> None:
         """Go on in a fresh loader."""
         state = self._loader.state_dict()
-        if not self._has_own_state(state):
+        if self.kind.face != "stateful":  # its state may hold what JSON does not take
             state = json.loads(json.dumps(state))
         if self.rng.random() < 0.5 and hasattr(self._loader, "close"):
             self._loader.close()
         self._loader = make_loader(self.kind, self.life)
         self._loader.load_state_dict(state)
         self.counts["resume"] += 1
-
-    def _has_own_state(self, state: Any) -> bool:
-        """Whether the state holds what JSON does not take."""
-        return self.kind.face == "stateful"
 
     # -- what is left behind ---------------------------------------------------------------------
 
@@ -276,12 +287,14 @@ def _private_bytes() -> int:
 
 def main(arguments: list[str]) -> None:
     """Run as the watchdog asks for it."""
-    name, seed, seconds, workers, report = arguments
+    name, seed, seconds, workers, report, torments = arguments
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.getLogger("reader").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     adopt_orphans()
-    trainer = Trainer(name, int(seed), float(seconds), int(workers), int(report))
+    trainer = Trainer(
+        name, int(seed), float(seconds), int(workers), int(report), torments.split(",")
+    )
     sys.unraisablehook = lambda _: trainer.counts.update(swallowed=1)
     trainer.run()
 

@@ -1,6 +1,6 @@
 """The watchdog: runs a trainer in a process of its own, and notices when it hangs.
 
-Imports the standard library alone. A `Watchdog` owns the process, and a memory cgroup where the
+Imports the names of torments. A `Watchdog` owns the process, and a memory cgroup where the
 kind wants one.
 """
 
@@ -14,11 +14,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tools.soak.torments import TORMENTS
 
 __all__ = ["Result", "run_trainer"]
 
@@ -56,6 +60,7 @@ def run_trainer(
     seconds: float,
     workers: int,
     in_cgroup: bool = False,
+    torments: Sequence[str] = TORMENTS,
     hang_s: float = HANG_S,
 ) -> Result:
     """Run a trainer until its end, or until it gives no sign of life."""
@@ -63,7 +68,7 @@ def run_trainer(
     began = time.monotonic()
     told, tell = os.pipe()
     command = [sys.executable, "-m", "tools.soak.trainer", name, str(seed), str(seconds)]
-    command += [str(workers), str(tell)]
+    command += [str(workers), str(tell), ",".join(torments)]
     if folder is not None:
         command = ["sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh", *command]
     result = Result()
@@ -127,15 +132,14 @@ def _ask_for_stacks(pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGCONT)
             os.kill(each, signal.SIGUSR1)
-    time.sleep(STACKS_S)
+    threading.Event().wait(STACKS_S)
 
 
 def _below(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-            for child in map(int, text.split()):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (thread / "children").read_text().split()):
                 found += [child, *_below(child)]
     return found
 
@@ -170,4 +174,4 @@ def _remove(folder: Path) -> None:
         with contextlib.suppress(OSError):
             folder.rmdir()
             return
-        time.sleep(0.1)
+        threading.Event().wait(0.1)

@@ -616,7 +616,7 @@ cdef class Feeder:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if not isinstance(error, Exception) and self.side is None:
+            if self.side is None:
                 try:
                     self.current = self.open_record(record)
                 except Damaged as damaged:
