@@ -170,7 +170,12 @@ class StreamTasks:
             return True
         if item.kind is not FailureKind.FULL:
             return False
-        self._ask_again(item, supervisor)
+        if self.is_live(item.worker):
+            self._ask_again(item, supervisor)
+        else:  # its samples went with the worker that died since, and that is told
+            step = self.answered(item)[1]
+            supervisor.skip(Made(None, item.seq, step=step))
+            self.refill()
         return True
 
     def _ask_again(self, item: Any, supervisor: Supervisor) -> None:
@@ -197,6 +202,8 @@ class StreamTasks:
         number = item.seq.to_bytes(8, "little") if is_new else task.payload
         with interrupt_after():
             self._early.popleft()
+            if not self.is_live(task.worker):
+                return  # it died just now
             self._asked_seq = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
 
     def _set_aside(self, item: Any) -> None:

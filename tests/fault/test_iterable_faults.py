@@ -36,12 +36,12 @@ PARTS = [range(22), range(100, 122), range(200, 222)]
 FEW = pytest.mark.parametrize("workers", [0, 2])
 
 
-def run(batches: Any, most: int = 200) -> list[Any]:
+def run(batches: Any, most: int = 200, read: Callable[[Any], Any] = values_of) -> list[Any]:
     """Iterate to the end through every error; returns the values of batches, and errors."""
     found: list[Any] = []
     for _ in range(most):
         try:
-            found.append(values_of(next(batches)))
+            found.append(read(next(batches)))
         except StopIteration:
             return found
         except Exception as error:
@@ -300,6 +300,29 @@ def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> No
         del batch
         found += [filled(each) for each in batches]
         assert found == in_circle(workers, 20)
+
+
+@pytest.mark.parametrize("is_next", [True, False])
+def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(is_next: bool) -> None:
+    with DataLoader(Large(2 * MIB, 20), batch_size=1, num_workers=2, max_bytes=24 * MIB) as loader:
+        batches = iter(loader)
+        kept: list[Any] = []
+        with pytest.raises(ArenaFull):
+            for batch in batches:
+                kept.append(batch)  # noqa: PERF402
+        turn = len(kept) % 2  # it waits for memory; the other one most likely does, too
+        dead = turn if is_next else 1 - turn
+        kill_worker(loader, dead)
+        kept = [filled(each) for each in kept]
+        del batch
+        found = kept + run(batches, read=filled)
+        (error,) = [each for each in found if not isinstance(each, int)]
+        assert isinstance(error, WorkerDied)
+        found.remove(error)
+        alive, lost = 100 * (1 - dead), 100 * dead
+        assert [each for each in found if each // 100 != dead] == [*range(alive, alive + 20)]
+        own = [each for each in found if each // 100 == dead]
+        assert own == [*range(lost, lost + len(own))]
 
 
 @FEW

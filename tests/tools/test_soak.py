@@ -6,13 +6,12 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
 from reader import WorkerDied
 from tools.soak.account import Account
 from tools.soak.kinds import KINDS, Life
-from tools.soak.samples import Broken, Shape, digest_of, numbers_of
+from tools.soak.samples import Broken, Shape, digest_of, numbers_of, stack
 from tools.soak.trainer import growth_of
 
 SHAPE = Shape(count=8, nbytes=16, raising=5)
@@ -61,7 +60,7 @@ def test_an_account_of_a_stream_lets_a_dead_worker_end_its_share() -> None:
 
 def test_a_changed_byte_is_seen() -> None:
     samples = [SHAPE.sample(index) for index in (0, 3)]
-    batch = {name: np.stack([each[name] for each in samples]) for name in samples[0]}
+    batch = stack(samples)
     assert numbers_of(batch) == ([0, 3], True)
     digest = digest_of(batch)
     batch["bytes"][1, 7] ^= 1

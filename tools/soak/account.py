@@ -89,6 +89,8 @@ class Account:
             else:
                 self._named |= set(error.indices)
             return self.kind.workers == "process" and self.kind.memory != "cgroup"
+        if isinstance(error, reader.LoadTimeout):
+            return "timeout" in self.life.options  # the batch comes later
         self._unnamed += isinstance(error, reader.ArenaFull)
         return isinstance(error, reader.ArenaFull) and bool(self.kind.memory)
 

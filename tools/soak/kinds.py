@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import reader
-from tools.soak.samples import Items, Shape, Stream
+from tools.soak.samples import Items, Shape, Stream, stack
 
 __all__ = ["KINDS", "Kind", "Life", "draw_life", "make_loader"]
 
@@ -133,7 +133,11 @@ def draw_life(rng: random.Random, kind: Kind, most_workers: int) -> Life:
         options["prefetch_next_epoch"] = options["persistent_workers"] and rng.random() < 0.3
     if is_own and kind.workers == "process" and rng.random() < 0.06:
         options["start_method"] = rng.choice(["forkserver", "spawn"])
+    if options["num_workers"] and rng.random() < 0.15:
+        options["timeout"] = rng.choice([0.02, 0.1])
     if is_own:
+        if rng.random() < 0.3:
+            options["collate_fn"] = stack
         options["seed"] = rng.choice([None, None, 1, 2])
         options["framework"] = kind.framework
         options["use_shared_memory"] = rng.random() < 0.9

@@ -16,7 +16,7 @@ import numpy as np
 
 import reader
 
-__all__ = ["Broken", "Items", "Shape", "Stream", "digest_of", "numbers_of"]
+__all__ = ["Broken", "Items", "Shape", "Stream", "digest_of", "numbers_of", "stack"]
 
 SLOW_S = 0.02
 
@@ -109,6 +109,11 @@ class _Walk:
 
     def __next__(self) -> Any:
         return self.shape.sample(next(self.indices))
+
+
+def stack(samples: list[Any]) -> dict[str, Any]:
+    """Return a batch: a collate_fn of the user's."""
+    return {name: np.stack([each[name] for each in samples]) for name in samples[0]}
 
 
 def numbers_of(batch: Any) -> tuple[list[int], bool]:

@@ -180,8 +180,8 @@ class Trainer:
                     raise
                 if isinstance(error, ArenaFull):
                     self._drop_kept()  # the same batch of a stream may be asked for again
-                if len(account.told) > self.life.shape.count:
-                    raise
+                if len(account.told) > 20 * self.life.shape.count:
+                    raise  # it does not go on
             self._beat()
 
     def _pids(self) -> list[int]:
