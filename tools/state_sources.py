@@ -189,6 +189,35 @@ class UserOrder:
         return SIZE
 
 
+class Walked(reader.IterableDataset[int]):
+    """Divides its items over the workers, and its iterators go on after one that raises.
+
+    Args:
+        bad: the item that raises; None: none.
+    """
+
+    def __init__(self, bad: int | None = None) -> None:
+        self.bad = bad
+
+    def __iter__(self) -> Iterator[int]:
+        return _Walk(self.bad)
+
+
+class _Walk:
+    def __init__(self, bad: int | None) -> None:
+        self.bad = bad
+        self.items = iter(reader.shard(range(SIZE)))
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        item = next(self.items)
+        if item == self.bad:
+            raise Bad(item)
+        return item
+
+
 class Plain(reader.IterableDataset[int]):
     """A stream without any state, not divided."""
 
@@ -229,12 +258,13 @@ class Source:
     """Where samples and their order come from.
 
     Attributes:
-        dataset: makes the dataset, of the index that raises where it is map-style.
+        dataset: makes the dataset, of the sample that raises where one can.
         options: makes the loader's arguments for it, of the seed.
         is_fixed: the order is a function of seed and epoch.
         is_known: the order is the same for each loader that is made alike.
         has_batches: it makes the batches itself.
         is_stream: the dataset is iterable.
+        can_raise: one of its samples can.
         is_per_worker: the dataset, or its iterators, belong to one worker's number.
     """
 
@@ -244,7 +274,12 @@ class Source:
     is_known: bool = True
     has_batches: bool = False
     is_stream: bool = False
+    can_raise: bool = True
     is_per_worker: bool = False
+
+    def make(self, bad: int | None) -> Any:
+        """Make the dataset."""
+        return self.dataset(bad) if self.can_raise else self.dataset()
 
 
 def _own_batches(seed: int | None) -> dict[str, Any]:
@@ -255,7 +290,9 @@ def _own_batches(seed: int | None) -> dict[str, Any]:
 SOURCES: dict[str, Source] = {
     "sequence": Source(),
     "shuffled": Source(options=lambda seed: {"shuffle": True, "seed": seed or 1}),
-    "drawn": Source(options=lambda _: {"shuffle": True}, is_fixed=False, is_known=False),
+    "drawn": Source(
+        Items, options=lambda _: {"shuffle": True}, is_fixed=False, is_known=False, can_raise=False
+    ),
     "replayed": Source(options=lambda _: {"sampler": Global()}, is_fixed=False),
     "stateful": Source(options=lambda _: {"sampler": Stateful()}),
     "user": Source(options=lambda _: {"sampler": UserOrder()}),
@@ -267,8 +304,9 @@ SOURCES: dict[str, Source] = {
     "batches": Source(options=_own_batches, has_batches=True),
     "user_batches": Source(options=lambda _: {"batch_sampler": UserBatches()}, has_batches=True),
     "reading": Source(dataset=Reading, is_per_worker=True),
-    "dealt": Source(dataset=Dealt, is_stream=True),
-    "kept": Source(dataset=Kept, is_stream=True, is_per_worker=True),
-    "plain": Source(dataset=Plain, is_stream=True, is_per_worker=True),
-    "own": Source(dataset=Own, is_stream=True, is_per_worker=True),
+    "dealt": Source(dataset=Dealt, is_stream=True, can_raise=False),
+    "walked": Source(dataset=Walked, is_stream=True),
+    "kept": Source(dataset=Kept, is_stream=True, can_raise=False, is_per_worker=True),
+    "plain": Source(dataset=Plain, is_stream=True, can_raise=False, is_per_worker=True),
+    "own": Source(dataset=Own, is_stream=True, can_raise=False, is_per_worker=True),
 }

@@ -80,6 +80,7 @@ def table(rows: dict[str, Counter[str]]) -> str:
     total: Counter[str] = Counter()
     for counts in rows.values():
         total += counts
+    total["growth_kib"] = max((counts["growth_kib"] for counts in rows.values()), default=0)
     lines = [["kind", *COLUMNS]]
     for name, counts in {**rows, "all": total}.items():
         lines.append([name, *(str(counts[column]) for column in COLUMNS)])

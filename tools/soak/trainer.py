@@ -83,7 +83,7 @@ class Trainer:
         while time.monotonic() < self._deadline:
             self._live()
             self.counts["lives"] += 1
-            if self.counts["lives"] % 5 == 0 or self._before is None:
+            if self.counts["lives"] % 3 == 0 or self._before is None:
                 self._drop_kept()
             self._check_leaks()
         self._drop_kept()
