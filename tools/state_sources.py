@@ -7,6 +7,7 @@ belongs to the loader that it is made for.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ __all__ = [
 SIZE = 23  # samples
 FAR = 100  # the numbers of worker w begin at FAR * w where a stream is not divided
 BOUND_S = 20.0  # for one batch
+LATE_S = 0.001
 
 
 class Wrong(Exception):
@@ -132,7 +134,7 @@ class Bad(Exception):
 
 
 class Raising(Items):
-    """Sample i is i, and one of them raises.
+    """Sample i is i; one of them raises, and some are late, so that others overtake them.
 
     Args:
         bad: the index that raises; None: none.
@@ -144,6 +146,8 @@ class Raising(Items):
     def __getitem__(self, index: int) -> int:
         if index == self.bad:
             raise Bad(index)
+        if index % 11 == 4:
+            threading.Event().wait(LATE_S)
         return super().__getitem__(index)
 
 

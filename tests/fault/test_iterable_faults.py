@@ -316,13 +316,16 @@ def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(is_next: bool
         kept = [filled(each) for each in kept]
         del batch
         found = kept + run(batches, read=filled)
-        (error,) = [each for each in found if not isinstance(each, int)]
-        assert isinstance(error, WorkerDied)
-        found.remove(error)
-        alive, lost = 100 * (1 - dead), 100 * dead
-        assert [each for each in found if each // 100 != dead] == [*range(alive, alive + 20)]
-        own = [each for each in found if each // 100 == dead]
+        errors = [each for each in found if not isinstance(each, int)]
+        assert errors
+        assert all(isinstance(error, WorkerDied) for error in errors)
+        lost, alive = 100 * dead, 100 * (1 - dead)
+        numbers = [each for each in found if isinstance(each, int)]
+        assert [each for each in numbers if each // 100 != dead] == [*range(alive, alive + 20)]
+        first = found.index(errors[0])  # nothing of it comes after a batch that is lost
+        own = [each for each in found[:first] if each // 100 == dead]
         assert own == [*range(lost, lost + len(own))]
+        assert first % 2 == dead
 
 
 @FEW

@@ -239,6 +239,7 @@ class Trainer:
         excess = settle(self._before)
         if excess:
             self.counts["leaks"] += len(excess)
+            faulthandler.dump_traceback(all_threads=True)
             self._fail("leaks", "; ".join(excess)[:2000])
             self._before = Ledger.take()
         self.growth.append((time.monotonic() - self._began, _private_bytes()))
