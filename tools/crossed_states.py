@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import reader
-from tools.state_sources import BOUND_S, FAR, SIZE, SOURCES, Bad, Source, Wrong
+from tools.state_sources import BOUND_S, FAR, SIZE, SOURCES, Bad, Raising, Source, Wrong
 
 __all__ = ["crossed_case"]
 
@@ -67,6 +67,8 @@ class Setup:
     def make(self, bad: int | None = None) -> reader.DataLoader[Any]:
         """Make the loader."""
         made = self.source.make(bad)
+        if isinstance(made, Raising):
+            made.is_late = not self.in_order
         options = {"seed": self.seed, **self.source.options(self.seed), **self.options}
         if self.places > 1 and "in_order" in options:
             options["in_order"] = True  # several places take batches in turn
@@ -80,7 +82,7 @@ def draw_setup(rng: random.Random, kind: str, seed: int | None) -> Setup:
     if options["num_workers"]:
         is_process = rng.random() < (0.5 if kind == "own" else 0.08)
         options["worker_type"] = "process" if is_process or kind == "own" else "thread"
-        options["in_order"] = rng.random() < 0.7
+        options["in_order"] = rng.random() < 0.6
         options["persistent_workers"] = rng.random() < 0.4
         options["prefetch_next_epoch"] = options["persistent_workers"] and rng.random() < 0.3
         options["prefetch_factor"] = rng.choice([1, 2, 2, 4])
@@ -91,8 +93,8 @@ def draw_setup(rng: random.Random, kind: str, seed: int | None) -> Setup:
     if rng.random() < 0.3:
         options["places"] = ["cpu"] * rng.choice([2, 3])
         options["drop_last_group"] = rng.random() < 0.2
-    if rng.random() < 0.3:
-        options["seed_globals"] = False
+    if rng.random() < 0.3 or not options.get("in_order", True):
+        options["seed_globals"] = False  # else threads make one batch at a time
     options["snapshot_every_n_steps"] = rng.choice([1, 1, 0, 2, 5])
     return Setup(kind, seed, options)
 

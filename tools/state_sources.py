@@ -26,6 +26,7 @@ __all__ = [
     "Global",
     "Items",
     "Kept",
+    "Raising",
     "Source",
     "Stateful",
     "Wrong",
@@ -34,7 +35,7 @@ __all__ = [
 SIZE = 23  # samples
 FAR = 100  # the numbers of worker w begin at FAR * w where a stream is not divided
 BOUND_S = 20.0  # for one batch
-LATE_S = 0.001
+LATE_S = 0.005
 
 
 class Wrong(Exception):
@@ -134,19 +135,23 @@ class Bad(Exception):
 
 
 class Raising(Items):
-    """Sample i is i; one of them raises, and some are late, so that others overtake them.
+    """Sample i is i, and one of them raises.
 
     Args:
         bad: the index that raises; None: none.
+
+    Attributes:
+        is_late: some samples are late, so that others overtake them.
     """
 
     def __init__(self, bad: int | None = None) -> None:
         self.bad = bad
+        self.is_late = False
 
     def __getitem__(self, index: int) -> int:
         if index == self.bad:
             raise Bad(index)
-        if index % 11 == 4:
+        if self.is_late and index % 11 == 0:
             threading.Event().wait(LATE_S)
         return super().__getitem__(index)
 

@@ -225,6 +225,7 @@ class StreamTasks:
         )
         nexts = sum(window.task(seq).kind == TaskKind.TASK_NEXT for seq in open_)
         if death.is_used_up or not self.is_live(worker):
+            self.end(worker)  # its end may not be delivered yet: a new worker would begin anew
             self._give_up(open_, worker, supervisor)
         elif not self.has_answered(worker, nexts) and not self._is_hopeless(
             death, open_, supervisor

@@ -190,6 +190,47 @@ def test_01_worker_killed_when_it_said_its_end_costs_nothing() -> None:
         assert run(batches) == order_of(parts, 2, 2)
 
 
+class Uneven(IterableDataset[int]):
+    """Worker 0 yields 0 to 9 and waits before 1; any other yields 100 alone."""
+
+    def __init__(self, says: str, gate: str) -> None:
+        self.says = says
+        self.gate = gate
+
+    def __iter__(self) -> Iterator[int]:
+        if worker_id():
+            yield 100
+            return
+        for value in range(10):
+            if value == 1:
+                tell(self.says, "waits")
+                listen(self.gate)
+            yield value
+
+
+def test_01_worker_killed_before_its_end_is_delivered_does_not_begin_again(
+    says: Wire, gate: Wire
+) -> None:
+    dataset = Uneven(says.path, gate.path)
+    # three in flight for two workers: the turn of worker 1 comes while its end is in the queue
+    options: Any = {"num_workers": 2, "prefetch_factor": 1, "places": ["cpu"] * 3}
+    with DataLoader(dataset, batch_size=1, **options) as loader:
+
+        def kill() -> None:
+            says.hear()
+            feeder = pool_of(loader).feeder
+            wait_until(lambda: feeder.stats()["in_flight"] == 2)  # those of worker 0
+            pid = kill_worker(loader, 1, is_noticed=False)
+            wait_until(lambda: loader.workers()[1].pid != pid)
+            gate.say()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        found = [int(batch[0]) for group in loader for batch in group]
+        killer.join()
+    assert found == [0, 100, *range(1, 10)]
+
+
 def test_01_every_worker_killed_in_the_epoch_ends_it_with_an_error_of_each() -> None:
     with DataLoader(Parts(PARTS), batch_size=2, num_workers=3, persistent_workers=True) as loader:
         batches = iter(loader)
