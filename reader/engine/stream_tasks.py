@@ -226,7 +226,11 @@ class StreamTasks:
         nexts = sum(window.task(seq).kind == TaskKind.TASK_NEXT for seq in open_)
         if death.is_used_up or not self.is_live(worker):
             self.end(worker)  # its end may not be delivered yet: a new worker would begin anew
-            self._give_up(open_, worker, supervisor)
+            self._dead.setdefault(worker, [death])
+            if self._asked_seq in open_:
+                self._tell(open_, worker, supervisor)
+            else:
+                self._give_up(open_, worker, supervisor)
         elif not self.has_answered(worker, nexts) and not self._is_hopeless(
             death, open_, supervisor
         ):
@@ -238,10 +242,14 @@ class StreamTasks:
                 open_ = [window.add(Task(TaskKind.TASK_NEXT, b"", worker))]
             deaths = self._first_deaths.pop(worker, [])
             self._dead[worker] = deaths if death in deaths else [*deaths, death]
-            supervisor.deaths[open_[0]] = self._dead[worker]
-            supervisor.give_up(open_[0], worker)
-            self._give_up(open_[1:], worker, supervisor)
-            window.drop_held(open_)
+            self._tell(open_, worker, supervisor)
+
+    def _tell(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
+        """Have the death of a worker raised in the place of its first task, and end the others."""
+        supervisor.deaths[seqs[0]] = self._dead[worker]
+        supervisor.give_up(seqs[0], worker)
+        self._give_up(seqs[1:], worker, supervisor)
+        self.window.drop_held(seqs)
 
     def _is_hopeless(self, death: Death, seqs: list[int], supervisor: Supervisor) -> bool:
         """Whether workers died at the beginning of this share too often."""

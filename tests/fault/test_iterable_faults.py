@@ -343,9 +343,12 @@ def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> No
         assert found == in_circle(workers, 20)
 
 
-@pytest.mark.parametrize("is_next", [True, False])
-def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(is_next: bool) -> None:
-    with DataLoader(Large(2 * MIB, 20), batch_size=1, num_workers=2, max_bytes=24 * MIB) as loader:
+@pytest.mark.parametrize(("is_next", "count"), [(True, 20), (False, 20), (True, 6), (False, 6)])
+def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(
+    is_next: bool, count: int
+) -> None:
+    limit = 24 * MIB if count == 20 else 16 * MIB  # it has said its end by then
+    with DataLoader(Large(2 * MIB, count), batch_size=1, num_workers=2, max_bytes=limit) as loader:
         batches = iter(loader)
         kept: list[Any] = []
         with pytest.raises(ArenaFull):
@@ -362,7 +365,7 @@ def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(is_next: bool
         assert all(isinstance(error, WorkerDied) for error in errors)
         lost, alive = 100 * dead, 100 * (1 - dead)
         numbers = [each for each in found if isinstance(each, int)]
-        assert [each for each in numbers if each // 100 != dead] == [*range(alive, alive + 20)]
+        assert [each for each in numbers if each // 100 != dead] == [*range(alive, alive + count)]
         first = found.index(errors[0])  # nothing of it comes after a batch that is lost
         own = [each for each in found[:first] if each // 100 == dead]
         assert own == [*range(lost, lost + len(own))]
