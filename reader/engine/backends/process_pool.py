@@ -166,8 +166,10 @@ class ProcessPool(Pool):
 
     def open_error(self, payload: Any) -> WorkerError:
         """Open what a worker sent in the place of a batch."""
-        found: WorkerError = pickle.loads(payload)
-        return found._replace(error=decode(found.error))
+        with interrupt_after():  # decoding goes on after any exception, also one of a handler
+            found: WorkerError = pickle.loads(payload)
+            found = found._replace(error=decode(found.error))
+        return found
 
     # -- ending ----------------------------------------------------------------------------------
 
