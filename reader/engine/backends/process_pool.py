@@ -168,8 +168,7 @@ class ProcessPool(Pool):
         """Open what a worker sent in the place of a batch."""
         with interrupt_after():  # decoding goes on after any exception, also one of a handler
             found: WorkerError = pickle.loads(payload)
-            found = found._replace(error=decode(found.error))
-        return found
+            return found._replace(error=decode(found.error))
 
     # -- ending ----------------------------------------------------------------------------------
 
