@@ -23,7 +23,7 @@ help:
 	@echo "make test     build, check, tests, those of tools, package, small demo: 8 minutes at most"
 	@echo "make quick    tests alone, without the slow ones    (ARGS=... goes to pytest)"
 	@echo "make evidence peers run again: their defects, and what was compared with their record"
-	@echo "make nightly  all of it: test, the debug build, sanitizers, evidence, fuzzers, interrupts"
+	@echo "make nightly  all of it: test, debug build, sanitizers, evidence, fuzzers, interrupts, a soak"
 	@echo "make matrix   the tests under every Python that can be found (VERSIONS=3.12)"
 	@echo "make check    ruff, mypy --strict, layers, words"
 	@echo "make bench    speed beside PyTorch and Paddle       (BENCH_ARGS=...)"
@@ -119,6 +119,8 @@ nightly:
 	$(PY) -m tools.fuzz_states --count 20000
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20
+	$(PY) -m tools.fuzz_states --crossed --count 10000
+	$(PY) -m tools.soak --minutes 10
 
 matrix: $(VENV)/.has-build
 	$(PY) -m tools.matrix $(VERSIONS) $(ARGS)

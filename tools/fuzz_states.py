@@ -2,7 +2,8 @@
 
 Each case loads a state into a loader: one saved by a loader with other options, or one with wrong
 values in one place or more. It must be refused by StateError, and nothing has changed then; or the
-loader works, and ends within a bound. A state that nobody damaged is refused or resumes exactly.
+loader works, and ends within a bound. A state that nobody damaged is refused or resumes exactly;
+`--crossed` tries that alone, for pairs of all options that may differ between two loaders.
 Imports the package and numpy; the number of a failed case and the seed repeat it.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import collections
 import copy
 import faulthandler
+import functools
 import os
 import random
 import resource
@@ -24,95 +26,11 @@ from typing import Any
 import numpy as np
 
 import reader
+from tools.crossed_states import crossed_case
+from tools.state_sources import BOUND_S, SIZE, Dealt, Global, Items, Kept, Stateful, Wrong
 
-SIZE = 23
 MOST_STEPS = 200
-BOUND_S = 20.0
 MOST_MEMORY = 6 << 30
-
-
-class Items(reader.Dataset[int]):
-    """Sample i is i."""
-
-    def __getitem__(self, index: int) -> int:
-        return int(index)
-
-    def __len__(self) -> int:
-        return SIZE
-
-
-class Global:
-    """Draws its order from the global random state: it is replayed."""
-
-    def __iter__(self) -> Iterator[int]:
-        yield from np.random.permutation(SIZE).tolist()
-
-    def __len__(self) -> int:
-        return SIZE
-
-
-class Stateful:
-    """A sampler with a state of its own."""
-
-    def __init__(self) -> None:
-        self.at = 0
-
-    def __iter__(self) -> Iterator[int]:
-        while self.at < SIZE:
-            self.at += 1
-            yield (self.at - 1) * 7 % SIZE
-        self.at = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position."""
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position."""
-        self.at = state["at"]
-
-    def __len__(self) -> int:
-        return SIZE
-
-
-class Dealt(reader.IterableDataset[int]):
-    """Divides its items over the workers."""
-
-    def __iter__(self) -> Iterator[int]:
-        yield from reader.shard(range(SIZE))
-
-
-class Kept(reader.IterableDataset[int]):
-    """A stream whose iterators have a state; worker w yields the numbers from 100 * w on."""
-
-    def __iter__(self) -> Iterator[int]:
-        info = reader.get_worker_info()
-        return Counting(0 if info is None else 100 * info.id)
-
-
-class Counting:
-    """Counts from a number on."""
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        self.at = 0
-
-    def __iter__(self) -> Iterator[int]:
-        return self
-
-    def __next__(self) -> int:
-        if self.at == SIZE:
-            raise StopIteration
-        self.at += 1
-        return self.first + self.at - 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position."""
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position."""
-        self.at = state["at"]
 
 
 Make = Callable[[dict[str, Any]], reader.DataLoader[Any]]
@@ -272,10 +190,6 @@ def save_some(rng: random.Random, kind: str) -> Saved:
     return Saved(kind, options, rng.randint(0, most - 1), most)
 
 
-class Wrong(Exception):
-    """What a case shows to be wrong."""
-
-
 def one_case(rng: random.Random, saved: list[Saved]) -> str:
     """Run one case; returns its outcome."""
     each = rng.choice(saved)
@@ -352,6 +266,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--crossed", action="store_true", help="save and load under two combinations of options"
+    )
     parser.add_argument("--only", type=int, help="the number of one case")
     parser.add_argument(
         "--status", default=os.devnull, help="a file for the number of the case, if one hangs"
@@ -360,8 +277,11 @@ def main() -> int:
     options = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, limit))
-    rng = random.Random(options.seed)
-    saved = [save_some(rng, kind) for kind in KINDS for _ in range(12)]
+    case = crossed_case
+    if not options.crossed:
+        rng = random.Random(options.seed)
+        saved = [save_some(rng, kind) for kind in KINDS for _ in range(12)]
+        case = functools.partial(one_case, saved=saved)
     outcomes: collections.Counter[str] = collections.Counter()
     failed: collections.Counter[str] = collections.Counter()
     began = time.monotonic()
@@ -374,7 +294,7 @@ def main() -> int:
         os.lseek(status, 0, os.SEEK_SET)
         os.write(status, f"{number:12}\n".encode())
         try:
-            outcomes[one_case(random.Random(f"{options.seed}/{number}"), saved)] += 1
+            outcomes[case(random.Random(f"{options.seed}/{number}"))] += 1
         except Wrong as wrong:
             where = traceback.extract_tb(wrong.__cause__.__traceback__)[-1]  # type: ignore[union-attr]
             place = f"{where.filename.rpartition('/')[2]}:{where.lineno} {where.line}"

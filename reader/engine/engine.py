@@ -125,6 +125,7 @@ class Engine(Finalized):
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None:
             if prefetched.take_over():
+                self._state.follow(prefetched.batches.cursor)
                 return self._begun(prefetched.batches)
             prefetched.batches.close()
             self._next_epoch -= 1

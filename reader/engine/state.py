@@ -115,8 +115,8 @@ class LoaderState:
         config = self._config
         cursor = self.cursor
         if cursor is not None and cursor.is_finished and prefetched is not None:
+            self.follow(prefetched)
             cursor = prefetched
-            cursor.settle()
         is_open = cursor is not None and not cursor.is_finished
         if is_open and isinstance(cursor, MapCursor) and not cursor.is_known:
             draw_first()
@@ -130,10 +130,12 @@ class LoaderState:
             "fit": self._fit(sampler, batch_sampler),
         }
         if cursor is None or not is_open or not _is_begun(cursor):
-            number = cursor.epoch if cursor is not None and is_open else epoch
-            carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
-            state.update(epoch=number, batches=0, samples=0, turn=None, beyond=[])
-            state["epochs"] = carried_epochs(**carriers, sampler=sampler)
+            state.update(epoch=epoch, batches=0, samples=0, turn=None, beyond=[])
+            if cursor is not None and is_open:  # a sampler may have counted its epoch already
+                state.update(epoch=cursor.epoch, epochs=dict(cursor.epochs))
+            else:
+                carriers = {"dataset": config.dataset, "batch_sampler": batch_sampler}
+                state["epochs"] = carried_epochs(**carriers, sampler=sampler)
             workers = self._workers_between()
             if not config.is_iterable:
                 origin = cursor.origin if isinstance(cursor, MapCursor) else None
@@ -218,6 +220,15 @@ class LoaderState:
             tuple(state["beyond"]),
             is_resumed=True,
         )
+
+    def follow(self, prefetched: Cursor) -> None:
+        """Begin an epoch that was begun ahead with what workers have sent by now.
+
+        The last batch of the epoch before it counts later than it begins. To be called before
+        anything of the prefetched epoch is handed over.
+        """
+        if prefetched.workers is not None:
+            prefetched.workers = self._next_workers()
 
     def choose(self, epoch: int) -> None:
         """The user chose the next epoch: drop a loaded state of another one."""

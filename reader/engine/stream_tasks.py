@@ -47,6 +47,7 @@ class StreamTasks:
         self._asked_seq = -1  # the task that asked again for a batch last
         self._tries = 0  # how often it was asked for again
         self._first_deaths: dict[int, list[Death]] = {}  # deaths before the first answer, by worker
+        self._dead: dict[int, list[Death]] = {}  # deaths that ended a worker's share
         gone = set(ended)
         self._live = [worker for worker in range(workers) if worker not in gone]
         # place in `_live` of the worker whose turn it is
@@ -169,6 +170,10 @@ class StreamTasks:
             return True
         if item.kind is not FailureKind.FULL:
             return False
+        if item.worker in self._dead:  # since; the samples of this batch went with it
+            item.kind = FailureKind.LOST
+            supervisor.deaths[item.seq] = self._dead[item.worker]
+            return False
         self._ask_again(item, supervisor)
         return True
 
@@ -194,6 +199,8 @@ class StreamTasks:
         if self._tries == 2:
             supervisor.settle()  # the other workers give their spare slots back
         number = item.seq.to_bytes(8, "little") if is_new else task.payload
+        if task.worker in self._dead:
+            return  # it died just now
         with interrupt_after():
             self._early.popleft()
             self._asked_seq = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
@@ -211,10 +218,18 @@ class StreamTasks:
     def lose(self, death: Death, supervisor: Supervisor) -> None:
         """A worker died: another one begins its share anew, or the share is over."""
         worker, window = death.worker_id, self.window
-        open_ = sorted({*death.lost, *window.held_by(worker)})
+        # the batch that was asked for again comes before all others
+        open_ = sorted(
+            {*death.lost, *window.held_by(worker)}, key=lambda seq: (seq != self._asked_seq, seq)
+        )
         nexts = sum(window.task(seq).kind == TaskKind.TASK_NEXT for seq in open_)
         if death.is_used_up or not self.is_live(worker):
-            self._give_up(open_, worker, supervisor)
+            self.end(worker)  # its end may not be delivered yet: a new worker would begin anew
+            self._dead.setdefault(worker, [death])
+            if self._asked_seq in open_:
+                self._tell(open_, worker, supervisor)
+            else:
+                self._give_up(open_, worker, supervisor)
         elif not self.has_answered(worker, nexts) and not self._is_hopeless(
             death, open_, supervisor
         ):
@@ -225,10 +240,15 @@ class StreamTasks:
             if not open_:
                 open_ = [window.add(Task(TaskKind.TASK_NEXT, b"", worker))]
             deaths = self._first_deaths.pop(worker, [])
-            supervisor.deaths[open_[0]] = deaths if death in deaths else [*deaths, death]
-            supervisor.give_up(open_[0], worker)
-            self._give_up(open_[1:], worker, supervisor)
-            window.drop_held(open_)
+            self._dead[worker] = deaths if death in deaths else [*deaths, death]
+            self._tell(open_, worker, supervisor)
+
+    def _tell(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
+        """Have the death of a worker raised in the place of its first task, and end the others."""
+        supervisor.deaths[seqs[0]] = self._dead[worker]
+        supervisor.give_up(seqs[0], worker)
+        self._give_up(seqs[1:], worker, supervisor)
+        self.window.drop_held(seqs)
 
     def _is_hopeless(self, death: Death, seqs: list[int], supervisor: Supervisor) -> bool:
         """Whether workers died at the beginning of this share too often."""

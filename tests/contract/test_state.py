@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 import torch
 
-from reader import DataLoader, IterableDataset, SamplerError, StateError, sample_rng
+from reader import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    SamplerError,
+    StateError,
+    sample_rng,
+)
 from reader._core.handover import Outcome, Task
 from reader.data.order_origin import Position
 from reader.engine.cursor import MapCursor, WorkerCursors
@@ -166,6 +173,25 @@ def test_persistent_workers_and_epochs_begun_ahead_say_the_same(ahead: bool) -> 
             loader.load_state_dict(states[at])
             assert loader.state_dict() == states[at]
             assert [values(batch) for batch in loader] == wanted[at[0]][at[1] :]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_dropped_before_its_first_batch_is_the_one_that_goes_on(workers: int) -> None:
+    def make() -> DataLoader:
+        sampler = DistributedSampler(range(COUNT), 2, 1, seed=4)  # it counts its epochs itself
+        return DataLoader(
+            Noisy(), sampler=sampler, seed=1, num_workers=workers, worker_type="thread"
+        )
+
+    with make() as loader:
+        wanted, _ = straight(loader, 2)
+    with make() as loader:
+        batches = iter(loader)
+        del batches
+        state = saved(loader)
+    with make() as loader:
+        loader.load_state_dict(state)
+        assert [[values(batch) for batch in loader] for _ in range(2)] == wanted
 
 
 @pytest.mark.parametrize("workers", [0, 2])

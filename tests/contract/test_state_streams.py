@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -397,6 +398,23 @@ class Tally:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.asked = state["asked"]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_epoch_begun_ahead_starts_behind_the_last_group(steps: int) -> None:
+    options: Any = {"num_workers": 2, "persistent_workers": True, "prefetch_next_epoch": True}
+    options.update(batch_size=4, places=["cpu"] * 3)
+
+    def numbers(groups: Any) -> list[int]:
+        return [int(each) for group in groups for batch in group for each in batch[0]]
+
+    with DataLoader(Kept(), **options) as loader:
+        list(loader)  # the next epoch begins before the last group is handed over
+        before = numbers(islice(loader, steps)) if steps else []
+        state = json.loads(json.dumps(loader.state_dict()))
+    with DataLoader(Kept(), **options) as loader:
+        loader.load_state_dict(state)
+        assert sorted(before + numbers(loader)) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

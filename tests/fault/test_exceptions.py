@@ -266,11 +266,15 @@ def test_01_object_that_exits_when_it_is_unpickled_is_told_at_its_place(
             next(batches)
 
 
-def test_01_exit_that_a_handler_raises_while_a_batch_is_opened_goes_through() -> None:
+@pytest.mark.parametrize("kind", [SystemExit, LookupError])
+def test_01_what_a_handler_raises_while_a_batch_is_opened_goes_through(
+    kind: type[BaseException],
+) -> None:
     # signals run their handlers between the lines of what unpickling calls
     def leave(number: int, frame: Any) -> None:
-        raise SystemExit("the handler")
+        raise kind("the handler")
 
+    _opened.clear()
     before = signal.signal(signal.SIGUSR1, leave)
     try:
         with DataLoader(
@@ -278,10 +282,33 @@ def test_01_exit_that_a_handler_raises_while_a_batch_is_opened_goes_through() ->
             collate_fn=list,
         ) as loader:  # fmt: skip
             batches = iter(loader)
-            with pytest.raises(SystemExit, match="the handler"):
+            with pytest.raises(kind, match="the handler"):
                 next(batches)
             assert next(batches) == [0, "opened"]
             assert next(batches) == [2, 3]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_01_what_a_handler_raises_while_an_exception_is_opened_goes_through() -> None:
+    def leave(number: int, frame: Any) -> None:
+        raise LookupError("the handler")
+
+    def sample(index: int) -> int:
+        if index == 1:
+            raise Signalling("of the dataset")
+        return index
+
+    _opened.clear()
+    before = signal.signal(signal.SIGUSR1, leave)
+    try:
+        with DataLoader(Calls(sample, 4), batch_size=2, num_workers=1) as loader:
+            batches = iter(loader)
+            with pytest.raises(LookupError, match="the handler"):
+                next(batches)
+            with pytest.raises(Signalling, match="of the dataset"):
+                next(batches)
+            assert next(batches).tolist() == [2, 3]
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -311,6 +338,18 @@ def leave_by(kind: type[BaseException]) -> None:
 class Once:
     def __reduce__(self) -> Any:
         return open_slowly, ()
+
+
+class Signalling(Exception):
+    """Raises a signal when it is opened for the first time."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.mark = 1
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        open_slowly()
 
 
 _opened: list[int] = []

@@ -36,12 +36,12 @@ PARTS = [range(22), range(100, 122), range(200, 222)]
 FEW = pytest.mark.parametrize("workers", [0, 2])
 
 
-def run(batches: Any, most: int = 200) -> list[Any]:
+def run(batches: Any, most: int = 200, read: Callable[[Any], Any] = values_of) -> list[Any]:
     """Iterate to the end through every error; returns the values of batches, and errors."""
     found: list[Any] = []
     for _ in range(most):
         try:
-            found.append(values_of(next(batches)))
+            found.append(read(next(batches)))
         except StopIteration:
             return found
         except Exception as error:
@@ -190,6 +190,47 @@ def test_01_worker_killed_when_it_said_its_end_costs_nothing() -> None:
         assert run(batches) == order_of(parts, 2, 2)
 
 
+class Uneven(IterableDataset[int]):
+    """Worker 0 yields 0 to 9 and waits before 1; any other yields 100 alone."""
+
+    def __init__(self, says: str, gate: str) -> None:
+        self.says = says
+        self.gate = gate
+
+    def __iter__(self) -> Iterator[int]:
+        if worker_id():
+            yield 100
+            return
+        for value in range(10):
+            if value == 1:
+                tell(self.says, "waits")
+                listen(self.gate)
+            yield value
+
+
+def test_01_worker_killed_before_its_end_is_delivered_does_not_begin_again(
+    says: Wire, gate: Wire
+) -> None:
+    dataset = Uneven(says.path, gate.path)
+    # three in flight for two workers: the turn of worker 1 comes while its end is in the queue
+    options: Any = {"num_workers": 2, "prefetch_factor": 1, "places": ["cpu"] * 3}
+    with DataLoader(dataset, batch_size=1, **options) as loader:
+
+        def kill() -> None:
+            says.hear()
+            feeder = pool_of(loader).feeder
+            wait_until(lambda: feeder.stats()["in_flight"] == 2)  # those of worker 0
+            pid = kill_worker(loader, 1, is_noticed=False)
+            wait_until(lambda: loader.workers()[1].pid != pid)
+            gate.say()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        found = [int(batch[0]) for group in loader for batch in group]
+        killer.join()
+    assert found == [0, 100, *range(1, 10)]
+
+
 def test_01_every_worker_killed_in_the_epoch_ends_it_with_an_error_of_each() -> None:
     with DataLoader(Parts(PARTS), batch_size=2, num_workers=3, persistent_workers=True) as loader:
         batches = iter(loader)
@@ -300,6 +341,35 @@ def test_08_full_arena_keeps_being_told_until_memory_is_free(workers: int) -> No
         del batch
         found += [filled(each) for each in batches]
         assert found == in_circle(workers, 20)
+
+
+@pytest.mark.parametrize(("is_next", "count"), [(True, 20), (False, 20), (True, 6), (False, 6)])
+def test_01_worker_killed_while_its_batch_waits_for_memory_is_told(
+    is_next: bool, count: int
+) -> None:
+    limit = 24 * MIB if count == 20 else 16 * MIB  # it has said its end by then
+    with DataLoader(Large(2 * MIB, count), batch_size=1, num_workers=2, max_bytes=limit) as loader:
+        batches = iter(loader)
+        kept: list[Any] = []
+        with pytest.raises(ArenaFull):
+            for batch in batches:
+                kept.append(batch)  # noqa: PERF402
+        turn = len(kept) % 2  # it waits for memory; the other one most likely does, too
+        dead = turn if is_next else 1 - turn
+        kill_worker(loader, dead)
+        kept = [filled(each) for each in kept]
+        del batch
+        found = kept + run(batches, read=filled)
+        errors = [each for each in found if not isinstance(each, int)]
+        assert errors
+        assert all(isinstance(error, WorkerDied) for error in errors)
+        lost, alive = 100 * dead, 100 * (1 - dead)
+        numbers = [each for each in found if isinstance(each, int)]
+        assert [each for each in numbers if each // 100 != dead] == [*range(alive, alive + count)]
+        first = found.index(errors[0])  # nothing of it comes after a batch that is lost
+        own = [each for each in found[:first] if each // 100 == dead]
+        assert own == [*range(lost, lost + len(own))]
+        assert first % 2 == dead
 
 
 @FEW

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tools import fuzz_states
+from tools.crossed_states import crossed_case
 
 
 @pytest.mark.parametrize("seed", [5, 6])
@@ -19,3 +20,9 @@ def test_states_that_are_damaged_or_crossed_are_refused_or_work(seed: int) -> No
         np.random.seed(5)
         outcomes.add(fuzz_states.one_case(random.Random(f"{seed}/{number}"), saved))
     assert {"refused", "resumed", "worked"} <= outcomes
+
+
+def test_states_resume_exactly_or_are_refused_under_other_options() -> None:
+    outcomes = [crossed_case(random.Random(f"0/{number}")) for number in range(60)]
+    assert outcomes.count("resumed") > 30
+    assert any(each.startswith("refused") for each in outcomes)

@@ -167,8 +167,9 @@ class ProcessPool(Pool):
 
     def open_error(self, payload: Any) -> WorkerError:
         """Open what a worker sent in the place of a batch."""
-        found: WorkerError = pickle.loads(payload)
-        error = decode(found.error)
+        with interrupt_after():  # decoding goes on after any exception, also one of a handler
+            found: WorkerError = pickle.loads(payload)
+            error = decode(found.error)
         return found._replace(error=not_found(error) if isinstance(error, NotFound) else error)
 
     # -- ending ----------------------------------------------------------------------------------
