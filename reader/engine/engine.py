@@ -19,7 +19,8 @@ from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.order import open_order
 from reader.data.sampler import SeededSampler
-from reader.engine.backends.backend import Backend, WorkerStatus
+from reader.engine.backends.backend import Backend, UserBatch, WorkerStatus
+from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
@@ -31,7 +32,7 @@ from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage, WaitStats
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
-from reader.errors import InternalError, ReaderError
+from reader.errors import ReaderError
 from reader.frameworks import check_places, make_adapters
 from reader.policy import ErrorPolicy, Policy
 from reader.workers.pool_registry import leave_with_program
@@ -69,11 +70,6 @@ class Engine:
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         if policy.batch.make_adapter is None:
             check_places(config.framework, config.places)
-        if policy.dispatch.is_inline and config.num_workers == 0 and config.collate_fn is None:
-            raise InternalError(
-                "a face that makes batches in the thread that iterates must give the engine a"
-                " collate_fn: nothing is stacked in place there"
-            )
         self.config = config
         self.sampler = sampler
         self.batch_sampler = batch_sampler
@@ -234,8 +230,6 @@ class Engine:
     def _make_converts(self) -> list[Callable[[Any], Any]]:
         """Return, for each place, what makes the user's batch of what a worker sent."""
         config, policy = self.config, self._policy.batch
-        if self._cache.kind.makes_user_batches:
-            return [_value_of] * len(config.places)
         if policy.make_adapter is not None:
             adapters = [policy.make_adapter(place) for place in config.places]
         else:
@@ -243,12 +237,14 @@ class Engine:
                 config.framework, config.feed_list, config.return_list, config.places
             )
         is_private = config.num_workers > 0 and not config.use_shared_memory
-        if not is_private and not policy.has_plain_containers:
+        if is_private or policy.has_plain_containers:
+            adapters = [
+                functools.partial(_convert, adapter, is_private, policy.has_plain_containers)
+                for adapter in adapters
+            ]
+        if self._cache.kind is not InlineBackend:
             return adapters
-        return [
-            functools.partial(_convert, adapter, is_private, policy.has_plain_containers)
-            for adapter in adapters
-        ]
+        return [functools.partial(_convert_local, adapter) for adapter in adapters]
 
     # -- the next epoch, ahead -------------------------------------------------------------------
 
@@ -302,29 +298,30 @@ class Engine:
 
     def stats(self) -> dict[str, Any]:
         """Return what was done so far: see `DataLoader.stats`."""
-        pool = self._cache.shelf.pool
-        usable = pool if isinstance(pool, Pool) and pool.is_usable else None
+        backend = self._cache.newest
+        usable = backend if isinstance(backend, Pool) and backend.is_usable else None
+        arena = None if backend is None or not backend.is_usable else backend.arena
         wait_s, last_wait_s = self._stats.times()
         return {
             "batches": self._stats.batches,
             "wait_s": wait_s,
             "last_wait_s": last_wait_s,
-            "queued": 0 if pool is None else pool.feeder.queued,
+            "queued": 0 if backend is None else backend.feeder.queued,
             "stages": None if usable is None else usable.feeder.stats(),
-            "arena": None if usable is None else usable.arena.stats(),
+            "arena": None if arena is None else arena.stats(),
         }
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker of the newest iterator does, or each idle one."""
-        pool = self._cache.shelf.pool
-        return [] if pool is None else pool.statuses()
+        backend = self._cache.newest
+        return [] if backend is None else backend.statuses()
 
     # -- ending ----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the workers and wait for it, 0.7 s at most. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
-        self._cache.shelf.close()
+        self._cache.close()
 
     def drop(self) -> None:
         """End idle workers in the background; those in use end with their iterators."""
@@ -362,8 +359,9 @@ def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, ba
     return adapter(batch.plain_containers() if is_plain else batch)
 
 
-def _value_of(batch: Any) -> Any:
-    return batch.value
+def _convert_local(adapter: Callable[[Any], Any], batch: Any) -> Any:
+    """Have an adapter make a batch, unless it is the user's already."""
+    return batch.value if type(batch) is UserBatch else adapter(batch)
 
 
 def _prefetch(engine: weakref.ref[Engine]) -> None:

@@ -7,6 +7,7 @@ NumPy array. The functions that make the fields are found once per Schema, and k
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,11 @@ from reader._core.tensor_array import LoDTensorArray
 from reader.errors import InternalError
 from reader.places import Place
 
-__all__ = ["make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
+__all__ = ["has_own_memory", "leaf_maker", "make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
 
 _from_numpy = torch.from_numpy
+# without it tensors are copied, for nobody knows
+_use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda _: sys.maxsize)
 _EXTENDED: dict[str, Any] = {
     name: getattr(torch, name) for name in EXTENDED if hasattr(torch, name)
 }
@@ -67,7 +70,7 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
     if makers is None:
         origins = None if schema is None or not keeps_arrays else schema.origins
         makers = [
-            _same if origins and origins[place] == Origin.ORIGIN_ARRAY else _maker(its_type)
+            _same if origins and origins[place] == Origin.ORIGIN_ARRAY else leaf_maker(its_type)
             for place, its_type in enumerate(batch.types)
         ]
         if schema is not None:
@@ -78,7 +81,14 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
     return fields
 
 
-def _maker(its_type: FieldType) -> Callable[[Any], Any]:
+def has_own_memory(tensor: Any) -> bool:
+    """Whether the memory of a tensor is torch's, and no other tensor's."""
+    storage = tensor.untyped_storage()
+    # this object is a reference, too; memory of NumPy's, or of a file, cannot be resized
+    return bool(_use_count(storage._cdata) <= 2 and storage.resizable())
+
+
+def leaf_maker(its_type: FieldType) -> Callable[[Any], Any]:
     """Return the function that makes a leaf from a field's bytes."""
     if not its_type.extended:
         return _from_numpy if _has_torch_type(its_type.storage) else _same

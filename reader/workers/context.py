@@ -7,10 +7,8 @@ none.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy as np
 from reader.data import seeds
 from reader.errors import ReaderError
 from reader.workers.rng import WorkerRng
+from reader.workers.shard_tracker import ShardTracker, track_shards, tracker
 
 __all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
 
@@ -58,14 +57,23 @@ def set_task(base_seed: int, epoch: int) -> None:
     _state.task = (base_seed, epoch)
 
 
-@contextlib.contextmanager
-def in_task() -> Iterator[None]:
-    """On leaving, put back the task that this thread had on entering, or None."""
-    before = _state.task
-    try:
-        yield
-    finally:
-        _state.task = before
+Before = tuple[WorkerInfo | None, tuple[int, int] | None, ShardTracker | None]
+
+
+def entered() -> Before:
+    """Let this thread do a task that is not its own, without workers; returns what `leave` takes.
+
+    The thread may itself be a worker's, whose dataset iterates over another loader.
+    """
+    before = _state.info, _state.task, tracker()
+    _state.info = None
+    return before
+
+
+def leave(before: Before) -> None:
+    """Have this thread be what it was."""
+    _state.info, _state.task, its_tracker = before
+    track_shards(its_tracker)
 
 
 def get_worker_info() -> WorkerInfo | None:

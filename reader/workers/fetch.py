@@ -62,14 +62,18 @@ class Fetcher:
             channel.set_attachment(self._snapshots.take)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
-            sample = self.dataset[keys]
-            channel.write(sample if self.collate_fn is None else self.collate_fn(sample))
+            made = [self.dataset[keys]]
+            if self.collate_fn is not None:
+                made.append(self.collate_fn(made.pop()))
+            channel.write(made.pop())
         elif self.collate_fn is not None:
             samples = self._samples(channel, keys)
             if channel.is_stale:
                 channel.skip()
                 return
-            channel.write(self.collate_fn(samples))
+            made = [self.collate_fn(samples)]
+            del samples  # what only the batch refers to may need no copy: see LeafMaker
+            channel.write(made.pop())
         elif self.getitems:
             samples = self._samples(channel, keys)
             if self._collate is not None and (type(samples) is not list or not samples):

@@ -14,7 +14,7 @@ from typing import Any
 from reader.data.remaining_ranges import RemainingRanges, Splits
 from reader.errors import StateError
 
-__all__ = ["ShardShare", "ShardTracker", "begin_share", "track_shards"]
+__all__ = ["ShardShare", "ShardTracker", "begin_share", "track_shards", "tracker"]
 
 _MANY = 1 << 60
 
@@ -101,6 +101,11 @@ _state = _State()
 def track_shards(tracker: ShardTracker | None) -> None:
     """Have `tracker` note what `shard` divides in this thread from now on."""
     _state.tracker = tracker
+
+
+def tracker() -> ShardTracker | None:
+    """Return what notes that in this thread; None: nothing does."""
+    return _state.tracker
 
 
 def begin_share(splits: Splits, contiguous: bool, length: int | None) -> ShardShare | None:

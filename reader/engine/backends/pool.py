@@ -56,7 +56,6 @@ class Pool(abc.ABC):
 
     works_ahead: ClassVar[bool] = True
     takes_keys: ClassVar[bool] = False
-    makes_user_batches: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
@@ -17,7 +18,8 @@ from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
 from reader.engine.backends.thread_pool import ThreadPool
 from reader.errors import ConfigError, ReaderError
-from reader.policy import Policy
+from reader.frameworks import make_unpacked
+from reader.policy import BatchPolicy, Policy
 from reader.workers.loop import WorkerConfig
 from reader.workers.pool_registry import await_closing
 from reader.workers.stream import Stream
@@ -63,10 +65,13 @@ class PoolCache:
     def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
         self._config = config
         self._make_prepare = policy.worker.make_prepare if config.num_workers else None
-        # without workers it is one thread, whatever their kind
-        kind = config.worker_type if config.num_workers else "thread"
-        is_inline = policy.dispatch.is_inline and config.num_workers == 0
-        self.kind: type[Backend] = InlineBackend if is_inline else BACKENDS[kind]
+        self.kind: type[Backend] = BACKENDS[config.worker_type]
+        if config.num_workers == 0:
+            self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
+        self._policy = policy
+        self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
+        self._inline: weakref.WeakSet[InlineBackend] = weakref.WeakSet()
+        self._newest: weakref.ref[InlineBackend] | None = None
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
         self._given: weakref.WeakKeyDictionary[Backend, WorkerConfig] = weakref.WeakKeyDictionary()
@@ -79,7 +84,7 @@ class PoolCache:
             ReaderError: the system refuses memory, descriptors, processes or threads.
         """
         if self.kind is InlineBackend:
-            return InlineBackend(self._workers)
+            return self._make_inline()
         pool = self.shelf.take_idle()
         if pool is None:
             pool, workers = self._start()
@@ -90,8 +95,30 @@ class PoolCache:
     def returner(self, backend: Backend) -> Callable[[], None]:
         """Return what gives a backend back. It holds no reference to objects of the user."""
         if isinstance(backend, InlineBackend):
-            return _nothing  # it has nothing to end, and goes with its iterator
+            return functools.partial(_close, weakref.ref(backend))
         return functools.partial(self.shelf.give_back, backend)
+
+    @property
+    def newest(self) -> Backend | None:
+        """The backend lent last, or the idle one; None when there is none."""
+        return self.shelf.pool if self._newest is None else self._newest()
+
+    def close(self) -> None:
+        """End all backends and wait for it; iterators that have one then raise. Idempotent."""
+        for backend in list(self._inline):
+            backend.close()
+        self.shelf.close()
+
+    def _make_inline(self) -> InlineBackend:
+        config = self._config
+        if self._policy.batch.is_as_collated:
+            self._convert = _same
+        elif self._convert is None and self._policy.batch == BatchPolicy():
+            self._convert = make_unpacked(config.framework, config.collate_fn is not None)
+        made = InlineBackend(self._workers, max_bytes=config.max_bytes, convert=self._convert)
+        self._inline.add(made)
+        self._newest = weakref.ref(made)
+        return made
 
     def _start(self) -> tuple[Backend, WorkerConfig]:
         workers = self._workers
@@ -112,8 +139,15 @@ class PoolCache:
         return self.kind(workers, config.window, config.max_bytes, config.start_method)
 
 
-def _nothing() -> None:
-    """Nothing is given back."""
+def _close(backend: weakref.ref[InlineBackend]) -> None:
+    """Close a backend that is still there."""
+    found = backend()
+    if found is not None:
+        found.close()
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 class PoolShelf:
