@@ -11,7 +11,7 @@ class LeafMaker:
     def __init__(
         self,
         make_leaf: Callable[[FieldType], Callable[[Any], Any] | None],
-        is_own: Callable[[Any], bool] | None = None,
+        keeps_tensors: bool = False,
         trusts: bool = True,
     ) -> None: ...
     def __call__(self, batch: Any) -> Any: ...

@@ -85,7 +85,10 @@ class EpochIterator(Handover):
         skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
         self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
         self._supervisor.release = self._finalizer
-        self._take = schedule.taking(self._supervisor.wait)
+        supervisor = self._supervisor
+        self._take = schedule.taking(
+            supervisor.wait if self._backend.works_ahead else supervisor.make
+        )
         self._refill = schedule.refill
         self._answered = schedule.answered
         if options.start_of is not None:

@@ -94,7 +94,7 @@ class Supervisor:
     def wait(self) -> Any:
         """Wait for the next batch or Failure, and count the time."""
         if not self._works_ahead:
-            return self._make()
+            return self.make()
         was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
@@ -124,7 +124,7 @@ class Supervisor:
             self._stats.last_wait_s = time.monotonic() - began
             self._stats.wait_s += self._stats.last_wait_s
 
-    def _make(self) -> Any:
+    def make(self) -> Any:
         """Have this thread make the next batch. LoadTimeout afterwards, if it took too long."""
         began = self._stats.waiting_since = time.monotonic()
         try:

@@ -54,13 +54,13 @@ def make_unpacked(framework: str, is_collated: bool) -> LeafMaker | None:
         is_collated: a `collate_fn` made them; else they are the dataset's, and copied.
     """
     if framework == "torch":
-        from reader.frameworks.torch import has_own_memory, leaf_maker
+        from reader.frameworks.torch import leaf_maker
 
-        return LeafMaker(leaf_maker, has_own_memory, is_collated)
+        return LeafMaker(leaf_maker, keeps_tensors=True, trusts=is_collated)
     if framework == "numpy":
         from reader.frameworks.numpy import leaf_view
 
-        return LeafMaker(leaf_view, None, is_collated)
+        return LeafMaker(leaf_view, trusts=is_collated)
     return None
 
 

@@ -7,7 +7,6 @@ NumPy array. The functions that make the fields are found once per Schema, and k
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +19,9 @@ from reader._core.tensor_array import LoDTensorArray
 from reader.errors import InternalError
 from reader.places import Place
 
-__all__ = ["has_own_memory", "leaf_maker", "make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
+__all__ = ["leaf_maker", "make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
 
 _from_numpy = torch.from_numpy
-# without it tensors are copied, for nobody knows
-_use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda _: sys.maxsize)
 _EXTENDED: dict[str, Any] = {
     name: getattr(torch, name) for name in EXTENDED if hasattr(torch, name)
 }
@@ -79,13 +76,6 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
     for place, make in enumerate(makers):
         fields[place] = make(fields[place])
     return fields
-
-
-def has_own_memory(tensor: Any) -> bool:
-    """Whether the memory of a tensor is torch's, and no other tensor's."""
-    storage = tensor.untyped_storage()
-    # this object is a reference, too; memory of NumPy's, or of a file, cannot be resized
-    return bool(_use_count(storage._cdata) <= 2 and storage.resizable())
 
 
 def leaf_maker(its_type: FieldType) -> Callable[[Any], Any]:

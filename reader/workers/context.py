@@ -16,7 +16,6 @@ import numpy as np
 from reader.data import seeds
 from reader.errors import ReaderError
 from reader.workers.rng import WorkerRng
-from reader.workers.shard_tracker import ShardTracker, track_shards, tracker
 
 __all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
 
@@ -57,23 +56,21 @@ def set_task(base_seed: int, epoch: int) -> None:
     _state.task = (base_seed, epoch)
 
 
-Before = tuple[WorkerInfo | None, tuple[int, int] | None, ShardTracker | None]
+def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
+    """Let this thread do a task of a loader without workers; returns what `leave` takes.
 
-
-def entered() -> Before:
-    """Let this thread do a task that is not its own, without workers; returns what `leave` takes.
-
-    The thread may itself be a worker's, whose dataset iterates over another loader.
+    The thread may itself be a worker's, whose dataset iterates over that loader.
     """
-    before = _state.info, _state.task, tracker()
-    _state.info = None
+    state = _state
+    before = state.info, state.task
+    state.info = None
     return before
 
 
-def leave(before: Before) -> None:
+def leave(before: tuple[WorkerInfo | None, tuple[int, int] | None]) -> None:
     """Have this thread be what it was."""
-    _state.info, _state.task, its_tracker = before
-    track_shards(its_tracker)
+    state = _state
+    state.info, state.task = before
 
 
 def get_worker_info() -> WorkerInfo | None:

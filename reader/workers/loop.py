@@ -176,8 +176,11 @@ class WorkerLoop:
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run, channel.seq)
                 fetcher.reseed = reseeding(self._config, epoch, self._rng)
-            with seeded(self._config, epoch, number, self._rng, self._rng_lock):
+            if self._config.seed is None:
                 fetcher.make(channel, kind, keys)
+            else:
+                with seeded(self._config, epoch, number, self._rng, self._rng_lock):
+                    fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except BaseException as error:
@@ -252,7 +255,7 @@ def make_fetcher(
     if config.stream is None:
         rules = config.policy.rules
         collate = rules.collate if rules is not None and config.policy.collates_any_result else None
-        return Fetcher(config.dataset, config.collate_fn, snapshots, collate)
+        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline

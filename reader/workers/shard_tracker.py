@@ -14,7 +14,7 @@ from typing import Any
 from reader.data.remaining_ranges import RemainingRanges, Splits
 from reader.errors import StateError
 
-__all__ = ["ShardShare", "ShardTracker", "begin_share", "track_shards", "tracker"]
+__all__ = ["ShardShare", "ShardTracker", "begin_share", "track_shards"]
 
 _MANY = 1 << 60
 
@@ -98,14 +98,10 @@ class _State(threading.local):
 _state = _State()
 
 
-def track_shards(tracker: ShardTracker | None) -> None:
-    """Have `tracker` note what `shard` divides in this thread from now on."""
-    _state.tracker = tracker
-
-
-def tracker() -> ShardTracker | None:
-    """Return what notes that in this thread; None: nothing does."""
-    return _state.tracker
+def track_shards(tracker: ShardTracker | None) -> ShardTracker | None:
+    """Have `tracker` note what `shard` divides in this thread from now on; returns what did before."""
+    before, _state.tracker = _state.tracker, tracker
+    return before
 
 
 def begin_share(splits: Splits, contiguous: bool, length: int | None) -> ShardShare | None:

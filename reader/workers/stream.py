@@ -133,7 +133,11 @@ class StreamFetcher:
     def enter(self, run: int) -> WorkerSnapshot | None:
         """Make the iterator now; returns the state before the first batch, where one is kept."""
         self._begin(run)
-        self._open()
+        before = track_shards(None)
+        try:
+            self._open()
+        finally:
+            track_shards(before)
         return self._snapshots.first()
 
     def pass_end(self) -> None:
@@ -187,13 +191,13 @@ class StreamFetcher:
         self.row = -1
         self.is_stacking = self._is_drawing = False
         self._begin(channel.run)
-        track_shards(self._tracker)  # other iterators may be at work in this thread
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
             number = keys
             drawn = self._no_room[keys]
         else:
             drawn = self._task.drawn if self._is_inline else _Drawn([])
+        before = track_shards(self._tracker)  # other iterators may be at work in this thread
         try:
             if kind == TaskKind.TASK_AGAIN:
                 self._send(channel, drawn)
@@ -204,6 +208,8 @@ class StreamFetcher:
             if drawn.snapshot is not None and not drawn.is_end:
                 drawn.snapshot()  # now: later the dataset has moved on
             raise
+        finally:
+            track_shards(before)
         if kind == TaskKind.TASK_AGAIN:
             self._no_room.pop(keys, None)
 
@@ -351,7 +357,7 @@ class StreamFetcher:
         if not self._is_inline or channel.packs:
             drawn.batch = made[0]
             drawn.is_made = True
-        channel.write(made.pop())
+        channel.hand_over(made)
 
     def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:

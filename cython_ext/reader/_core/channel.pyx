@@ -281,6 +281,10 @@ cdef class WorkerChannel:
         self.writer.write(batch, &record)
         self.done(&record)
 
+    def hand_over(self, list made not None):
+        """As `write`, of the last object in a list, which loses it; see LocalChannel."""
+        self.write(made.pop())
+
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
         """Answer the current task: there is no memory for its batch."""
         cdef rd_record record = self.record(RD_FULL)

@@ -5,7 +5,7 @@ from reader._core.exchange cimport rd_view
 cdef class LeafMaker:
     cdef object make_leaf        # FieldType -> what makes a leaf of an array, or None
     cdef dict makers             # FieldType -> what make_leaf returned for it
-    cdef object is_own           # whether nothing else has a torch tensor's memory; None: copy them
+    cdef bint keeps_tensors      # torch tensors are leaves themselves
     cdef bint trusts             # what only the batch refers to is not copied
     cdef Py_ssize_t count        # of leaves made in this batch
 

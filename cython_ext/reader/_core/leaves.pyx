@@ -12,7 +12,8 @@ from cpython.object cimport PyObject
 
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType
-from reader._core.exchange cimport is_plain, rd_view, tensor_view
+from reader._core.exchange cimport (is_canonical, is_view, look, needs_gradient, rd_view,
+                                    tensor_view)
 from reader._core.plan cimport as_ndarray, copy_array
 from reader._core.structure cimport (CUSTOM, FIELD, MAX_DEPTH, OBJECT, container_children,
                                      container_kind, foreign_converter, make_container, node)
@@ -35,19 +36,19 @@ cdef class LeafMaker:
     """Makes the user's batch of what a ``collate_fn`` or a dataset returned, without an arena.
 
     ``make_leaf(FieldType)`` returns what makes a leaf of an array of its storage type, or None where
-    the array is the leaf. ``is_own(tensor)``: whether nothing else has the memory of a torch tensor,
-    which is then a leaf as it is; None: tensors are copied. ``trusts``: what only the batch refers to
-    may become a leaf as it is; False: everything is copied.
+    the array is the leaf. ``keeps_tensors``: a torch tensor is a leaf as it is. ``trusts``: what only
+    the batch refers to may become a leaf as it is; False: everything is copied.
 
-    Containers, types and values are those of a batch from a worker thread. What something else
-    refers to as well is copied, and so is an array of unusual layout: what the loop writes into a
-    batch shows nowhere else.
+    Containers, types and values are those of a batch from a worker thread. Copied is what something
+    else refers to as well, an array of unusual layout, and a view of another array or tensor: what
+    the loop writes into a batch shows nowhere else. A tensor that shares memory without being a view
+    (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch: to find that takes too long.
     """
 
-    def __init__(self, make_leaf, is_own=None, bint trusts=True):
+    def __init__(self, make_leaf, bint keeps_tensors=False, bint trusts=True):
         self.make_leaf = make_leaf
         self.makers = {}
-        self.is_own = is_own
+        self.keeps_tensors = keeps_tensors
         self.trusts = trusts
 
     def __call__(self, batch):
@@ -64,17 +65,18 @@ cdef class LeafMaker:
         cdef object cls = type(value)
         cdef rd_view view
         cdef int kind
-        if cls is str or cls is int or cls is float or cls is bool or cls is bytes or value is None:
+        if is_simple(value):
             return value
-        if isinstance(value, np.ndarray):
-            if value.dtype.hasobject or (cls is not np.ndarray and isinstance(value, MaskedArray)):
-                return value
-            self.count += 1
-            return self.leaf_of_array(value, holders)
-        view = tensor_view(cls)
-        if view is not NULL:
-            self.count += 1
-            return self.leaf_of_tensor(view, value, holders)
+        if cls is not tuple and cls is not dict and cls is not list:
+            view = tensor_view(cls)
+            if view is not NULL:
+                return self.leaf_of_tensor(view, value, holders)
+            if isinstance(value, np.ndarray):
+                if value.dtype.hasobject or (
+                        cls is not np.ndarray and isinstance(value, MaskedArray)):
+                    return value
+                self.count += 1
+                return self.leaf_of_array(value, holders)
         kind = container_kind(value)
         if kind == OBJECT:
             return self.leaf_of_other(value)
@@ -91,12 +93,18 @@ cdef class LeafMaker:
         if cls is dict:
             made = {}
             for key, child in (<dict>value).items():
-                made[key] = self.walk(child, root, depth, 2)
+                made[key] = child if is_simple(child) else self.walk(child, root, depth, 2)
             return value if self.count == before else made
         if cls is list:
-            children = [self.walk(child, root, depth, 2) for child in <list>value]
+            children = [child if is_simple(child) else self.walk(child, root, depth, 2)
+                        for child in <list>value]
             return value if self.count == before else children
         if cls is tuple:
+            for child in <tuple>value:
+                if not is_simple(child):
+                    break
+            else:
+                return value
             children = [self.walk(child, root, depth, 2) for child in <tuple>value]
             return value if self.count == before else tuple(children)
         children = [self.walk(child, root, depth, 3) for child in container_children(kind, value)]
@@ -123,10 +131,12 @@ cdef class LeafMaker:
 
     cdef object leaf_of_tensor(self, rd_view view, object value, Py_ssize_t holders):
         cdef rd_dl_tensor tensor
-        if (self.trusts and self.is_own is not None and Py_REFCNT(<PyObject*>value) <= holders
-                and is_plain(view, value, &tensor) and self.is_own(value)):
+        if (self.keeps_tensors and self.trusts and Py_REFCNT(<PyObject*>value) <= holders
+                and look(view, value, &tensor) and is_canonical(&tensor)
+                and not needs_gradient(value, &tensor) and not is_view(value)):
+            self.count += 1
             return value
-        return self.leaf_of_copy(value)
+        return self.leaf_of_other(value)
 
     cdef object leaf_of_other(self, object value):
         """Return a leaf for a tensor of another library; a value that is no tensor as it is."""
@@ -159,6 +169,12 @@ cdef class LeafMaker:
         except KeyError:
             make = self.makers[type] = self.make_leaf(type)
         return array if make is None else make(array)
+
+
+cdef inline bint is_simple(object value) noexcept:
+    cdef object cls = type(value)
+    return (cls is str or cls is int or cls is float or cls is bool or cls is bytes
+            or value is None)
 
 
 cdef bint owns_alone(cnp.ndarray array) noexcept:

@@ -12,16 +12,22 @@ cdef class UserBatch:
     cdef readonly object attached    # the state that its worker sent with it, or None
 
 
-cdef class LocalChannel:
-    cdef object convert              # makes the user's batch of what is written; None: it is packed
-    cdef object rules                # of the face, for the batch writer; or None
-    cdef object max_bytes            # limit of the arena, or None
-    cdef object available_bytes      # hook of the heap
-    cdef object attach               # makes what is attached to each batch; None: nothing is
-    cdef Arena its_arena             # made when the first batch is stacked; None before and after
+cdef class LocalMemory:
+    cdef Arena arena                 # None: closed
     cdef Heap heap
     cdef BatchWriter writer
     cdef object side                 # SideTable: objects are handed over as they are
+
+    cdef int prepare(self) except -1
+    cdef int give_back(self, list spare) except -1
+
+
+cdef class LocalChannel:
+    cdef object convert              # makes the user's batch of what is written; None: it is packed
+    cdef object make_memory          # makes a LocalMemory
+    cdef list spare                  # LocalMemory that no iterator of the loader uses
+    cdef object attach               # makes what is attached to each batch; None: nothing is
+    cdef LocalMemory memory          # from the first batch that is stacked on, until the end
     cdef readonly bint is_closed
     cdef bint is_making              # `take` runs the user's code: closing waits for its end
     # of the current task
@@ -30,7 +36,7 @@ cdef class LocalChannel:
     cdef readonly uint64_t seq
     cdef object answer               # to it: a batch or a Failure; None: not yet
 
-    cdef int open_arena(self) except -1
+    cdef BatchWriter open_writer(self)
     cdef rd_record record(self) noexcept
     cdef int keep(self, rd_record* record) except -1
     cdef int let_go(self) except -1

@@ -9,7 +9,8 @@ import collections
 cimport cython
 from libc.string cimport memset
 
-from reader._core.arena cimport RD_BATCH, rd_is_foreign, rd_trim_malloc
+from reader._core.arena cimport (RD_BATCH, load_u32, load_u64, rd_head, rd_is_foreign,
+                                 rd_trim_malloc)
 from reader._core.channel cimport TASK_AGAIN, TASK_EPOCH
 from reader._core.records cimport open_batch
 
@@ -32,40 +33,87 @@ cdef class UserBatch:
 
 
 @cython.final
+cdef class LocalMemory:
+    """An arena in which one consumer stacks its own batches; no descriptor belongs to it.
+
+    ``rules``: of the face; ``max_bytes``, ``available_bytes``: of the arena. Batches in it outlive
+    it. One channel uses it at a time; between iterators it is spare.
+    """
+
+    def __init__(self, rules=None, max_bytes=None, available_bytes=None):
+        self.arena = Arena.create(1, 2, max_bytes, has_file=False)
+        self.heap = Heap(self.arena, 0, KEEP_SLOTS, available_bytes)
+        self.side = SideTable()
+        self.writer = BatchWriter(self.heap, self.side)
+        self.writer.set_rules(rules)
+
+    @property
+    def is_foreign(self):
+        """Whether a process that forked this one made it, or it is closed."""
+        return self.arena is None or rd_is_foreign(self.arena.c)
+
+    cdef int prepare(self) except -1:
+        """Be ready for the samples of a batch: free what many released batches had."""
+        if load_u64(&self.heap.c.hot_bytes) > load_u64(&self.heap.c.hot_limit):
+            self.heap.collect()
+            self.heap.trim_own()
+        self.heap.expect_samples(False)
+        return 0
+
+    cdef int give_back(self, list spare) except -1:
+        """Be spare; the memory is freed if some is spare already, or a batch was left unfinished."""
+        self.writer.attach = None
+        if spare or self.is_foreign or load_u32(&rd_head(self.arena.c).stop):
+            self.close()
+        else:
+            spare.append(self)
+        return 0
+
+    def close(self):
+        """Free the memory that no batch has. In a forked child, and twice, it does nothing."""
+        arena, self.arena = self.arena, None
+        if arena is not None and not rd_is_foreign((<Arena>arena).c):
+            arena.close()
+            arena.release()
+
+
+@cython.final
 cdef class LocalChannel:
     """The channel of a worker that runs in the consumer's thread; see WorkerChannel.
 
-    ``convert``: a LeafMaker or a function, which makes the user's batch of what `write` gets; None:
-    that is packed into the arena. ``rules``: of the face. ``max_bytes``, ``available_bytes``: of the
-    arena, which is made when the first batch is stacked or packed.
+    ``make_memory`` makes a LocalMemory when the first batch is stacked, unless one is in ``spare``,
+    where it goes in the end. ``convert``: a LeafMaker or a function, which makes the user's batch of
+    what `write` gets; None: that is packed as a worker packs it.
     """
 
     drew_all = True  # samples are drawn before they are stacked: see StreamFetcher
     ran_out = False
 
-    def __init__(self, convert=None, rules=None, max_bytes=None, available_bytes=None):
+    def __init__(self, make_memory, list spare not None, convert=None):
+        self.make_memory = make_memory
+        self.spare = spare
         self.convert = convert
-        self.rules = rules
-        self.max_bytes = max_bytes
-        self.available_bytes = available_bytes
 
-    cdef int open_arena(self) except -1:
-        if self.writer is not None:
-            return 0
-        arena = Arena.create(1, 2, self.max_bytes)
-        self.side = SideTable()
-        self.heap = Heap(arena, 0, KEEP_SLOTS, self.available_bytes)
-        writer = BatchWriter(self.heap, self.side)
-        writer.set_rules(self.rules)
-        writer.attach = self.attach
-        self.its_arena = arena
-        self.writer = writer
-        return 0
+    cdef BatchWriter open_writer(self):
+        cdef LocalMemory memory = self.memory
+        if memory is None:
+            while self.spare and memory is None:
+                memory = self.spare.pop()
+                if memory.is_foreign:  # the fork's parent uses it
+                    memory = None
+            self.memory = memory = self.make_memory() if memory is None else memory
+            memory.writer.attach = self.attach
+        return memory.writer
+
+    @property
+    def is_usable(self):
+        """Whether it is open, and has no memory in common with a process that forked this one."""
+        return not self.is_closed and (self.memory is None or not self.memory.is_foreign)
 
     @property
     def arena(self):
         """The arena; None where no batch was put into one, or the channel is closed."""
-        return self.its_arena
+        return None if self.memory is None else self.memory.arena
 
     @property
     def packs(self):
@@ -75,7 +123,7 @@ cdef class LocalChannel:
     @property
     def position(self):
         """See WorkerChannel."""
-        return -1 if self.writer is None else self.writer.position
+        return -1 if self.memory is None else self.memory.writer.position
 
     @property
     def is_stale(self):
@@ -88,32 +136,43 @@ cdef class LocalChannel:
     def set_attachment(self, make):
         """See WorkerChannel."""
         self.attach = make
-        if self.writer is not None:
-            self.writer.attach = make
+        if self.memory is not None:
+            self.memory.writer.attach = make
 
     def stack(self, source, list keys not None, list names):
         """See WorkerChannel."""
-        cdef rd_record record
-        self.open_arena()
-        record = self.record()
-        self.writer.stack(source, keys, names, &record)
+        cdef BatchWriter writer = self.open_writer()
+        cdef rd_record record = self.record()
+        writer.stack(source, keys, names, &record)
         self.keep(&record)
 
     def write(self, batch):
-        """Keep a ready-made batch. Whoever holds it no longer spares it a copy: see LeafMaker."""
+        """Keep a ready-made batch, or a copy."""
+        cdef BatchWriter writer
         cdef rd_record record
-        if self.convert is not None:
-            if type(self.convert) is LeafMaker:
-                made = (<LeafMaker>self.convert).make(batch, 1)
-            else:
-                made = self.convert(batch)
-            attached = None if self.attach is None else self.attach()
-            self.answer = UserBatch(self.seq, made, attached)
+        if self.convert is None:
+            writer = self.open_writer()
+            record = self.record()
+            writer.write(batch, &record)
+            self.keep(&record)
+        else:
+            self.hand_over([batch])
+
+    def hand_over(self, list made not None):
+        """Keep a ready-made batch, the last object in a list, which loses it.
+
+        What nothing else refers to then is not copied: see LeafMaker.
+        """
+        batch = made.pop()
+        if self.convert is None:
+            self.write(batch)
             return
-        self.open_arena()
-        record = self.record()
-        self.writer.write(batch, &record)
-        self.keep(&record)
+        if type(self.convert) is LeafMaker:
+            batch = (<LeafMaker>self.convert).make(batch, 1)
+        else:
+            batch = self.convert(batch)
+        attached = None if self.attach is None else self.attach()
+        self.answer = UserBatch(self.seq, batch, attached)
 
     def end(self, state=None):
         """See WorkerChannel."""
@@ -137,28 +196,24 @@ cdef class LocalChannel:
     cdef int keep(self, rd_record* record) except -1:
         """Keep the batch that was written, unless the channel was closed meanwhile."""
         if record.kind == RD_BATCH:
-            self.answer = open_batch(self.its_arena.c, record, self.side, {}, self.epoch)
+            self.answer = open_batch(self.memory.arena.c, record, self.memory.side, {},
+                                     self.epoch)
         return 0
 
     def close(self):
-        """Let the arena go, at the latest when the batch in hand is made. Idempotent.
-
-        Batches stay valid. In a forked child nothing of the parent's is freed.
-        """
+        """Give the memory back, at the latest when the batch in hand is made. Idempotent."""
         self.is_closed = True
-        if self.its_arena is not None and self.its_arena.c is not NULL:
-            if self.is_making and not rd_is_foreign(self.its_arena.c):
-                self.its_arena.stop()
         if not self.is_making:
             self.let_go()
+        elif self.memory is not None and not self.memory.is_foreign:
+            self.memory.arena.stop()  # the batch in hand is not finished
 
     cdef int let_go(self) except -1:
-        arena, self.its_arena = self.its_arena, None
-        self.attach = self.writer = self.heap = self.side = self.answer = None
-        if arena is not None:
-            if not rd_is_foreign((<Arena>arena).c):
-                arena.close()
-            arena.release()
+        cdef LocalMemory memory = self.memory
+        self.memory = None
+        self.attach = self.answer = None
+        if memory is not None:
+            memory.give_back(self.spare)
         return 0
 
 
@@ -213,15 +268,15 @@ cdef class LocalFeeder:
                                   "making one of it; give the dataset a loader of its own")
             seq, kind, payload = self.tasks[0]
             channel.seq = seq
-            if channel.heap is not None:
-                channel.heap.expect_samples(False)
+            if channel.memory is not None:
+                channel.memory.prepare()
             channel.is_making = True
             try:
                 self.step(kind, payload)
             finally:
                 channel.is_making = False
-                if channel.heap is not None:
-                    channel.heap.end_task()
+                if channel.memory is not None:
+                    channel.memory.heap.end_task()
                 if channel.is_closed:
                     channel.let_go()
         self.current, channel.answer = channel.answer, None
@@ -258,8 +313,9 @@ cdef class LocalFeeder:
 
     def trim(self):
         """Free the memory of released batches."""
-        cdef Heap heap = self.channel.heap
-        if heap is not None:
+        cdef Heap heap
+        if self.channel.memory is not None:
+            heap = self.channel.memory.heap
             heap.collect()
             heap.trim_own()
             heap.end_grant()

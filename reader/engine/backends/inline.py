@@ -11,9 +11,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from reader._core.arena import Arena, fork_generation
+from reader._core.arena import Arena
 from reader._core.channel import TaskKind
-from reader._core.local_channel import LocalChannel, LocalFeeder
+from reader._core.local_channel import LocalChannel, LocalFeeder, LocalMemory
 from reader.data.seeds import captured_random_state
 from reader.engine.backends.backend import Death, WorkerStatus
 from reader.workers import context
@@ -32,7 +32,8 @@ class InlineBackend:
     Args:
         config: what a worker would be given.
         window, start_method: see Backend; nothing is made ahead or started.
-        max_bytes: limit of the arena; None: what the machine has.
+        max_bytes: limit of the memory in which samples are stacked; None: what the machine has.
+        spare: such memory of earlier iterators.
         convert: makes the user's batch of what is not stacked; see LocalChannel.
     """
 
@@ -47,21 +48,20 @@ class InlineBackend:
         window: int = 1,  # noqa: ARG002
         max_bytes: int | None = None,
         start_method: str | None = None,  # noqa: ARG002
+        spare: list[LocalMemory] | None = None,
         convert: Callable[[Any], Any] | None = None,
     ) -> None:
         seeds_globals = config.seed is not None and config.seed_globals
         self.rng_lock = GlobalRngLock() if seeds_globals else None
-        self._generation = fork_generation()
-        self._channel = LocalChannel(convert, config.policy.rules, max_bytes, available_bytes)
+        make = functools.partial(LocalMemory, config.policy.rules, max_bytes, available_bytes)
+        self._channel = LocalChannel(make, [] if spare is None else spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
-        self.feeder = LocalFeeder(self._channel, functools.partial(_step, self._loop))
+        self.feeder = LocalFeeder(self._channel, _stepping(self._loop))
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, and shares no arena with the process that forked this one."""
-        if self._channel.is_closed:
-            return False
-        return self._channel.arena is None or self._generation == fork_generation()
+        """Whether it is open, and shares no memory with the process that forked this one."""
+        return self._channel.is_usable
 
     @property
     def is_open(self) -> bool:
@@ -140,16 +140,21 @@ class InlineBackend:
         self._channel.close()
 
 
-def _step(loop: WorkerLoop, kind: int, payload: Any) -> None:
-    """Do a task as the worker would; it leaves no trace in this thread."""
-    before = context.entered()
-    try:
-        if kind == TaskKind.TASK_EPOCH:
-            _start_epoch(loop, payload)
-        else:
-            loop.step(kind, payload)
-    finally:
-        context.leave(before)
+def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:
+    """Return what does a task as the worker would, and leaves no trace in the thread."""
+    do = loop.step
+
+    def step(kind: int, payload: Any) -> None:
+        before = context.entered()
+        try:
+            if kind == TaskKind.TASK_EPOCH:
+                _start_epoch(loop, payload)
+            else:
+                do(kind, payload)
+        finally:
+            context.leave(before)
+
+    return step
 
 
 def _start_epoch(loop: WorkerLoop, payload: bytes) -> None:

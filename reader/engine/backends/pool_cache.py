@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.local_channel import LocalMemory
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
@@ -71,6 +72,7 @@ class PoolCache:
         self._policy = policy
         self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
         self._inline: weakref.WeakSet[InlineBackend] = weakref.WeakSet()
+        self._spare: list[LocalMemory] = []  # of inline backends, between epochs
         self._newest: weakref.ref[InlineBackend] | None = None
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
@@ -107,6 +109,8 @@ class PoolCache:
         """End all backends and wait for it; iterators that have one then raise. Idempotent."""
         for backend in list(self._inline):
             backend.close()
+        while self._spare:
+            self._spare.pop().close()
         self.shelf.close()
 
     def _make_inline(self) -> InlineBackend:
@@ -115,7 +119,9 @@ class PoolCache:
             self._convert = _same
         elif self._convert is None and self._policy.batch == BatchPolicy():
             self._convert = make_unpacked(config.framework, config.collate_fn is not None)
-        made = InlineBackend(self._workers, max_bytes=config.max_bytes, convert=self._convert)
+        made = InlineBackend(
+            self._workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
+        )
         self._inline.add(made)
         self._newest = weakref.ref(made)
         return made
