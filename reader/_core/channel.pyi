@@ -27,6 +27,7 @@ def watch_trainer(trainer_pidfd: int) -> None: ...
 
 @final
 class WorkerChannel:
+    packs: bool
     def __init__(
         self,
         arena: Arena,

@@ -1,5 +1,5 @@
-# Types of reader._core.local_channel, which is built from cython_ext/reader/_core/local_channel.pyx;
-# the contract of each field is in local_channel.pxd. Holds no code.
+# Types of reader._core.local_channel, which is built from the .pyx of that name
+# in cython_ext/reader/_core; the contract of each field is in its .pxd. Holds no code.
 
 from collections.abc import Callable
 from typing import Any, Literal, final
@@ -26,6 +26,8 @@ class LocalMemory:
         max_bytes: int | None = None,
         available_bytes: Callable[[], int] | None = None,
     ) -> None: ...
+    @property
+    def arena(self) -> Arena | None: ...
     @property
     def is_foreign(self) -> bool: ...
     def close(self) -> None: ...

@@ -300,7 +300,7 @@ class Engine:
         """Return what was done so far: see `DataLoader.stats`."""
         backend = self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
-        arena = None if backend is None or not backend.is_usable else backend.arena
+        arena = self._cache.arena
         wait_s, last_wait_s = self._stats.times()
         return {
             "batches": self._stats.batches,

@@ -205,6 +205,8 @@ class MapTasks:
             mark = mark(kind, payload, self._next, self._last_mark)
         worker = -1 if self._round_robin is None else self._round_robin.next_worker()
         if self._takes_keys:
+            if kind in _INTEGER_TASKS and not takes_any:
+                keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
             kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
             payload = keys if is_batched else keys[0]
         return Task(kind, payload, worker, mark)

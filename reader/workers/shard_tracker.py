@@ -99,7 +99,7 @@ _state = _State()
 
 
 def track_shards(tracker: ShardTracker | None) -> ShardTracker | None:
-    """Have `tracker` note what `shard` divides in this thread from now on; returns what did before."""
+    """Have `tracker` note what `shard` divides in this thread; returns what did so before."""
     before, _state.tracker = _state.tracker, tracker
     return before
 

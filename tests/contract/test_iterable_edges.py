@@ -208,7 +208,7 @@ def test_10_error_of_one_generator_comes_at_its_place_and_the_others_go_on(
             assert type(error) is OddError
             assert (error.path, error.line) == ("file", 9)
             assert f"sample 1 of batch {place} of epoch {epoch}" in notes_of(error)
-            who = f"worker 0 (pid {error_pid(loader)})" if workers else "the worker thread"
+            who = f"worker 0 (pid {error_pid(loader)})" if workers else "the thread that iterates"
             assert who in notes_of(error)
             lost = next(n for n, b in enumerate(found) if type(b) is DatasetError)
             with pytest.raises(DatasetError, match="remaining samples of worker 0 in"):

@@ -102,6 +102,8 @@ cdef class WorkerChannel:
     returns how much memory the machine can still give; ``side``: for worker threads in the trainer.
     """
 
+    packs = True  # `write` needs room in the arena, and may raise ArenaFull
+
     def __init__(self, Arena arena not None, uint32_t worker_id, int bell, uint32_t keep_slots,
                  available_bytes=None, side=None):
         self.arena = arena

@@ -105,6 +105,7 @@ cdef class LeafMaker:
                     break
             else:
                 return value
+            child = None  # else it would be one more reference
             children = [self.walk(child, root, depth, 2) for child in <tuple>value]
             return value if self.count == before else tuple(children)
         children = [self.walk(child, root, depth, 3) for child in container_children(kind, value)]

@@ -13,7 +13,7 @@ cdef class UserBatch:
 
 
 cdef class LocalMemory:
-    cdef Arena arena                 # None: closed
+    cdef readonly Arena arena        # None: closed
     cdef Heap heap
     cdef BatchWriter writer
     cdef object side                 # SideTable: objects are handed over as they are

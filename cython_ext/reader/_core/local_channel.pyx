@@ -210,10 +210,12 @@ cdef class LocalChannel:
 
     cdef int let_go(self) except -1:
         cdef LocalMemory memory = self.memory
+        cdef list spare = self.spare
         self.memory = None
+        self.spare = []  # the loader's goes with the loader, and this object perhaps later
         self.attach = self.answer = None
         if memory is not None:
-            memory.give_back(self.spare)
+            memory.give_back(spare)
         return 0
 
 

@@ -103,9 +103,9 @@ class TaskFeeder(Protocol):
     def take(self, timeout: float | None = None) -> Any:
         """Return the next answer, the same one until `accept`.
 
-        A LoDTensorArray, a UserBatch, or a Failure in the batch's place. None: something else wants attention (see
-        `ended_workers` and `failed_worker`), or a worker has room again. False: nothing came within
-        `timeout` seconds (None: wait as long as it takes).
+        A LoDTensorArray, a UserBatch, or a Failure in the batch's place. None: something else wants
+        attention (see `ended_workers` and `failed_worker`), or a worker has room again. False:
+        nothing came within `timeout` seconds (None: wait as long as it takes).
         """
 
     def accept(self) -> None:

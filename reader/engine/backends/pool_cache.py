@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.arena import Arena
 from reader._core.local_channel import LocalMemory
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
@@ -104,6 +105,13 @@ class PoolCache:
     def newest(self) -> Backend | None:
         """The backend lent last, or the idle one; None when there is none."""
         return self.shelf.pool if self._newest is None else self._newest()
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where the newest backend's batches lie; between epochs, those of a kept one."""
+        newest = self.newest
+        found = newest.arena if newest is not None and newest.is_usable else None
+        return self._spare[0].arena if found is None and self._spare else found
 
     def close(self) -> None:
         """End all backends and wait for it; iterators that have one then raise. Idempotent."""
