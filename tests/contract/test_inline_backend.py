@@ -1,4 +1,4 @@
-"""Batches made in the thread that iterates: what a face with `is_inline` gets without workers."""
+"""Batches made in the thread that iterates: what a face with `is_as_collated` gets."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_dataset_sees_and_changes_the_context_of_the_loop() -> None:
 
 
 def test_worker_threads_run_in_a_copy_of_the_context_that_made_the_iterator() -> None:
-    def visit(index: int) -> str:  # noqa: ARG001
+    def visit(index: int) -> str:
         before = name.get()
         name.set("worker")
         return before
@@ -301,7 +301,9 @@ def test_02_change_of_a_batch_changes_no_dataset(framework: str) -> None:
                         parts += part.values() if isinstance(part, dict) else part
                     elif isinstance(part, np.ndarray) or torch.is_tensor(part):
                         part += 1
-    assert not arrays.any() and not tensors.any() and not kept.any()
+    assert not arrays.any()
+    assert not tensors.any()
+    assert not kept.any()
 
 
 # -- interrupts, ends, memory ---------------------------------------------------------------------
@@ -331,7 +333,7 @@ def test_04_ctrl_c_in_a_stream_loses_no_sample(collate_fn: Any) -> None:
 
 def test_04_batch_that_took_too_long_is_said_to_and_then_delivered() -> None:
     batches = iter(DataLoader(Calls(lambda i: time.sleep(0.02) or i, 2), timeout=0.01))
-    with pytest.raises(LoadTimeout, match="the thread that iterates .* made it in"):
+    with pytest.raises(LoadTimeout, match=r"the thread that iterates .* made it in"):
         next(batches)
     assert next(batches).tolist() == [0]
 
@@ -344,16 +346,37 @@ def test_dataset_that_asks_its_own_iterator_gets_an_error() -> None:
         next(batches)
 
 
-def test_loader_that_is_closed_in_its_own_dataset_says_so() -> None:
+@pytest.mark.parametrize("who", ["the dataset", "another thread"])
+def test_close_while_a_batch_is_made_ends_the_epoch_when_the_sample_is_there(who: str) -> None:
     def close(index: int) -> int:
-        if index == 2:
+        if index == 2 and who == "the dataset":
             loader.close()
+        elif index == 2:
+            thread = threading.Thread(target=loader.close)
+            thread.start()
+            thread.join()  # it waits for nobody
         return index
 
     loader = DataLoader(Calls(close, 8), batch_size=4)
+    before = ledger()
+    batches = iter(loader)
     with pytest.raises(ReaderError, match="was closed after 0 batches"):
-        next(iter(loader))
-    assert next(iter(DataLoader(Calls(lambda i: i, 4), batch_size=4))).tolist() == [0, 1, 2, 3]
+        next(batches)
+    assert ledger() == before
+
+
+def test_iterator_with_an_arena_is_refused_in_a_fork_and_goes_on_in_the_parent() -> None:
+    batches = iter(DataLoader(np.arange(8), batch_size=4))
+    first = next(batches)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            next(batches)
+        except ReaderError as error:
+            os._exit(0 if "iter(loader), after the fork" in str(error) else 2)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert [first.tolist(), next(batches).tolist()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_03_memory_stays_with_the_loader_has_no_descriptor_and_goes_with_close() -> None:
@@ -361,6 +384,7 @@ def test_03_memory_stays_with_the_loader_has_no_descriptor_and_goes_with_close()
     loader = DataLoader(np.zeros((8, 100)), batch_size=4)
     for _ in range(3):
         for batch in loader:
+            assert batch.shape == (4, 100)
             assert len(os.listdir("/proc/self/fd")) == files
     assert ledger()["arenas"] == before["arenas"] + 1
     del batch
