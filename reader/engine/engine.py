@@ -19,8 +19,7 @@ from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.order import open_order
 from reader.data.sampler import SeededSampler
-from reader.engine.backends.backend import Backend, UserBatch, WorkerStatus
-from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
@@ -237,14 +236,12 @@ class Engine:
                 config.framework, config.feed_list, config.return_list, config.places
             )
         is_private = config.num_workers > 0 and not config.use_shared_memory
-        if is_private or policy.has_plain_containers:
-            adapters = [
-                functools.partial(_convert, adapter, is_private, policy.has_plain_containers)
-                for adapter in adapters
-            ]
-        if self._cache.kind is not InlineBackend:
+        if not is_private and not policy.has_plain_containers:
             return adapters
-        return [functools.partial(_convert_local, adapter) for adapter in adapters]
+        return [
+            functools.partial(_convert, adapter, is_private, policy.has_plain_containers)
+            for adapter in adapters
+        ]
 
     # -- the next epoch, ahead -------------------------------------------------------------------
 
@@ -357,11 +354,6 @@ def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, ba
     if is_private:
         batch = batch.private_copy()
     return adapter(batch.plain_containers() if is_plain else batch)
-
-
-def _convert_local(adapter: Callable[[Any], Any], batch: Any) -> Any:
-    """Have an adapter make a batch, unless it is the user's already."""
-    return batch.value if type(batch) is UserBatch else adapter(batch)
 
 
 def _prefetch(engine: weakref.ref[Engine]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
 from reader._core.handover import Handover, Made, Outcome
+from reader._core.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
@@ -188,7 +189,8 @@ class EpochIterator(Handover):
         task, step = self._answered(item)
         outcome = Outcome(task, item.attached)
         try:
-            batch = self._converts[len(self.group)](item)
+            is_made = type(item) is UserBatch
+            batch = item.value if is_made else self._converts[len(self.group)](item)
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(Made(None, seq, outcome, step=step))

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader.data.iterable import is_dead
@@ -33,24 +33,17 @@ class Stream:
     drop_last: bool  # leave out each worker's last batch when it is short
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class _Drawn:
-    """What was drawn for a batch that the arena had no room for: its samples, or the batch."""
+    """What was drawn for a batch that may have to be made again: its samples, or the batch."""
 
     samples: list[Any]
     batch: Any = None
     is_made: bool = False
     is_end: bool = False
     snapshot: Callable[[], WorkerSnapshot | None] | None = None  # takes what is sent with it
-
-
-class _Task(NamedTuple):
-    """A task of the consumer's own thread, and what the fetcher counted before it."""
-
-    run: int
-    seq: int
-    drawn: _Drawn
-    counts: Any
+    task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
+    counts: Any = None  # inline: what the fetcher counted before it
 
 
 class _Phase(enum.Enum):
@@ -121,7 +114,7 @@ class StreamFetcher:
         self._sent_shares: dict[str, Any] | None = {}
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
         self._is_inline = is_inline
-        self._task = _Task(-1, -1, _Drawn([]), ())  # inline: the newest
+        self._newest = _Drawn([])  # inline: of the task in hand
 
     def resume(self, run: int, cursor: dict[str, Any]) -> None:
         """Resume at `cursor` in `run`. Raises what the user's code raises."""
@@ -167,11 +160,12 @@ class StreamFetcher:
 
         Each step may be done twice.
         """
-        task = self._task
-        if (task.run, task.seq) != (run, seq):
-            counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
-            task = self._task = _Task(run, seq, _Drawn([]), counts)
-        self._made, self._drawn, self._drawn_now, self._sent_shares = task.counts
+        newest = self._newest
+        if newest.task == (run, seq):
+            self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
+            return
+        counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
+        self._newest = _Drawn([], task=(run, seq), counts=counts)
 
     def _begin(self, run: int) -> None:
         if self._run == run:
@@ -196,7 +190,7 @@ class StreamFetcher:
             number = keys
             drawn = self._no_room[keys]
         else:
-            drawn = self._task.drawn if self._is_inline else _Drawn([])
+            drawn = self._newest if self._is_inline else _Drawn([])
         before = track_shards(self._tracker)  # other iterators may be at work in this thread
         try:
             if kind == TaskKind.TASK_AGAIN:

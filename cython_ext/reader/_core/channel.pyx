@@ -25,6 +25,10 @@ from reader._core.stack import BatchWriter
 from reader.errors import ArenaFull, InternalError
 
 
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+
 def encode_task(keys, bint batched, bint exact=False):
     """Encode a task: return (kind, payload bytes).
 
@@ -64,6 +68,19 @@ def key_outside(bytes payload not None, int64_t count):
         if not -count <= numbers[i] < count:
             return numbers[i]
     return None
+
+
+def are_indices(list keys not None, int64_t count):
+    """Whether all keys are Python's integers, and indices of ``count`` items."""
+    cdef int overflow
+    cdef int64_t number
+    for key in keys:
+        if type(key) is not int:
+            return False
+        number = PyLong_AsLongLongAndOverflow(key, &overflow)
+        if overflow or not -count <= number < count:
+            return False
+    return True
 
 
 def decode_task(int kind, bytes payload):

@@ -71,6 +71,8 @@ cdef class LeafMaker:
             view = tensor_view(cls)
             if view is not NULL:
                 return self.leaf_of_tensor(view, value, holders)
+            if isinstance(value, np.generic):
+                return value
             if isinstance(value, np.ndarray):
                 if value.dtype.hasobject or (
                         cls is not np.ndarray and isinstance(value, MaskedArray)):
