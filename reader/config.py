@@ -93,8 +93,9 @@ class LoaderConfig:
     def window(self) -> int:
         """How many batches may be made ahead of the consumer.
 
-        `prefetch_factor` per worker, or per place if there are more places than workers; with
-        `num_workers=0` the staging buffer of `use_buffer_reader` is added, as in Paddle.
+        `prefetch_factor` per worker, or per place if there are more places than workers. Where a
+        face works ahead with `num_workers=0`, the staging buffer of `use_buffer_reader` is added,
+        as in Paddle.
         """
         ahead = self.prefetch_factor * max(1, self.num_workers, len(self.places))
         if self.num_workers == 0 and self.use_buffer_reader:

@@ -83,17 +83,20 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         batch_size: samples per batch, 1 or more; None: each sample is delivered by itself.
         shuffle: a new random order each epoch, a function of (seed, epoch) with `seed`.
         drop_last: leave out the last batch when it is short.
-        collate_fn: called in the worker with the list of samples; its result is the batch. None
-            stacks arrays and numbers, keeps the containers, and lists strings and other objects.
-            Type checkers take what it is annotated to return for the type of a batch. Annotate Any
-            where `framework` makes other arrays of its result, or several places a list.
-        num_workers: worker processes, or threads (`worker_type`); 0: one thread in this process.
-        use_buffer_reader: with `num_workers=0`, make `reader_buffer_size` more batches ahead.
-        reader_buffer_size: batches staged for each place; less than 2 means 2.
+        collate_fn: called in the worker with the list of samples; its result is the batch, which
+            without workers is copied only where something else refers to it. None stacks arrays and
+            numbers, keeps the containers, and lists strings and other objects. Type checkers take
+            what it is annotated to return for the type of a batch. Annotate Any where `framework`
+            makes other arrays of its result, or several places a list.
+        num_workers: worker processes, or threads (`worker_type`); 0: the thread that iterates makes
+            each batch when it asks for it, in its own context, and nothing ahead. For a thread
+            ahead pass `num_workers=1, worker_type="thread"`.
+        use_buffer_reader, reader_buffer_size: accepted, as Paddle's; nothing depends on them.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
         use_shared_memory: False copies each batch out of shared memory, into memory of this process
             alone; workers still write to shared memory.
-        timeout: seconds to wait for one batch before LoadTimeout; 0: for ever.
+        timeout: seconds to wait for one batch before LoadTimeout; 0: for ever. Without workers it
+            is raised when the batch is made, and the next call returns that batch.
         worker_init_fn: called in each worker with its number, before its first batch.
         persistent_workers: keep the workers between epochs; a new epoch then costs a message.
         framework: "numpy", "torch" or "paddle": what the leaves of a batch are. In paddle's static

@@ -50,13 +50,14 @@ class DispatchPolicy:
             too.
         takes_any_key: a sampler may yield anything that the dataset takes as an index, and empty
             batches; only the dataset checks the indices.
-        is_inline: with `num_workers=0` the consumer makes the batches; needs a `collate_fn`.
+        works_ahead: with `num_workers=0` a thread makes batches ahead; else the thread that
+            iterates makes each when it asks for it.
     """
 
     is_round_robin: bool = False
     restarts_round_robin: bool = False
     takes_any_key: bool = False
-    is_inline: bool = False
+    works_ahead: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +96,13 @@ class BatchPolicy:
 
     Attributes:
         has_plain_containers: containers of a batch become dicts and lists.
+        is_as_collated: what `collate_fn` returns in the thread that iterates is the user's batch.
         make_adapter: called with each place; returns the function that makes the user's batch there
             from a LoDTensorArray. None: the framework's own.
     """
 
     has_plain_containers: bool = False
+    is_as_collated: bool = False
     make_adapter: Callable[[Any], Callable[[Any], Any]] | None = None
 
 

@@ -39,6 +39,7 @@ _THREADS: dict[str, Any] = {"num_workers": 2, "worker_type": "thread", "persiste
 _PROCESSES: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
 OPTIONS: dict[str, dict[str, Any]] = {
     "map": {},
+    "map-collate": {"collate_fn": np.stack},
     "map-thread": _THREADS,
     "map-process": _PROCESSES,
     "map-new-processes": {"num_workers": 2},
@@ -48,6 +49,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "map-shuffled": {**_THREADS, "shuffle": True, "seed": 3},
     "map-generator": _THREADS,
     "stream": {},
+    "stream-collate": {"collate_fn": np.stack},
     "stream-thread": _THREADS,
     "stream-process": _PROCESSES,
     "torch-thread": _THREADS,

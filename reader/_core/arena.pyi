@@ -28,6 +28,7 @@ class Arena:
         in_flight: int,
         limit_nbytes: int | None = None,
         reserve_nbytes: int | None = None,
+        has_file: bool = True,
     ) -> Arena: ...
     @staticmethod
     def attach(fd: int, nbytes: int | None = None) -> Arena: ...

@@ -34,7 +34,7 @@ from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
-from reader.errors import InternalError, ReaderError
+from reader.errors import ReaderError
 from reader.frameworks import check_places, make_adapters
 from reader.policy import ErrorPolicy, Policy
 from reader.workers.pool_registry import leave_with_program
@@ -74,11 +74,6 @@ class Engine(Finalized):
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         if policy.batch.make_adapter is None:
             check_places(config.framework, config.places)
-        if policy.dispatch.is_inline and config.num_workers == 0 and config.collate_fn is None:
-            raise InternalError(
-                "a face that makes batches in the thread that iterates must give the engine a"
-                " collate_fn: nothing is stacked in place there"
-            )
         self.config = config
         self.sampler = sampler
         self.batch_sampler = batch_sampler
@@ -259,8 +254,6 @@ class Engine(Finalized):
     def _make_converts(self) -> list[Callable[[Any], Any]]:
         """Return, for each place, what makes the user's batch of what a worker sent."""
         config, policy = self.config, self._policy.batch
-        if self._cache.kind.makes_user_batches:
-            return [_value_of] * len(config.places)
         if policy.make_adapter is not None:
             adapters = [policy.make_adapter(place) for place in config.places]
         else:
@@ -328,29 +321,30 @@ class Engine(Finalized):
 
     def stats(self) -> dict[str, Any]:
         """Return what was done so far: see `DataLoader.stats`."""
-        pool = self._cache.shelf.pool
-        usable = pool if isinstance(pool, Pool) and pool.is_usable else None
+        backend = self._cache.newest
+        usable = backend if isinstance(backend, Pool) and backend.is_usable else None
+        arena = self._cache.arena
         wait_s, last_wait_s = self._stats.times()
         return {
             "batches": self._stats.batches,
             "wait_s": wait_s,
             "last_wait_s": last_wait_s,
-            "queued": 0 if pool is None else pool.feeder.queued,
+            "queued": 0 if backend is None else backend.feeder.queued,
             "stages": None if usable is None else usable.feeder.stats(),
-            "arena": None if usable is None else usable.arena.stats(),
+            "arena": None if arena is None else arena.stats(),
         }
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker of the newest iterator does, or each idle one."""
-        pool = self._cache.shelf.pool
-        return [] if pool is None else pool.statuses()
+        backend = self._cache.newest
+        return [] if backend is None else backend.statuses()
 
     # -- ending ----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the workers and wait for it, 0.7 s at most. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
-        self._cache.shelf.close()
+        self._cache.close()
 
     def drop(self) -> None:
         """End idle workers in the background; those in use end with their iterators."""
@@ -427,10 +421,6 @@ def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, ba
     if is_private:
         batch = batch.private_copy()
     return adapter(batch.plain_containers() if is_plain else batch)
-
-
-def _value_of(batch: Any) -> Any:
-    return batch.value
 
 
 def _prefetch(engine: weakref.ref[Engine]) -> None:

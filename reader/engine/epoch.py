@@ -14,6 +14,7 @@ from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
 from reader._core.handover import Handover, Made, Outcome, WaitStats
+from reader._core.local_channel import UserBatch
 from reader._core.signals import interrupt_after, is_interrupt
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
@@ -90,8 +91,11 @@ class EpochIterator(Handover):
         self._rng_lock = None if options.is_eager else self._backend.rng_lock
         skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
         self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
-        self._supervisor.release = functools.partial(_release, weakref.ref(self))
-        self._take = schedule.taking(self._supervisor.wait)
+        supervisor = self._supervisor
+        supervisor.release = functools.partial(_release, weakref.ref(self))
+        self._take = schedule.taking(
+            supervisor.wait if self._backend.works_ahead else supervisor.make
+        )
         self._workers = cursor.workers
         if self._workers is not None and self._workers.untold:
             self._take = functools.partial(_take_first, weakref.ref(self), self._take)
@@ -231,8 +235,10 @@ class EpochIterator(Handover):
         task, step = self._answered(item)
         outcome = Outcome(task, item.attached)
         try:
-            place = len(self.group) if self._has_group else 0
-            batch = self._converts[place](item)
+            if type(item) is UserBatch:
+                batch = item.value
+            else:
+                batch = self._converts[len(self.group) if self._has_group else 0](item)
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(Made(None, seq, outcome, step=step))

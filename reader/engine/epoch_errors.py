@@ -63,11 +63,18 @@ class EpochOptions:
 
 
 def late(
-    backend: Backend, task_keys: Callable[[int], list[Any]], delivered: int, options: EpochOptions
+    backend: Backend,
+    task_keys: Callable[[int], list[Any]],
+    delivered: int,
+    options: EpochOptions,
+    took_s: float | None = None,
 ) -> LoadTimeout:
-    """Return the error of a batch that did not come in time; the next call waits for it again."""
-    at = []
-    for worker in range(backend.workers):
+    """Return the error of a batch that did not come in time; the next call waits for it again.
+
+    `took_s`: how long this thread was at it, where it made the batch itself.
+    """
+    at = [] if took_s is None else [f"{backend.name_of(0)} made it in {took_s:.1f} s"]
+    for worker in range(backend.workers) if took_s is None else ():
         _, seq, row, seconds = backend.feeder.worker_progress(worker)
         if seq is None:
             at.append(f"{backend.name_of(worker)} is idle")

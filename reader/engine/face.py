@@ -120,7 +120,7 @@ class EngineFace:
         `last_wait_s`: the last time or just now. `queued`: batches that are ready now; if
         always 0, the workers are the bottleneck. `stages`: the reader thread's counts: batches
         `received` from workers, `reordered` ones that came before their turn, slots `trimmed`.
-        `arena`: memory and slots. The last two are None without workers.
+        `arena`: memory and slots; None before there are any. Without workers `stages` is None.
         """
         return self._engine.stats()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from reader._core.channel import TaskKind, encode_task, key_outside
+from reader._core.channel import TaskKind, are_indices, encode_task, key_outside
 from reader._core.feeder import FailureKind
 from reader._core.handover import Task
 from reader._core.signals import came_in_callee, is_interrupt
@@ -109,6 +109,9 @@ class MapTasks:
         self._is_first = True  # no task was drawn yet
         self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
         self._task: Task | None = None  # made of it
+        self._is_plain = (
+            takes_keys and order.mark is None and round_robin is None
+        ) and not policy.takes_any_key
         self._has_len = hasattr(type(dataset), "__len__")
         self._next = cursor.batches  # the number of the next task
         self._early: list[BaseException] = []  # what was raised in the place of the first task
@@ -217,6 +220,9 @@ class MapTasks:
                 " yield at least one index"
             )
         is_batched, takes_any = self._is_batched, self._takes_any_key
+        is_usual = self._is_plain and not self._is_first and is_batched
+        if is_usual and are_indices(keys, self._count):
+            return Task(TaskKind.TASK_KEYS, keys.copy())
         try:
             kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)
         except Exception as error:
@@ -239,6 +245,8 @@ class MapTasks:
             mark = mark(kind, payload, self._next, self._last_mark)
         worker = -1 if self._round_robin is None else self._round_robin.next_worker()
         if self._takes_keys:
+            if kind in _INTEGER_TASKS and not takes_any:
+                keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
             kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
             payload = keys if is_batched else keys[0]
         return Task(kind, payload, worker, mark)

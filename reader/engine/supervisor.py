@@ -66,6 +66,7 @@ class Supervisor:
         self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
         self.idle_deaths = 0
         self._backend = backend
+        self._works_ahead = backend.works_ahead
         self._feeder = backend.feeder
         self._schedule = schedule
         self._window = schedule.window
@@ -98,6 +99,8 @@ class Supervisor:
 
         `is_enough`: ends the wait, too; then None is returned.
         """
+        if not self._works_ahead:
+            return self.make()
         was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
@@ -128,6 +131,22 @@ class Supervisor:
             self._stats.waiting_since = None
             self._stats.last_wait_s = time.monotonic() - began
             self._stats.wait_s += self._stats.last_wait_s
+
+    def make(self) -> Any:
+        """Have this thread make the next batch. LoadTimeout afterwards, if it took too long."""
+        began = self._stats.waiting_since = time.monotonic()
+        try:
+            while (item := self._feeder.take()) is None:
+                self._attend()
+                self._schedule.send()
+        finally:
+            self._stats.waiting_since = None
+            took_s = self._stats.last_wait_s = time.monotonic() - began
+            self._stats.wait_s += took_s
+        if self._options.timeout_s is not None and took_s > self._options.timeout_s:
+            number = self._schedule.number_of(None)
+            raise late(self._backend, self._window.task_keys, number, self._options, took_s)
+        return item
 
     def _attend(self) -> None:
         """Handle what else happened: a worker failed to start, died, or has room again."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from reader._core.leaves import LeafMaker
 from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigError
 from reader.places import Place
 
-__all__ = ["check_places", "make_adapters"]
+__all__ = ["check_places", "make_adapters", "make_unpacked"]
 
 Adapter = Callable[[LoDTensorArray], Any]
 
@@ -41,6 +42,26 @@ def make_adapters(
     from reader.frameworks.numpy import to_numpy
 
     return [to_numpy] * len(places)  # the CPU is its only place
+
+
+def make_unpacked(framework: str, is_collated: bool) -> LeafMaker | None:
+    """Return what makes the user's batch of arrays and tensors that lie in no arena.
+
+    None: they are packed first, since only an adapter makes the batch of this framework.
+
+    Args:
+        framework: see `make_adapters`.
+        is_collated: a `collate_fn` made them; else they are the dataset's, and copied.
+    """
+    if framework == "torch":
+        from reader.frameworks.torch import leaf_maker
+
+        return LeafMaker(leaf_maker, keeps_tensors=True, trusts=is_collated)
+    if framework == "numpy":
+        from reader.frameworks.numpy import leaf_view
+
+        return LeafMaker(leaf_view, trusts=is_collated)
+    return None
 
 
 def check_places(framework: str, places: Sequence[Place]) -> None:

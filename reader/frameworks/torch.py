@@ -19,7 +19,7 @@ from reader._core.tensor_array import LoDTensorArray
 from reader.errors import InternalError
 from reader.places import Place
 
-__all__ = ["make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
+__all__ = ["leaf_maker", "make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
 
 _from_numpy = torch.from_numpy
 _EXTENDED: dict[str, Any] = {
@@ -67,7 +67,7 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
     if makers is None:
         origins = None if schema is None or not keeps_arrays else schema.origins
         makers = [
-            _same if origins and origins[place] == Origin.ORIGIN_ARRAY else _maker(its_type)
+            _same if origins and origins[place] == Origin.ORIGIN_ARRAY else leaf_maker(its_type)
             for place, its_type in enumerate(batch.types)
         ]
         if schema is not None:
@@ -78,7 +78,7 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
     return fields
 
 
-def _maker(its_type: FieldType) -> Callable[[Any], Any]:
+def leaf_maker(its_type: FieldType) -> Callable[[Any], Any]:
     """Return the function that makes a leaf from a field's bytes."""
     if not its_type.extended:
         return _from_numpy if _has_torch_type(its_type.storage) else _same

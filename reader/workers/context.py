@@ -7,10 +7,8 @@ none.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -58,14 +56,21 @@ def set_task(base_seed: int, epoch: int) -> None:
     _state.task = (base_seed, epoch)
 
 
-@contextlib.contextmanager
-def in_task() -> Iterator[None]:
-    """On leaving, put back the task that this thread had on entering, or None."""
-    before = _state.task
-    try:
-        yield
-    finally:
-        _state.task = before
+def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
+    """Let this thread do a task of a loader without workers; returns what `leave` takes.
+
+    The thread may itself be a worker's, whose dataset iterates over that loader.
+    """
+    state = _state
+    before = state.info, state.task
+    state.info = None
+    return before
+
+
+def leave(before: tuple[WorkerInfo | None, tuple[int, int] | None]) -> None:
+    """Have this thread be what it was."""
+    state = _state
+    state.info, state.task = before
 
 
 def get_worker_info() -> WorkerInfo | None:

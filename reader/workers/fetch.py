@@ -7,6 +7,7 @@ the dataset and the functions in it are the user's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
@@ -27,6 +28,7 @@ class Fetcher:
         snapshots: takes the states that are sent with batches; None: none are.
         collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
             None: `__getitems__` must return one sample for each key.
+        is_inline: the consumer waits in this very thread: the batch is never stale.
     """
 
     def __init__(
@@ -35,7 +37,9 @@ class Fetcher:
         collate_fn: Callable[[Any], Any] | None,
         snapshots: WorkerState | None = None,
         collate: Callable[[Any], Any] | None = None,
+        is_inline: bool = False,
     ) -> None:
+        self._is_inline = is_inline
         self._collate = collate
         self._snapshots = snapshots or WorkerState(0, dataset, 0, False, False)
         self.dataset = dataset
@@ -62,14 +66,18 @@ class Fetcher:
             channel.set_attachment(self._snapshots.take)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
-            sample = self.dataset[keys]
-            channel.write(sample if self.collate_fn is None else self.collate_fn(sample))
+            made = [self.dataset[keys]]
+            if self.collate_fn is not None:
+                made.append(self.collate_fn(made.pop()))
+            channel.hand_over(made)
         elif self.collate_fn is not None:
             samples = self._samples(channel, keys)
             if channel.is_stale:
                 channel.skip()
                 return
-            channel.write(self.collate_fn(samples))
+            made = [self.collate_fn(samples)]
+            del samples  # what only the batch refers to may need no copy: see LeafMaker
+            channel.hand_over(made)
         elif self.getitems:
             samples = self._samples(channel, keys)
             if self._collate is not None and (type(samples) is not list or not samples):
@@ -96,6 +104,13 @@ class Fetcher:
                     f" returned {count}; it must return a list with one sample for each index"
                 )
             return list(samples)
+        if self._is_inline:
+            dataset, left = self.dataset, iter(keys)
+            try:
+                return [dataset[key] for key in left]
+            except BaseException:
+                self.row = len(keys) - length_hint(left) - 1
+                raise
         samples = []
         for row, key in enumerate(keys):
             if row and channel.is_stale:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.signals import is_interrupt
 from reader.config import WORKER_KINDS
 from reader.data import seeds
 from reader.data.exception_codec import encode
@@ -115,6 +116,8 @@ class WorkerLoop:
         worker_id: from 0.
         rng: the generators of a worker thread; None: the global ones are its own.
         rng_lock: guards the global random state, where that is not this worker's own.
+        is_inline: the consumer runs it. What the handler of a signal raises, as for Ctrl-C, then
+            passes through; the caller does the same task again.
     """
 
     def __init__(
@@ -124,16 +127,23 @@ class WorkerLoop:
         worker_id: int,
         rng: WorkerRng | None = None,
         rng_lock: GlobalRngLock | None = None,
+        is_inline: bool = False,
     ) -> None:
         self._channel = channel
         self._config = config
         self._rng = rng
         self._rng_lock = rng_lock
         self._is_thread = config.is_thread
-        self.fetcher = make_fetcher(config, worker_id)
+        self._is_inline = is_inline
+        self.fetcher = make_fetcher(config, worker_id, is_inline)
         self.base_seed = config.base_seed
         # of the dataset's set_epoch or load_state_dict; raised in place of the next batch
         self.start_error: BaseException | None = None
+
+    @property
+    def seeds_globals(self) -> bool:
+        """Whether the global random state is seeded for each batch."""
+        return self._config.seed is not None and self._config.seed_globals
 
     def start_epoch(self, start: EpochStart) -> None:
         """Begin an epoch, at the worker's cursor if there is one."""
@@ -142,6 +152,8 @@ class WorkerLoop:
             self.fetcher.resume(self._channel.run, start.open(self._config.dataset))
             self.start_error = None
         except BaseException as error:
+            if self._is_inline and is_interrupt(error):
+                raise
             self.start_error = error
 
     def _enter_epoch(self) -> None:
@@ -179,13 +191,18 @@ class WorkerLoop:
                 self._raise_start_error(fetcher)
             number = channel.seq
             if isinstance(fetcher, StreamFetcher):
-                number = fetcher.number(channel.run)
+                number = fetcher.number(channel.run, channel.seq)
                 fetcher.reseed = reseeding(self._config, epoch, self._rng)
-            with seeded(self._config, epoch, number, self._rng, self._rng_lock):
+            if self._config.seed is None:
                 fetcher.make(channel, kind, keys)
+            else:
+                with seeded(self._config, epoch, number, self._rng, self._rng_lock):
+                    fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
         except BaseException as error:
+            if self._is_inline and is_interrupt(error):
+                raise
             row = channel.position if fetcher.is_stacking else fetcher.row
             drawn = 0
             if isinstance(fetcher, StreamFetcher):
@@ -244,7 +261,9 @@ def _use_one_thread() -> None:
         torch.set_num_threads(1)
 
 
-def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetcher:
+def make_fetcher(
+    config: WorkerConfig, worker_id: int, is_inline: bool = False
+) -> Fetcher | StreamFetcher:
     """Return the fetcher of a worker."""
     is_shared = config.is_thread and config.num_workers > 1
     snapshots = WorkerState(
@@ -253,10 +272,10 @@ def make_fetcher(config: WorkerConfig, worker_id: int) -> Fetcher | StreamFetche
     if config.stream is None:
         rules = config.policy.rules
         collate = rules.collate if rules is not None and config.policy.collates_any_result else None
-        return Fetcher(config.dataset, config.collate_fn, snapshots, collate)
+        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
-        config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots
+        config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline
     )
 
 

@@ -98,9 +98,10 @@ class _State(threading.local):
 _state = _State()
 
 
-def track_shards(tracker: ShardTracker | None) -> None:
-    """Have `tracker` note what `shard` divides in this thread from now on."""
-    _state.tracker = tracker
+def track_shards(tracker: ShardTracker | None) -> ShardTracker | None:
+    """Have `tracker` note what `shard` divides in this thread; returns what did so before."""
+    before, _state.tracker = _state.tracker, tracker
+    return before
 
 
 def begin_share(splits: Splits, contiguous: bool, length: int | None) -> ShardShare | None:

@@ -10,9 +10,11 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import repeat
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.signals import is_interrupt
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
 from reader.workers.shard_tracker import ShardTracker, track_shards
@@ -31,15 +33,17 @@ class Stream:
     drop_last: bool  # leave out each worker's last batch when it is short
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class _Drawn:
-    """What was drawn for a batch that the arena had no room for: its samples, or the batch."""
+    """What was drawn for a batch that may have to be made again: its samples, or the batch."""
 
     samples: list[Any]
     batch: Any = None
     is_made: bool = False
     is_end: bool = False
     snapshot: Callable[[], WorkerSnapshot | None] | None = None  # takes what is sent with it
+    task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
+    counts: Any = None  # inline: what the fetcher counted before it
 
 
 class _Phase(enum.Enum):
@@ -71,6 +75,8 @@ class StreamFetcher:
         is_shared: other threads iterate over the same dataset.
         turn: (this worker, how many workers there are).
         snapshots: takes the states that are sent with batches; None: none are.
+        is_inline: Ctrl-C may come anywhere, and the same task is then done again: the samples are
+            drawn first, and kept.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class StreamFetcher:
         is_shared: bool = False,
         turn: tuple[int, int] = (0, 1),
         snapshots: WorkerState | None = None,
+        is_inline: bool = False,
     ) -> None:
         self.dataset = dataset
         self.collate_fn = collate_fn
@@ -106,6 +113,8 @@ class StreamFetcher:
         # the shares that the trainer was sent last; {}: none yet; None: they are not known
         self._sent_shares: dict[str, Any] | None = {}
         self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
+        self._is_inline = is_inline
+        self._newest = _Drawn([])  # inline: of the task in hand
 
     def resume(self, run: int, cursor: dict[str, Any]) -> None:
         """Resume at `cursor` in `run`. Raises what the user's code raises."""
@@ -117,7 +126,11 @@ class StreamFetcher:
     def enter(self, run: int) -> WorkerSnapshot | None:
         """Make the iterator now; returns the state before the first batch, where one is kept."""
         self._begin(run)
-        self._open()
+        before = track_shards(None)
+        try:
+            self._open()
+        finally:
+            track_shards(before)
         return self._snapshots.first()
 
     def pass_end(self) -> None:
@@ -131,11 +144,28 @@ class StreamFetcher:
         self._phase = _Phase.OPEN
         self._samples = None
 
-    def number(self, run: int) -> int:
-        """Return the next batch's number, unique in the epoch whichever workers have ended."""
+    def number(self, run: int, seq: int = -1) -> int:
+        """Return the next batch's number, unique in the epoch whichever workers have ended.
+
+        `seq`: the number of its task.
+        """
         self._begin(run)
+        if self._is_inline:
+            self._take_up(run, seq)
         worker, workers = self._turn
         return self._made * workers + worker
+
+    def _take_up(self, run: int, seq: int) -> None:
+        """Begin a task, or be again where it began: only what was drawn for it is kept.
+
+        Each step may be done twice.
+        """
+        newest = self._newest
+        if newest.task == (run, seq):
+            self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
+            return
+        counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
+        self._newest = _Drawn([], task=(run, seq), counts=counts)
 
     def _begin(self, run: int) -> None:
         if self._run == run:
@@ -158,9 +188,10 @@ class StreamFetcher:
         number = channel.seq
         if kind == TaskKind.TASK_AGAIN:
             number = keys
-            drawn = self._no_room.pop(keys)
+            drawn = self._no_room[keys]
         else:
-            drawn = _Drawn([])
+            drawn = self._newest if self._is_inline else _Drawn([])
+        before = track_shards(self._tracker)  # other iterators may be at work in this thread
         try:
             if kind == TaskKind.TASK_AGAIN:
                 self._send(channel, drawn)
@@ -171,6 +202,10 @@ class StreamFetcher:
             if drawn.snapshot is not None and not drawn.is_end:
                 drawn.snapshot()  # now: later the dataset has moved on
             raise
+        finally:
+            track_shards(before)
+        if kind == TaskKind.TASK_AGAIN:
+            self._no_room.pop(keys, None)
 
     def drawn_by_failure(self, channel: WorkerChannel) -> int:
         """How many samples were drawn for the batch that has just failed."""
@@ -194,12 +229,13 @@ class StreamFetcher:
         is_asked = is_due or self._sent_shares is not None
         drawn.snapshot = cache(partial(self._snapshot, channel, is_due)) if is_asked else None
         channel.set_attachment(drawn.snapshot)
-        if self._samples is None:
+        if self._samples is None and not drawn.samples:
             self._end(channel, drawn)
             return
         self._is_drawing = True
         try:
-            if self.collate_fn is None and self.stream.batch_size is not None:
+            is_stacked = self.collate_fn is None and self.stream.batch_size is not None
+            if is_stacked and not self._is_inline:
                 self._stack(channel, drawn)
             else:
                 self._collate(channel, drawn)
@@ -305,13 +341,28 @@ class StreamFetcher:
         self._is_short = short
         if short:
             self._samples = None
-        made = drawn.samples[0] if size is None else drawn.samples
-        drawn.batch = made if self.collate_fn is None else self.collate_fn(made)
-        drawn.is_made = True
-        channel.write(drawn.batch)
+        if self.collate_fn is None and size is not None:
+            self.is_stacking = True
+            channel.stack(drawn.samples, list(range(len(drawn.samples))), None)
+            return
+        made = [drawn.samples[0] if size is None else drawn.samples]
+        if self.collate_fn is not None:
+            made.append(self.collate_fn(made.pop()))
+        if not self._is_inline or channel.packs:
+            drawn.batch = made[0]
+            drawn.is_made = True
+        channel.hand_over(made)
 
     def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:
+            return
+        if self._is_inline:
+            try:
+                # no signal comes between the drawing of a sample and its keeping
+                samples.extend(map(next, repeat(self._samples, count - len(samples))))
+            except BaseException:
+                self.row = len(samples)
+                raise
             return
         while len(samples) < count:
             if samples and channel.is_stale:
@@ -338,8 +389,17 @@ class StreamFetcher:
 
     def _open(self) -> None:
         """Make the iterator, and bring it to the cursor."""
+        cursor = self._cursor
+        try:
+            self._make_samples(cursor)
+        except BaseException as error:
+            if self._is_inline and is_interrupt(error):
+                self._phase, self._cursor = _Phase.NEW, cursor
+            raise
+
+    def _make_samples(self, cursor: dict[str, Any]) -> None:
         self._phase = _Phase.OPEN  # also if the user's code raises: then there are no samples
-        cursor, self._cursor = self._cursor, {}
+        self._cursor = {}
         is_stale = self._restored is _Restored.LOADED and not cursor.get("made")
         is_stale = is_stale and "iterator" not in cursor
         self._restored = _Restored.STALE if is_stale else _Restored.NO

@@ -16,7 +16,7 @@ from tests.datasets import Rows
 class Recorded:
     """A backend that is no Pool: it passes each call on to one, and records it."""
 
-    works_ahead, takes_keys, makes_user_batches = True, False, False
+    works_ahead, takes_keys = True, False
     made: list[Recorded]
 
     def __init__(self, *args: Any) -> None:

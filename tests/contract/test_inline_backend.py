@@ -1,4 +1,4 @@
-"""Batches made in the thread that iterates: what a face with `is_inline` gets without workers."""
+"""Batches made in the thread that iterates: what a face with `is_as_collated` gets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from reader import DatasetError, InternalError, IterableDataset, ReaderError, sample_rng
-from reader.policy import DispatchPolicy, Policy
+from reader import DatasetError, IterableDataset, ReaderError, sample_rng
+from reader.policy import BatchPolicy, Policy
 from tests.faces import Face
 
-INLINE = Policy(dispatch=DispatchPolicy(is_inline=True))
+INLINE = Policy(batch=BatchPolicy(is_as_collated=True))
 
 
 class Threads:
@@ -134,8 +134,3 @@ def test_sample_rng_is_refused_again_once_the_batch_is_made() -> None:
     assert len(drawn) == 3
     with pytest.raises(ReaderError, match="only while a DataLoader fetches"):
         sample_rng(0)
-
-
-def test_face_without_a_collate_fn_is_refused_early() -> None:
-    with pytest.raises(InternalError, match="collate_fn"):
-        Face(INLINE, Threads(), batch_size=3)

@@ -201,11 +201,11 @@ def test_closed_loader_says_so_to_its_iterator_and_starts_anew(workers: int) -> 
     loader.close()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_04_close_wakes_a_thread_that_waits_for_a_batch(
-    workers: int, says: Wire, gate: Wire
-) -> None:
-    loader = DataLoader(Stuck(0, says.path, gate.path), batch_size=4, num_workers=workers)
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_04_close_wakes_a_thread_that_waits_for_a_batch(kind: Any, says: Wire, gate: Wire) -> None:
+    loader = DataLoader(
+        Stuck(0, says.path, gate.path), batch_size=4, num_workers=1, worker_type=kind
+    )
     batches = iter(loader)
     raised: list[BaseException] = []
 
@@ -221,7 +221,7 @@ def test_04_close_wakes_a_thread_that_waits_for_a_batch(
     loader.close()
     waiter.join(BOUND_S)
     hangs = waiter.is_alive()
-    gate.say(2)  # num_workers=0: its thread cannot be killed, and ends with its sample
+    gate.say(2)  # a worker thread cannot be killed, and ends with its sample
     waiter.join(BOUND_S)
     assert not hangs
     assert len(raised) == 1

@@ -523,7 +523,7 @@ def test_08_batch_of_a_stream_that_never_fits_is_told_again_and_again(workers: i
 # ---- waiting -----------------------------------------------------------------------------------
 
 
-@FEW
+@pytest.mark.parametrize("workers", [1, 2])
 def test_04_timeout_of_a_stream_is_raised_and_the_batch_still_arrives(
     workers: int, says: Wire, gate: Wire, tmp_path: Path
 ) -> None:

@@ -87,8 +87,8 @@ def test_08_what_is_refused_is_named_with_the_limit_that_it_met(
     assert len(lines) == len(ALL)
     for line, works in zip(lines, ALL):
         if line == works:
-            assert call == "pidfd_open", line
-            assert line.startswith(("0 ", "thread "))
+            # without workers a loader asks the system for memory alone
+            assert line == "0 4" or (call == "pidfd_open" and line == "thread 4"), line
         else:
             assert "ReaderError: " in line, line
             assert remedy in line

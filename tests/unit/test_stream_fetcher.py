@@ -33,6 +33,9 @@ class Paper:
             self.full -= 1
             raise ArenaFull
 
+    def hand_over(self, made: list[Any]) -> None:
+        self.write(made.pop())
+
     def write(self, batch: Any) -> None:
         self._room()
         self.sent.append(batch)

@@ -19,7 +19,7 @@ from reader.errors import ConfigError, ReaderError, refusal
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
     int madvise(void*, size_t, int) noexcept
-    int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_NORESERVE, MADV_DONTDUMP
+    int PROT_READ, PROT_WRITE, MAP_ANONYMOUS, MAP_SHARED, MAP_NORESERVE, MADV_DONTDUMP
     void* MAP_FAILED
 
 cdef extern from "<pthread.h>" nogil:
@@ -76,13 +76,15 @@ cdef class Arena:
             self.c = NULL
 
     @staticmethod
-    def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None):
+    def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None,
+               bint has_file=True):
         """Make an arena with ``nworkers`` heaps, and one for the trainer.
 
         ``in_flight``: most tasks that may wait for one worker; sizes the rings.
         ``limit_nbytes``: limit of the memory for batches; None: what the machine has.
         ``reserve_nbytes``: address space; None: four times the machine's memory, or an eighth of
         the limit on virtual memory.
+        ``has_file``: False: only this process and those it forks use it; there is no descriptor.
         Raises ReaderError when the system refuses a memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
@@ -107,7 +109,7 @@ cdef class Arena:
         while result_count < 2 * <uint64_t>in_flight + 16:
             result_count *= 2
         try:
-            fd = os.memfd_create("reader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            fd = -1 if not has_file else os.memfd_create("reader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except (AttributeError, OSError) as error:
             raise refusal("a memory file for batches (memfd_create)", "cannot be made", error,
                           "reader needs Linux 5.9 or later") from error
@@ -120,7 +122,8 @@ cdef class Arena:
                 at += nheaps * round_up(slots * sizeof(rd_slot), page)
                 reserve = max(round_up(reserve, page), 2 * at)
                 try:
-                    os.ftruncate(fd, reserve)
+                    if fd >= 0:
+                        os.ftruncate(fd, reserve)
                     self = Arena.attach(fd, reserve)
                     break
                 except (OSError, ReaderError) as error:
@@ -134,11 +137,12 @@ cdef class Arena:
                     is_tight = True
             try:
                 # F_ADD_SEALS: no seals, no shrinking, no growing
-                fcntl.fcntl(fd, 1033, 1 | 2 | 4)
+                if fd >= 0:
+                    fcntl.fcntl(fd, 1033, 1 | 2 | 4)
             except OSError:
                 pass  # a sandbox forbids it; the file is private, and nobody else shrinks it
         except BaseException:
-            if self is None:
+            if self is None and fd >= 0:
                 os.close(fd)
             raise
         self.c.is_worker = 0
@@ -161,7 +165,7 @@ cdef class Arena:
 
     @staticmethod
     def attach(int fd, nbytes=None):
-        """Map the arena behind ``fd``, which the Arena owns from now on.
+        """Map the arena behind ``fd``, which the Arena owns from now on; -1: anonymous memory.
 
         ReaderError if it cannot be mapped, or its header was damaged.
         """
@@ -173,7 +177,8 @@ cdef class Arena:
         cdef rd_arena* c = <rd_arena*>calloc(1, sizeof(rd_arena))
         if c is NULL:
             raise MemoryError()
-        base = mmap_c(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+        base = mmap_c(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE | (MAP_ANONYMOUS if fd < 0 else 0), fd, 0)
         if base == MAP_FAILED:
             free(c)
             raise ReaderError(f"cannot map {size} bytes of shared memory: {os.strerror(errno)}")

@@ -25,6 +25,10 @@ from reader._core.stack import BatchWriter
 from reader.errors import ArenaFull, InternalError
 
 
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+
 def encode_task(keys, bint batched, bint exact=False):
     """Encode a task: return (kind, payload bytes).
 
@@ -66,6 +70,19 @@ def key_outside(bytes payload not None, int64_t count):
     return None
 
 
+def are_indices(list keys not None, int64_t count):
+    """Whether all keys are Python's integers, and indices of ``count`` items."""
+    cdef int overflow
+    cdef int64_t number
+    for key in keys:
+        if type(key) is not int:
+            return False
+        number = PyLong_AsLongLongAndOverflow(key, &overflow)
+        if overflow or not -count <= number < count:
+            return False
+    return True
+
+
 def decode_task(int kind, bytes payload):
     """Return the list of keys of a task, the inverse of encode_task; [] if the task has no keys, or
     they cannot be unpickled."""
@@ -101,6 +118,8 @@ cdef class WorkerChannel:
     wakes the reader thread; ``keep_slots``: slots worth keeping hot; ``available_bytes``: hook that
     returns how much memory the machine can still give; ``side``: for worker threads in the trainer.
     """
+
+    packs = True  # `write` needs room in the arena, and may raise ArenaFull
 
     def __init__(self, Arena arena not None, uint32_t worker_id, int bell, uint32_t keep_slots,
                  available_bytes=None, side=None):
@@ -295,6 +314,10 @@ cdef class WorkerChannel:
         cdef rd_record record = self.record(0)
         self.writer.write(batch, &record)
         self.done(&record)
+
+    def hand_over(self, list made not None):
+        """As `write`, of the last object in a list, which loses it; see LocalChannel."""
+        self.write(made.pop())
 
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
         """Answer the current task: there is no memory for its batch."""

@@ -39,6 +39,7 @@ cdef object tensor_class = None  # torch.Tensor, once seen
 cdef object strided = None       # torch.strided
 cdef object is_conj = None       # methods of torch.Tensor: a look-up takes
 cdef object is_neg = None        # longer than the call
+cdef object says_view = None
 cdef object requires_grad = None # torch.Tensor's descriptor
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
@@ -61,7 +62,7 @@ cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
 
 cdef rd_view tensor_view(object cls) except? NULL:
     """Return the view function for a class; NULL unless it is torch.Tensor itself."""
-    global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad
+    global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad, says_view
     if tensor_class is None:
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "Tensor"):
@@ -76,6 +77,7 @@ cdef rd_view tensor_view(object cls) except? NULL:
         byte_types = (torch.int8, torch.uint8)
         is_conj, is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
         requires_grad = torch.Tensor.requires_grad
+        says_view = torch.Tensor._is_view
         tensor_class = torch.Tensor  # last: other threads read it
     return its_view if cls is tensor_class else NULL
 
@@ -115,6 +117,11 @@ cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1:
     if tensor.code <= DL_UINT or tensor.code == DL_BOOL:
         return False
     return Py_TYPE(requires_grad).tp_descr_get(requires_grad, value, NULL)
+
+
+cdef bint is_view(object value) except -1:
+    """Whether a torch tensor is a view of another one."""
+    return says_view(value)
 
 
 cdef object settled(object value):

@@ -27,9 +27,11 @@ from reader.config import LoaderConfig
 from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.places import parse_places
-from reader.policy import Policy
+from reader.policy import DispatchPolicy, Policy
 
 __all__ = ["GeneratorLoader", "check_feed_list", "from_generator", "make_engine"]
+
+_POLICY = Policy(dispatch=DispatchPolicy(works_ahead=True))
 
 
 def from_generator(
@@ -135,7 +137,7 @@ def make_engine(
         start_method="fork" if use_multiprocess else None,
         drop_last_group=drop_last,
     )
-    return Engine(config, Policy(), None, None)
+    return Engine(config, _POLICY, None, None)
 
 
 class GeneratorLoader(Handover, SourceLoader):

@@ -50,7 +50,7 @@ else:
     T_co = TypeVar("T_co", covariant=True)
 
 _POLICY = Policy(
-    dispatch=DispatchPolicy(is_round_robin=True),
+    dispatch=DispatchPolicy(is_round_robin=True, works_ahead=True),
     worker=WorkerPolicy(rules=PaddleRules(), make_prepare=PaddleWorker.draw),
     batch=BatchPolicy(has_plain_containers=True),
     errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),

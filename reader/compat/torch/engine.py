@@ -24,11 +24,9 @@ from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, Work
 __all__ = ["make_engine", "start_of"]
 
 _POLICY = Policy(
-    dispatch=DispatchPolicy(
-        is_round_robin=True, restarts_round_robin=True, takes_any_key=True, is_inline=True
-    ),
+    dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
-    batch=BatchPolicy(make_adapter=lambda _: to_torch_as_sent),
+    batch=BatchPolicy(is_as_collated=True, make_adapter=lambda _: to_torch_as_sent),
     errors=ErrorPolicy(reword=reworded, raises_deaths=True),
 )
 

@@ -11,7 +11,9 @@ import enum
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from reader._core.arena import Arena
 from reader._core.feeder import Failure, LostTasks, WorkerProgress
+from reader._core.local_channel import UserBatch
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError
 
@@ -101,9 +103,9 @@ class TaskFeeder(Protocol):
     def take(self, timeout: float | None = None) -> Any:
         """Return the next answer, the same one until `accept`.
 
-        A batch, or a Failure in its place. None: something else wants attention (see
-        `ended_workers` and `failed_worker`), or a worker has room again. False: nothing came within
-        `timeout` seconds (None: wait as long as it takes).
+        A LoDTensorArray, a UserBatch, or a Failure in the batch's place. None: something else wants
+        attention (see `ended_workers` and `failed_worker`), or a worker has room again. False:
+        nothing came within `timeout` seconds (None: wait as long as it takes).
         """
 
     def accept(self) -> None:
@@ -138,28 +140,12 @@ class TaskFeeder(Protocol):
         """Have the memory of released batches given back."""
 
 
-@dataclasses.dataclass
-class UserBatch:
-    """What `take` returns of a backend that makes the user's batch itself.
-
-    Attributes:
-        seq: the number of its task.
-        value: the user's batch.
-        attached: the state that its worker sent with it, or None.
-    """
-
-    seq: int
-    value: Any
-    attached: Any = None
-
-
 class Backend(Protocol):
     """Workers of one kind, for one iterator at a time.
 
     Attributes:
         works_ahead: batches may be made before the consumer waits for them.
         takes_keys: dataset keys come as they are; else encoded, see `reader._core.channel`.
-        makes_user_batches: `take` returns a UserBatch; else a LoDTensorArray of an arena.
 
     Args:
         config: what each worker is given.
@@ -170,7 +156,6 @@ class Backend(Protocol):
 
     works_ahead: ClassVar[bool]
     takes_keys: ClassVar[bool]
-    makes_user_batches: ClassVar[bool]
 
     def __init__(
         self,
@@ -195,6 +180,10 @@ class Backend(Protocol):
     @property
     def rng_lock(self) -> GlobalRngLock | None:
         """What guards the global random state where workers share it with the trainer."""
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where batches lie; None: nowhere yet, or no more."""
 
     @property
     def is_usable(self) -> bool:

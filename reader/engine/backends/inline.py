@@ -1,174 +1,77 @@
 """A backend without workers: the thread that iterates makes each batch when it asks for it.
 
-Imports the worker's loop. Faces choose it for `num_workers=0`: there is no thread and no arena, and
-a batch is the very object that `collate_fn` returned. One backend serves one iterator.
+Imports the worker's loop. It is what `num_workers=0` means: there is no thread, and an arena only
+where samples are stacked. One backend serves one iterator.
 """
 
 from __future__ import annotations
 
+import functools
 import pickle
-from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from reader._core.arena import Arena
 from reader._core.channel import TaskKind
-from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
+from reader._core.local_channel import LocalChannel, LocalFeeder, LocalMemory
 from reader._core.signals import is_interrupt
 from reader.data.seeds import captured_random_state
-from reader.engine.backends.backend import Death, UserBatch, WorkerStatus
+from reader.engine.backends.backend import Death, WorkerStatus
 from reader.workers import context
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError, WorkerLoop
+from reader.workers.memory import available_bytes
 from reader.workers.stream import StreamFetcher
 
 __all__ = ["InlineBackend"]
 
-_RUN = 1
-
-
-class LocalChannel:
-    """The channel of a fetcher that runs in the trainer: it keeps the answer, and sends nothing."""
-
-    def __init__(self) -> None:
-        self.run = _RUN
-        self.epoch = 0
-        self.seq = 0
-        self.position = -1
-        self.is_stale = False
-        self.drew_all = False
-        self.answer: UserBatch | Failure | None = None
-        self._attachment: Callable[[], Any] | None = None
-
-    def set_attachment(self, make: Callable[[], Any] | None) -> None:
-        """See WorkerChannel."""
-        self._attachment = make
-
-    def write(self, batch: Any) -> None:
-        """Keep a batch."""
-        attached = None if self._attachment is None else self._attachment()
-        self.answer = UserBatch(self.seq, batch, attached)
-
-    def end(self, attached: Any = None) -> None:
-        """Note that there are no more batches."""
-        self.answer = Failure(FailureKind.END, self.seq, self.epoch, 0, attached)
-
-    def refuse(self, error: WorkerError) -> None:
-        """Keep an exception. That of a signal is raised at once; its batch is made again."""
-        if is_interrupt(error.error):
-            raise error.error
-        self.answer = Failure(FailureKind.ERROR, self.seq, self.epoch, 0, error)
-
 
 class InlineBackend:
-    """Makes batches in the thread that takes them. It is its own feeder.
+    """Makes batches in the thread that takes them.
 
     Args:
-        config: what a worker would be given; with a `collate_fn`.
-        window, max_bytes, start_method: see Backend; nothing is made ahead or started.
+        config: what a worker would be given.
+        window, start_method: see Backend; nothing is made ahead or started.
+        max_bytes: limit of the memory in which samples are stacked; None: what the machine has.
+        spare: such memory of earlier iterators.
+        convert: makes the user's batch of what is not stacked; see LocalChannel.
     """
 
     works_ahead: ClassVar[bool] = False
     takes_keys: ClassVar[bool] = True
-    makes_user_batches: ClassVar[bool] = True
     workers = 1
     window = 1
-    is_usable = True
-    is_open = True
-    queued = 0
 
     def __init__(
         self,
         config: WorkerConfig,
         window: int = 1,  # noqa: ARG002
-        max_bytes: int | None = None,  # noqa: ARG002
+        max_bytes: int | None = None,
         start_method: str | None = None,  # noqa: ARG002
+        spare: list[LocalMemory] | None = None,
+        convert: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.rng_lock = GlobalRngLock()
-        self.sent = self.sends = self.accepted = 0
-        self._config = config
-        self._channel = LocalChannel()
-        self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock)
-        self._tasks: deque[tuple[int, int, Any]] = deque()  # (seq, kind, payload)
-        self._current: UserBatch | Failure | None = None  # taken, and not accepted
+        seeds_globals = config.seed is not None and config.seed_globals
+        self.rng_lock = GlobalRngLock() if seeds_globals else None
+        make = functools.partial(LocalMemory, config.policy.rules, max_bytes, available_bytes)
+        self._channel = LocalChannel(make, [] if spare is None else spare, convert)
+        self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
+        self.feeder = LocalFeeder(self._channel, _stepping(self._loop))
 
     @property
-    def feeder(self) -> InlineBackend:
-        """This object: it is its own feeder."""
-        return self
-
-    # -- as a feeder -----------------------------------------------------------------------------
-
-    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:  # noqa: ARG002
-        """See Feeder."""
-        self._channel.epoch = epoch
-        self.accepted = self.sent = next_seq
-
-    def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:  # noqa: ARG002
-        """Note a task, or begin an epoch at once."""
-        if kind == TaskKind.TASK_EPOCH:
-            self._start_epoch(payload)
-            return True
-        self._tasks.append((seq, kind, payload))
-        self.sends += 1
-        self.sent = max(self.sent, seq + 1)
-        return True
-
-    def take(
-        self,
-        timeout: float | None = None,  # noqa: ARG002
-    ) -> UserBatch | Failure | Literal[False] | None:
-        """Make the batch of the next task; None without one. The same comes until `accept`."""
-        if self._current is None and self._tasks:
-            seq, kind, payload = self._tasks[0]
-            channel = self._channel
-            channel.seq = seq
-            channel.answer = None
-            with context.in_task():
-                self._loop.step(kind, payload)
-            self._current, channel.answer = channel.answer, None
-            self._tasks.popleft()
-        return self._current
-
-    def accept(self) -> None:
-        """See Feeder."""
-        self._current = None
-        self.accepted += 1
-
-    def ended_workers(self) -> list[int]:
-        """Return nothing: no worker ends."""
-        return []
-
-    def failed_worker(self) -> None:
-        """Return nothing: no worker starts."""
-
-    def detach(self, worker: int) -> LostTasks:  # noqa: ARG002
-        """Return that nothing was lost: no worker ends."""
-        return LostTasks([], None, True, False)
-
-    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
-        """Do nothing: each task is answered."""
+    def is_usable(self) -> bool:
+        """Whether it is open, and shares no memory with the process that forked this one."""
+        return self._channel.is_usable
 
     @property
-    def is_told(self) -> bool:
-        """Return True: `open_epoch` notes the state at once."""
-        return True
+    def is_open(self) -> bool:
+        """Whether nobody closed it."""
+        return not self._channel.is_closed
 
-    def told_state(self, worker: int) -> Any:  # noqa: ARG002
-        """Return None: nobody is asked."""
-        return None
-
-    def worker_progress(self, worker: int) -> WorkerProgress:  # noqa: ARG002
-        """Return that it is idle: whoever asks is the worker."""
-        return WorkerProgress(0, None, -1, 0.0)
-
-    def is_busy(self) -> bool:
-        """Return False: whoever asks is the worker."""
-        return False
-
-    def trim(self) -> None:
-        """Do nothing: there is no arena."""
-
-    # -- as a backend ----------------------------------------------------------------------------
+    @property
+    def arena(self) -> Arena | None:
+        """Where samples are stacked; None before the first, and at the end."""
+        return self._channel.arena
 
     def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
         """Begin the epoch of the dataset now, and note the state that it has then."""
@@ -180,29 +83,20 @@ class InlineBackend:
             if isinstance(loop.fetcher, StreamFetcher) and workers and workers.all[0].is_ended:
                 self._pass_end(loop.fetcher)
             return
-        if loop.start_error is not None or (is_stream and self._seeds_globals):
+        if loop.start_error is not None or (is_stream and self.rng_lock is not None):
             return  # seeded: `__iter__` is called when the first batch is made
+        before = context.entered()
         try:
-            found = loop.fetcher.enter(_RUN)
+            found = loop.fetcher.enter(self._channel.run)
         except Exception as error:
             if is_interrupt(error):
                 raise
             loop.start_error = error
             return
+        finally:
+            context.leave(before)
         if found is not None:
             workers.note(found)
-
-    @property
-    def _seeds_globals(self) -> bool:
-        return self._config.seed is not None and self._config.seed_globals
-
-    def _start_epoch(self, payload: bytes) -> None:
-        put_own_back = captured_random_state() if self._seeds_globals else None
-        try:
-            self._loop.step(TaskKind.TASK_EPOCH, pickle.loads(payload))
-        finally:
-            if put_own_back is not None:  # a state may set the random state: each batch has its own
-                put_own_back()
 
     def _pass_end(self, fetcher: StreamFetcher) -> None:
         try:
@@ -235,10 +129,38 @@ class InlineBackend:
 
     def cancel_epoch(self) -> None:
         """Drop what was asked for."""
-        self._tasks.clear()
+        self.feeder.begin_run(0)
 
     def close_soon(self) -> None:
-        """Nothing runs."""
+        """Let go of the arena: when the batch in hand is made, if another thread makes one."""
+        self._channel.close()
 
     def close(self) -> None:
-        """Nothing runs."""
+        """As `close_soon`."""
+        self._channel.close()
+
+
+def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:
+    """Return what does a task as the worker would, and leaves no trace in the thread."""
+    do = loop.step
+
+    def step(kind: int, payload: Any) -> None:
+        before = context.entered()
+        try:
+            if kind == TaskKind.TASK_EPOCH:
+                _start_epoch(loop, payload)
+            else:
+                do(kind, payload)
+        finally:
+            context.leave(before)
+
+    return step
+
+
+def _start_epoch(loop: WorkerLoop, payload: bytes) -> None:
+    put_own_back = captured_random_state() if loop.seeds_globals else None
+    try:
+        loop.step(TaskKind.TASK_EPOCH, pickle.loads(payload))
+    finally:
+        if put_own_back is not None:  # a state may set the random state: each batch has its own
+            put_own_back()

@@ -61,7 +61,6 @@ class Pool(Finalized, abc.ABC):
 
     works_ahead: ClassVar[bool] = True
     takes_keys: ClassVar[bool] = False
-    makes_user_batches: ClassVar[bool] = False
 
     _state = PoolState.CLOSED  # until there is something to close
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Callable
+from typing import Any
 
+from reader._core.arena import Arena
+from reader._core.local_channel import LocalMemory
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
 from reader.engine.backends.thread_pool import ThreadPool
 from reader.errors import ConfigError, ReaderError
-from reader.policy import Policy
+from reader.frameworks import make_unpacked
+from reader.policy import BatchPolicy, Policy
 from reader.workers.loop import WorkerConfig
 from reader.workers.pool_registry import await_closing
 from reader.workers.stream import Stream
@@ -61,10 +66,14 @@ class PoolCache:
     def __init__(self, config: LoaderConfig, policy: Policy, base_seed: int) -> None:
         self._config = config
         self._make_prepare = policy.worker.make_prepare if config.num_workers else None
-        # without workers it is one thread, whatever their kind
-        kind = config.worker_type if config.num_workers else "thread"
-        is_inline = policy.dispatch.is_inline and config.num_workers == 0
-        self.kind: type[Backend] = InlineBackend if is_inline else BACKENDS[kind]
+        self.kind: type[Backend] = BACKENDS[config.worker_type]
+        if config.num_workers == 0:
+            self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
+        self._policy = policy
+        self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
+        self._inline: weakref.WeakSet[InlineBackend] = weakref.WeakSet()
+        self._spare: list[LocalMemory] = []  # of inline backends, between epochs
+        self._newest: weakref.ref[InlineBackend] | None = None
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
 
@@ -80,15 +89,50 @@ class PoolCache:
             ReaderError: the system refuses memory, descriptors, processes or threads.
         """
         if self.kind is InlineBackend:
-            return InlineBackend(self._workers)
+            return self._make_inline()
         pool = self._start()
         self.shelf.lend(pool)
         return pool
 
     def give_back(self, backend: Backend) -> None:
         """Take a backend back from its iterator, once. Waits for nothing."""
-        if not isinstance(backend, InlineBackend):  # it has nothing to end
+        if isinstance(backend, InlineBackend):
+            backend.close()
+        else:
             self.shelf.give_back(backend)
+
+    @property
+    def newest(self) -> Backend | None:
+        """The backend lent last, or the idle one; None when there is none."""
+        return self.shelf.pool if self._newest is None else self._newest()
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where the newest backend's batches lie; between epochs, those of a kept one."""
+        newest = self.newest
+        found = newest.arena if newest is not None and newest.is_usable else None
+        return self._spare[0].arena if found is None and self._spare else found
+
+    def close(self) -> None:
+        """End all backends and wait for it; iterators that have one then raise. Idempotent."""
+        for backend in list(self._inline):
+            backend.close()
+        while self._spare:
+            self._spare.pop().close()
+        self.shelf.close()
+
+    def _make_inline(self) -> InlineBackend:
+        config = self._config
+        if self._policy.batch.is_as_collated:
+            self._convert = _same
+        elif self._convert is None and self._policy.batch == BatchPolicy():
+            self._convert = make_unpacked(config.framework, config.collate_fn is not None)
+        made = InlineBackend(
+            self._workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
+        )
+        self._inline.add(made)
+        self._newest = weakref.ref(made)
+        return made
 
     def _start(self) -> Backend:
         workers = self._workers
@@ -107,6 +151,10 @@ class PoolCache:
     def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
         return self.kind(workers, config.window, config.max_bytes, config.start_method)
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 class PoolShelf:

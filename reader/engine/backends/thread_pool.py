@@ -6,6 +6,7 @@ user's code: closing waits for it, for a limited time.
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from typing import Any
@@ -26,7 +27,7 @@ _GRACE_S = 0.4  # for a thread to end what it is doing
 
 
 class ThreadPool(Pool):
-    """Worker threads.
+    """Worker threads. Each runs in a copy of the context of the thread that starts the pool.
 
     Args:
         config, window, max_bytes: see Pool.
@@ -65,8 +66,8 @@ class ThreadPool(Pool):
     ) -> None:
         name = f"reader-worker-{worker_id}" if config.num_workers else "reader-worker"
         thread = threading.Thread(
-            target=_work,
-            args=(channel, config, worker_id, self.rng_lock),
+            target=contextvars.copy_context().run,  # a copy for each: one thread enters it
+            args=(_work, channel, config, worker_id, self.rng_lock),
             name=name,
             daemon=True,  # one that is stuck in the user's code does not keep the process
         )

@@ -1,0 +1,17 @@
+# Types of reader._core.leaves, which is built from cython_ext/reader/_core/leaves.pyx; the contract
+# of each field is in leaves.pxd. Holds no code.
+
+from collections.abc import Callable
+from typing import Any, final
+
+from reader._core.dtype import FieldType
+
+@final
+class LeafMaker:
+    def __init__(
+        self,
+        make_leaf: Callable[[FieldType], Callable[[Any], Any] | None],
+        keeps_tensors: bool = False,
+        trusts: bool = True,
+    ) -> None: ...
+    def __call__(self, batch: Any) -> Any: ...
