@@ -27,6 +27,7 @@ from reader.policy import DispatchPolicy
 
 __all__ = ["MapTasks", "RoundRobin"]
 
+_MOST_INTERRUPTS = 5  # at one batch: then it is the sampler that raises them
 _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
 
 
@@ -115,6 +116,7 @@ class MapTasks:
         self._has_len = hasattr(type(dataset), "__len__")
         self._next = cursor.batches  # the number of the next task
         self._early: list[BaseException] = []  # what was raised in the place of the first task
+        self._interrupted = (-1, 0)  # the last batch at which the order was opened again, how often
         self._full_at = -1  # the last batch that was made again for want of memory
 
     # -- drawing ---------------------------------------------------------------------------------
@@ -185,12 +187,18 @@ class MapTasks:
             keys = list(islice(batches, 1))
             if not keys and not number:
                 raise StateError("iterated over again it yields nothing")
-        except Exception as error:
+        except BaseException as error:
             if is_interrupt(error):
+                at_last, times = self._interrupted
+                times = times + 1 if at_last == number else 1
+                self._interrupted = (number, times)
+                if times < _MOST_INTERRUPTS:
+                    raise
+            elif not isinstance(error, Exception):
                 raise
             raise SamplerError(
                 f"the sampler was interrupted while it made batch {number} of epoch"
-                f" {self._cursor.epoch}, and cannot go on: {error}; iterate over the loader again,"
+                f" {self._cursor.epoch}, and cannot go on: {error!r}; iterate over the loader again,"
                 " or pass a sampler that gives the same order again"
             ) from error
         found.origin = order.origin  # positions count from where the epoch was opened

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import repeat
@@ -227,7 +228,9 @@ class StreamFetcher:
         self._drawn += self._drawn_now
         self._drawn_now = 0
         is_asked = is_due or self._sent_shares is not None
-        drawn.snapshot = cache(partial(self._snapshot, channel, is_due)) if is_asked else None
+        # no cycle: where nothing is left of the loop, the user's generator is closed at once
+        take = partial(_snapshot_of, weakref.ref(self), channel, is_due)
+        drawn.snapshot = cache(take) if is_asked else None
         channel.set_attachment(drawn.snapshot)
         if self._samples is None and not drawn.samples:
             self._end(channel, drawn)
@@ -475,3 +478,10 @@ class StreamFetcher:
                 raise
             except Exception:  # it was raised before, in place of its batch
                 self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN
+
+
+def _snapshot_of(
+    fetcher: weakref.ref[StreamFetcher], channel: WorkerChannel, is_due: bool
+) -> WorkerSnapshot | None:
+    found = fetcher()
+    return None if found is None else found._snapshot(channel, is_due)

@@ -178,14 +178,10 @@ class Marking(Rows):
 @pytest.mark.parametrize(
     ("options", "window"),
     [
-        ({}, 2 + 2),
-        ({"use_buffer_reader": False}, 2),
-        ({"use_buffer_reader": False, "reader_buffer_size": 9}, 2),
-        ({"reader_buffer_size": 0}, 2 + 2),
-        ({"reader_buffer_size": 1}, 2 + 2),
-        ({"reader_buffer_size": 5}, 2 + 5),
-        ({"prefetch_factor": 1, "use_buffer_reader": False}, 1),
-        ({"prefetch_factor": 4, "reader_buffer_size": 3}, 4 + 3),
+        ({}, 0),
+        ({"prefetch_factor": 4, "reader_buffer_size": 3}, 0),
+        ({"num_workers": 1, "worker_type": "thread"}, 2),
+        ({"num_workers": 1, "worker_type": "thread", "prefetch_factor": 4}, 4),
         ({"num_workers": 2}, 4),
         ({"num_workers": 2, "use_buffer_reader": False}, 4),
         ({"num_workers": 2, "reader_buffer_size": 9}, 4),

@@ -283,8 +283,11 @@ def in_circle(workers: int, count: int) -> list[int]:
     return [(100 * w + v) % 256 for v in range(count) for w in range(max(1, workers))]
 
 
-@pytest.mark.parametrize("collate", [None, np.stack], ids=["stack", "collate"])
-@FEW
+@pytest.mark.parametrize(
+    ("workers", "collate"),  # without workers what a collate_fn returns needs no arena
+    [(0, None), (2, None), (2, np.stack)],
+    ids=["0-stack", "2-stack", "2-collate"],
+)
 def test_08_full_arena_loses_no_batch_of_a_stream(workers: int, collate: Any) -> None:
     """Whenever it is full the user drops what was kept, and the very next batch comes."""
     with DataLoader(
@@ -573,11 +576,10 @@ CAUGHT = """
 """
 
 
-@FEW
 def test_04_ctrl_c_while_waiting_for_a_stream_loses_no_batch(
-    program: Callable[..., Program], says: Wire, gate: Wire, tmp_path: Path, workers: int
+    program: Callable[..., Program], says: Wire, gate: Wire, tmp_path: Path
 ) -> None:
-    trainer = program(CAUGHT, str(workers), "", says.path, gate.path, f"{tmp_path}/once")
+    trainer = program(CAUGHT, "2", "", says.path, gate.path, f"{tmp_path}/once")
     assert trainer.line() == "waiting"
     says.hear()
     wait_asleep(trainer.process.pid)

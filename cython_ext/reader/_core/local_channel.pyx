@@ -281,10 +281,22 @@ cdef class LocalFeeder:
                     channel.memory.heap.end_task()
                 if channel.is_closed:
                     channel.let_go()
+                    self.step = None
         self.current, channel.answer = channel.answer, None
         if self.current is not None:
             self.tasks.popleft()
         return self.current
+
+    def close(self):
+        """Close the channel, and do no more tasks. Idempotent.
+
+        What does them is let go here: others may still refer to this object, and a generator of the
+        user is to be closed when its iterator is dropped.
+        """
+        self.channel.close()
+        if not self.channel.is_making:
+            self.step = self.current = None
+            self.tasks.clear()
 
     def accept(self):
         """See Feeder."""

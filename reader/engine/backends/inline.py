@@ -133,11 +133,11 @@ class InlineBackend:
 
     def close_soon(self) -> None:
         """Let go of the arena: when the batch in hand is made, if another thread makes one."""
-        self._channel.close()
+        self.feeder.close()
 
     def close(self) -> None:
         """As `close_soon`."""
-        self._channel.close()
+        self.feeder.close()
 
 
 def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:
