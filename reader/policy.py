@@ -70,8 +70,8 @@ class WorkerPolicy:
             `rules` collate.
         keeps_rng: workers send their global random state with that of the dataset, so that a
             resume continues it.
-        tells_start: workers whose dataset or iterator has a state tell it when they begin an epoch,
-            before they make a batch; not with `in_order=False`, nor of a stream with a seed, whose
+        sends_initial_state: workers whose dataset or iterator has a state send it when they begin
+            an epoch, before they make a batch; not with `in_order=False`, nor of a stream with a seed, whose
             iterator is made with its first batch.
         makes_stale: persistent workers that are not seeded for each batch still make what they
             were sent of an abandoned epoch, so that their random state does not depend on timing.
@@ -84,7 +84,7 @@ class WorkerPolicy:
     rules: CollateRules | None = None
     collates_any_result: bool = False
     keeps_rng: bool = False
-    tells_start: bool = False
+    sends_initial_state: bool = False
     makes_stale: bool = False
     heeds_seeding: bool = False
     make_prepare: Callable[[], Prepare] | None = None

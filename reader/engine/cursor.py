@@ -238,14 +238,14 @@ class WorkerCursor:
         """Return `draws` with the full batches."""
         return _added(self.draws, self.full, batch_size) if self.full else self.draws
 
-    def next_epoch(self, dataset_tells: bool) -> WorkerCursor:
+    def next_epoch(self, has_dataset_state: bool) -> WorkerCursor:
         """Return the cursor with which a persistent worker begins the next epoch.
 
-        `dataset_tells`: the dataset has a state; it is that of an iterator which is the dataset.
+        `has_dataset_state`: the dataset has a state; it is that of an iterator which is the dataset.
         """
         state = self.state
         found: dict[str, Any] = {name: state[name] for name in ("dataset", "rng") if name in state}
-        if dataset_tells and "iterator" in state:
+        if has_dataset_state and "iterator" in state:
             found.setdefault("dataset", state["iterator"])
         return WorkerCursor(found)
 
@@ -328,7 +328,7 @@ class WorkerCursors:
         self._before = 0  # batches that other workers delivered
         # until a batch is delivered: the former workers' cursors as they were saved, and their last
         self._origin: tuple[list[dict[str, Any]], int] | None = None
-        self.untold: set[int] = set()  # those whose states at the beginning are still to come
+        self.awaited: set[int] = set()  # those whose states at the beginning are still to come
 
     @classmethod
     def divided_anew(
@@ -382,15 +382,15 @@ class WorkerCursors:
         cursor.take(snapshot, self.batch_size)
         self.all[snapshot.worker] = cursor
 
-    def expect_told(self) -> None:
+    def expect_initial_states(self) -> None:
         """Wait for the states of workers that are at a beginning; of others they are known."""
         for worker, cursor in enumerate(self.all):
             if not (cursor.made or cursor.is_ended or cursor.left):
-                self.untold.add(worker)
+                self.awaited.add(worker)
 
-    def note_told(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
+    def note_initial_state(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
         """Take the state with which a worker began the epoch; None: it has none."""
-        self.untold.discard(worker)
+        self.awaited.discard(worker)
         # a random state alone says nothing of workers that were just seeded
         if snapshot is not None and (snapshot.is_position or self.all[worker].state):
             cursor = copy.copy(self.all[worker])
@@ -402,10 +402,10 @@ class WorkerCursors:
         """How many batches were delivered, exceptions too."""
         return self._before + sum(cursor.made for cursor in self.all)
 
-    def next_epoch(self, dataset_tells: bool) -> WorkerCursors:
+    def next_epoch(self, has_dataset_state: bool) -> WorkerCursors:
         """What workers that stay begin the next epoch with; see `WorkerCursor.next_epoch`."""
         made = WorkerCursors(len(self.all), self.batch_size)
-        made.all = [cursor.next_epoch(dataset_tells) for cursor in self.all]
+        made.all = [cursor.next_epoch(has_dataset_state) for cursor in self.all]
         return made
 
     def to_start(self, worker: int) -> bytes | None:

@@ -199,15 +199,15 @@ class Engine(Finalized):
         has_copies = config.persistent_workers and not config.uses_threads
         marks = epoch_marks(config.dataset, epoch) if has_copies else []
         base_seed = start.base_seed
-        if self._tells_start and cursor.workers is not None:
-            untold = cursor.workers
-            untold.expect_told()
+        if self._sends_initial_state and cursor.workers is not None:
+            workers = cursor.workers
+            workers.expect_initial_states()
             has_cursor = start.is_resumed
             return lambda worker: EpochStart(
                 marks,
                 base_seed,
                 cursor.to_start(worker) if has_cursor else None,
-                worker in untold.untold,
+                worker in workers.awaited,
             )
         if start.is_resumed and start.workers is not None:
             return lambda worker: EpochStart(marks, base_seed, cursor.to_start(worker))
@@ -216,11 +216,11 @@ class Engine(Finalized):
         return None
 
     @property
-    def _tells_start(self) -> bool:
+    def _sends_initial_state(self) -> bool:
         config = self.config
         is_late = config.is_iterable and config.seed is not None
-        can_tell = config.num_workers > 0 and config.in_order and not is_late
-        return self._policy.worker.tells_start and can_tell and self._state.sends_snapshots
+        can_send = config.num_workers > 0 and config.in_order and not is_late
+        return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
     def _make_schedule(
         self, cursor: MapCursor | StreamCursor, start: Start, backend: Backend
@@ -289,7 +289,7 @@ class Engine(Finalized):
         """Return the state of the engine: the position of the last batch delivered."""
         prefetched: Cursor | None = None
         if self._prefetched is not None:
-            self._prefetched.batches.note_told()
+            self._prefetched.batches.note_initial_states()
             prefetched = self._prefetched.batches.cursor
         return self._state.save(
             self.epoch, self.sampler, self.batch_sampler, self._draw_first, prefetched

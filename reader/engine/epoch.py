@@ -97,7 +97,7 @@ class EpochIterator(Handover):
             supervisor.wait if self._backend.works_ahead else supervisor.make
         )
         self._workers = cursor.workers
-        if self._workers is not None and self._workers.untold:
+        if self._workers is not None and self._workers.awaited:
             self._take = functools.partial(_take_first, weakref.ref(self), self._take)
         self._refill = schedule.refill
         self._answered = schedule.answered
@@ -140,31 +140,31 @@ class EpochIterator(Handover):
         """Draw the first batch of indices now, so that a state can describe the order."""
         self._schedule.draw_first()
 
-    def note_told(self) -> None:
+    def note_initial_states(self) -> None:
         """Wait until the workers have begun the epoch, and note the states that they had then.
 
         Nothing is waited for after the first batch. Raises what the wait for a batch may raise. No
         other thread may take a step meanwhile.
         """
-        if self.is_untold and self.is_usable:
+        if self.awaits_initial_states and self.is_usable:
             with suppress(EpochEnded):  # why, the next step raises
-                self._supervisor.wait_told()
-            self._take_told()
+                self._supervisor.await_initial_states()
+            self._take_initial_states()
 
     @property
-    def is_untold(self) -> bool:
-        """Whether workers are still to tell the states with which they begin the epoch."""
-        return self._workers is not None and bool(self._workers.untold)
+    def awaits_initial_states(self) -> bool:
+        """Whether initial states of workers are still to come."""
+        return self._workers is not None and bool(self._workers.awaited)
 
-    def _take_told(self) -> None:
+    def _take_initial_states(self) -> None:
         if self._workers is not None:
-            for worker in sorted(self._workers.untold):
-                self._workers.note_told(worker, self.feeder.told_state(worker))
+            for worker in sorted(self._workers.awaited):
+                self._workers.note_initial_state(worker, self.feeder.initial_state(worker))
 
     def take_first(self, take: Callable[[], Any]) -> Any:
-        """Take the first batch or Failure; before it all workers have told their states."""
+        """Take the first batch or Failure; before it all initial states have come."""
         item = take()
-        self._take_told()
+        self._take_initial_states()
         self._take = take
         return item
 

@@ -198,8 +198,8 @@ class MapTasks:
                 raise
             raise SamplerError(
                 f"the sampler was interrupted while it made batch {number} of epoch"
-                f" {self._cursor.epoch}, and cannot go on: {error!r}; iterate over the loader again,"
-                " or pass a sampler that gives the same order again"
+                f" {self._cursor.epoch}, and cannot go on: {error!r}; iterate over the loader"
+                " again, or pass a sampler that gives the same order again"
             ) from error
         found.origin = order.origin  # positions count from where the epoch was opened
         self._order, self._mark, self._batches = found, found.mark, batches

@@ -199,7 +199,7 @@ class Window:
     def add_start(self, worker: int, start: EpochStart) -> None:
         """Have an EpochStart sent to a worker, before anything else."""
         self._starts.append((worker, TaskKind.TASK_EPOCH, pickle.dumps(start, 5)))
-        if start.tells:
+        if start.sends_state:
             self._starts.append((worker, TaskKind.TASK_ENTER, b""))
 
     def hold(self, tasks: Iterable[Task]) -> None:

@@ -227,7 +227,7 @@ class StreamTasks:
             self.end(worker)  # its end may not be delivered yet: a new worker would begin anew
             self._dead.setdefault(worker, [death])
             if self._asked_seq in open_:
-                self._tell(open_, worker, supervisor)
+                self._raise_death(open_, worker, supervisor)
             else:
                 self._give_up(open_, worker, supervisor)
         elif not self.has_answered(worker, nexts) and not self._is_hopeless(
@@ -241,9 +241,9 @@ class StreamTasks:
                 open_ = [window.add(Task(TaskKind.TASK_NEXT, b"", worker))]
             deaths = self._first_deaths.pop(worker, [])
             self._dead[worker] = deaths if death in deaths else [*deaths, death]
-            self._tell(open_, worker, supervisor)
+            self._raise_death(open_, worker, supervisor)
 
-    def _tell(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
+    def _raise_death(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
         """Have the death of a worker raised in the place of its first task, and end the others."""
         supervisor.deaths[seqs[0]] = self._dead[worker]
         supervisor.give_up(seqs[0], worker)

@@ -90,9 +90,9 @@ class Supervisor:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def wait_told(self) -> None:
-        """Wait until the workers have told with which states they begin the epoch."""
-        self.wait(lambda: self._feeder.is_told)
+    def await_initial_states(self) -> None:
+        """Wait until the workers have begun the epoch and sent their initial states."""
+        self.wait(lambda: self._feeder.has_initial_states)
 
     def wait(self, is_enough: Callable[[], bool] | None = None) -> Any:
         """Wait for the next batch or Failure, and count the time.

@@ -157,15 +157,15 @@ class WorkerLoop:
             self.start_error = error
 
     def _enter_epoch(self) -> None:
-        """Begin the epoch now, and tell the state that it begins with."""
-        channel, told = self._channel, None
+        """Begin the epoch now, and send the state that it begins with."""
+        channel, state = self._channel, None
         context.set_task(self.base_seed, channel.epoch)
         if self.start_error is None:
             try:
-                told = self.fetcher.enter(channel.run)
+                state = self.fetcher.enter(channel.run)
             except BaseException as error:
                 self.start_error = error
-        channel.tell(told)
+        channel.send_initial_state(state)
 
     def step(self, kind: int, keys: Any) -> None:
         """Do one task. An exception of the user's code becomes an answer."""

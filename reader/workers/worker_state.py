@@ -42,13 +42,13 @@ class EpochStart:
 
     `marks`: the epochs of its datasets; `base_seed`: keys `sample_rng`; `cursor`: where the worker
     resumes, pickled, since the trainer may be unable to unpickle it; None: at the beginning;
-    `tells`: the worker is to begin at once, and to tell the state that it has then.
+    `sends_state`: the worker begins at once, and sends the state that it has then.
     """
 
     marks: list[Mark]
     base_seed: int
     cursor: bytes | None = None
-    tells: bool = False
+    sends_state: bool = False
 
     def open(self, dataset: Any) -> dict[str, Any]:
         """Set the dataset's epochs; return the cursor. Raises what the user's code raises."""

@@ -125,7 +125,14 @@ def test_signal_at_the_end_of_a_context_does_not_keep_it_from_ending(alarms: lis
 # ---- pools that nobody has -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}], ids=repr)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 1, "worker_type": "thread"},
+        {"num_workers": 2, "persistent_workers": True},
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("owner", [Pool, PoolCache], ids=lambda each: each.__name__)
 def test_03_pool_that_is_interrupted_before_its_first_use_ends(
     owner: Any, options: dict[str, Any]

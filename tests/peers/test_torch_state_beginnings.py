@@ -210,10 +210,11 @@ def test_thread_may_ask_for_the_state_while_another_one_waits_for_the_first_batc
     with ThreadPoolExecutor(2) as pool:
         first, state = pool.submit(next, batches), pool.submit(loader.state_dict)
         event.set()
-        found = [first.result(), *batches]
+        found, saved = [first.result()], state.result()
+        found += batches
     assert found == whole
     again = make(StatefulDataLoader, Stream(), **options)
-    again.load_state_dict(state.result())
+    again.load_state_dict(saved)
     assert list(again) in (whole, whole[1:])
 
 

@@ -294,10 +294,10 @@ cdef class WorkerChannel:
             self.carry(&record, state if self.side is not None else pickle.dumps(state, 5))
         self.done(&record)
 
-    def tell(self, state=None):
+    def send_initial_state(self, state=None):
         """Answer TASK_ENTER: the epoch is begun.
 
-        ``state``: an object that becomes `Feeder.told_state`; it is left out where the arena has no
+        ``state``: an object that becomes `Feeder.initial_state`; it is left out where the arena has no
         memory for it.
         """
         cdef rd_record record = self.record(RD_STATE)

@@ -27,7 +27,7 @@ from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED
                                           queue_get, queue_open, queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
-from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between, mark_damaged, note_damage, take_all, flight, worker_state, drop, least_busy, place, push_task, told, notify, drain, feed_get,
+from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between, mark_damaged, note_damage, take_all, flight, worker_state, drop, least_busy, place, push_task, note_initial_state, notify, drain, feed_get,
                                    reader_thread)
 
 from reader._core.heap import Heap
@@ -243,8 +243,8 @@ cdef class Feeder:
         for i in range(self.s.nworkers):
             if self.s.states[i].kind:
                 drop(&self.s, &self.s.states[i])
-            self.s.workers[i].is_untold = 0
-        self.s.untold = 0
+            self.s.workers[i].owes_state = 0
+        self.s.owing = 0
 
     def let_go(self):
         """Release the arenas that were damaged; what was queued of them is dropped by now."""
@@ -355,7 +355,7 @@ cdef class Feeder:
                 seqs.append(f.seq)
         if self.s.states[worker].kind:
             drop(&self.s, &self.s.states[worker])
-        told(&self.s, worker)
+        note_initial_state(&self.s, worker)
         w.count = 0
         w.pidfd = -1
         w.ended = 0
@@ -406,12 +406,12 @@ cdef class Feeder:
         return None
 
     @property
-    def is_told(self):
+    def has_initial_states(self):
         """Whether each worker that was asked to begin the epoch has done so, or has ended."""
-        return self.s.untold == 0
+        return self.s.owing == 0
 
-    def told_state(self, uint32_t worker):
-        """Return what a worker told when it began the epoch, once; None: nothing."""
+    def initial_state(self, uint32_t worker):
+        """Return the state with which a worker began the epoch, once; None: it sent none."""
         cdef rd_record record
         pthread_mutex_lock(&self.s.lock)
         record = self.s.states[worker]

@@ -315,11 +315,11 @@ cdef class LocalFeeder:
         return LostTasks([], None, True, False)
 
     @property
-    def is_told(self):
+    def has_initial_states(self):
         """Return True: the state at the beginning is noted at once."""
         return True
 
-    def told_state(self, worker):
+    def initial_state(self, worker):
         """Return None: nobody is asked."""
         return None
 

@@ -16,7 +16,7 @@ cdef struct worker_state:
     int alive              # whether it takes tasks
     int said_hello
     uint32_t end_run       # the run in which it last answered END; 0 = never
-    int is_untold          # it was asked to begin an epoch and to tell its state, and has not
+    int owes_state          # it was asked to begin an epoch and to send its state, and has not
     int ended              # set by the reader thread, until the worker is detached
     uint64_t result_head   # results taken from its ring; atomic, for it is also read without the lock
     uint64_t task_tail     # bytes written to its task ring
@@ -44,7 +44,7 @@ cdef struct feed_state:
     uint32_t flights_limit # most tasks one worker may have
     rd_record* failures    # FAILED records, one per worker
     rd_record* states      # STATE records of the current run, one per worker
-    uint32_t untold        # how many workers are untold; until they are not, nothing is queued
+    uint32_t owing         # how many workers owe their state; until none does, nothing is queued
     uint64_t received, reordered, trimmed   # counts for stats
     bint is_trusted        # constant: workers are threads, and the records are not checked
     uint32_t damaged       # atomic: 1 = a check failed, and all workers are ended, until renewed
@@ -58,7 +58,7 @@ cdef struct feed_state:
 cdef void drop(feed_state* s, rd_record* record) noexcept nogil
 cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* payload) noexcept nogil
 cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil
-cdef void told(feed_state* s, uint32_t index) noexcept nogil
+cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil
 cdef void place(feed_state* s, rd_record* record) noexcept nogil
 cdef void notify(feed_state* s) noexcept nogil
 cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check) noexcept nogil

@@ -266,9 +266,9 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     f.run = task.run - (not is_batch)  # then no batch is lost with it
     f.spill = task.spill
     w.count += 1  # before the push: the answer may come at once
-    if task.kind == TASK_ENTER and not w.is_untold:
-        w.is_untold = 1
-        s.untold += 1
+    if task.kind == TASK_ENTER and not w.owes_state:
+        w.owes_state = 1
+        s.owing += 1
     rc = rd_task_push(s.arena, worker, &w.task_tail, task, payload)
     if rc == -2:  # no error: the task is in flight, and lost with its worker
         mark_damaged(s, worker, RD_ANY_SEQ, b"the count of a task ring was overwritten")
@@ -290,7 +290,7 @@ cdef void place(feed_state* s, rd_record* record) noexcept nogil:
 cdef void advance(feed_state* s) noexcept nogil:
     """Push the results that are next in order into the queue; the window keeps it from filling."""
     cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
-    if s.untold:
+    if s.owing:
         return  # a batch comes after the states from which it may have to be made again
     while record.kind and record.seq == s.next_seq:
         queue_put(&s.queue, record, 0)
@@ -301,12 +301,12 @@ cdef void advance(feed_state* s) noexcept nogil:
     rd_wake_consumer(rd_head(s.arena))
 
 
-cdef void told(feed_state* s, uint32_t index) noexcept nogil:
+cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil:
     """Wait no longer for the state of a worker. Call with the lock held."""
-    if s.workers[index].is_untold:
-        s.workers[index].is_untold = 0
-        s.untold -= 1
-        if s.untold == 0:
+    if s.workers[index].owes_state:
+        s.workers[index].owes_state = 0
+        s.owing -= 1
+        if s.owing == 0:
             advance(s)
             notify(s)
 
@@ -348,7 +348,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
             if not s.is_trusted:
                 record.arena = s.arena
         s.states[index] = record[0]
-        told(s, index)
+        note_initial_state(s, index)
         return
     if record.kind == RD_END:
         worker.end_run = record.run

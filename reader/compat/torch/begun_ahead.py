@@ -63,7 +63,7 @@ def _epochs(loader: Any) -> list[int | None]:
 
 
 def with_workers(before: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
-    """Return the state from before an epoch, with what its workers told when they had begun it."""
+    """Return the state from before an epoch, with the initial states of its workers."""
     snapshots = begun["_snapshot"]["_worker_snapshots"]
     made = {**before, "_snapshot": {**before["_snapshot"], "_worker_snapshots": snapshots}}
     made.update((name, begun[name]) for name in _OF_ONE if name in begun)

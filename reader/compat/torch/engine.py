@@ -58,7 +58,7 @@ def make_engine(
         _POLICY.worker,
         make_prepare=None if worker is None else lambda: worker,
         keeps_rng=loader.keeps_rng and is_iterable and loader.num_workers > 0,
-        tells_start=loader.keeps_rng,
+        sends_initial_state=loader.keeps_rng,
         heeds_seeding=loader.seed is None and seed is not None and worker is not None,
     )
     config = LoaderConfig.build(

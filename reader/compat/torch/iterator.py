@@ -123,15 +123,15 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         return self._engine
 
     @property
-    def is_untold(self) -> bool:
-        """Whether workers are still to tell the states with which they begin the epoch."""
-        return self._batches is not None and self._batches.is_untold
+    def awaits_initial_states(self) -> bool:
+        """Whether initial states of workers are still to come."""
+        return self._batches is not None and self._batches.awaits_initial_states
 
-    def note_told(self) -> None:
-        """Wait until workers have told the states with which they begin; see EpochIterator."""
-        if self.is_untold:
+    def note_initial_states(self) -> None:
+        """Wait for the initial states of workers; see EpochIterator."""
+        if self.awaits_initial_states:
             try:
-                self.alone(self._batches.note_told)
+                self.alone(self._batches.note_initial_states)
             except LoadTimeout as error:
                 raise timed_out(error, self._timeout) from None
             except WorkerDied as error:

@@ -117,7 +117,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._current: Any = None  # (engine, base seed, reference) of the newest iterator
         self._own_draws = OwnDraws()  # of the epochs' seeds, without a generator
         self._ahead: BegunAhead | None = None  # the first epoch, if its state was asked for before
-        self._begun: EngineIterator | None = None  # kept until its workers have told their states
+        self._begun: EngineIterator | None = None  # kept until the initial states have come
 
     @property
     def seeds_batches(self) -> bool:
@@ -169,7 +169,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         else:
             made = self._begin_again(ahead)
         self._ahead = self._begun = None  # also one that the handler of a signal has begun now
-        if made.is_untold:
+        if made.awaits_initial_states:
             self._begun = made
             made.call_first(functools.partial(_let_go, weakref.ref(self)))
         peer: PeerIterator = made
@@ -267,7 +267,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             engine, base_seed, newest = self._current
             batches = newest()
             if batches is not None:
-                batches.note_told()
+                batches.note_initial_states()
             finished = engine.is_between_epochs
         state = engine.state_dict()  # may draw the order
         self._begun = None
@@ -333,7 +333,7 @@ class StatefulDataLoader(DataLoader[T_co]):
 
 
 def _let_go(loader: weakref.ref[StatefulDataLoader[Any]]) -> None:
-    """An iterator takes its first batch, and its workers tell their states: others hold it now."""
+    """The initial states of an iterator have come with its first batch: others hold it now."""
     found = loader()
     if found is not None:
         found.let_go()

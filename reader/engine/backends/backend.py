@@ -124,10 +124,10 @@ class TaskFeeder(Protocol):
         """Forget a worker that ended; returns what it did not answer."""
 
     @property
-    def is_told(self) -> bool:
+    def has_initial_states(self) -> bool:
         """Whether all workers that had a TASK_ENTER have begun the epoch, or ended."""
 
-    def told_state(self, worker: int) -> Any:
+    def initial_state(self, worker: int) -> Any:
         """Return what a worker answered to a TASK_ENTER, once; None: nothing."""
 
     def worker_progress(self, worker: int) -> WorkerProgress:

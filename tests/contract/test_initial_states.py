@@ -1,4 +1,4 @@
-"""What a worker tells when it begins an epoch comes before its batches, and goes with its run.
+"""The state with which a worker begins an epoch comes before its batches, and goes with its run.
 
 Imports the wire. Holds nothing.
 """
@@ -43,18 +43,18 @@ def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -
     with wire(is_thread) as made:
         feeder, channel = made.feeder, made.channel
         enter(made)
-        assert not feeder.is_told
+        assert not feeder.has_initial_states
         assert feeder.dispatch(0, TaskKind.TASK_NEXT, b"", 0)
         assert feeder.take(0) is False
-        channel.tell({"at": 3})
+        channel.send_initial_state({"at": 3})
         assert channel.next_task() == (TaskKind.TASK_NEXT, None)
         channel.write([1])
         found = None
-        while found is None:  # a notice that all is told comes before it
+        while found is None:  # a notice that all states have come is before it
             found = feeder.take(5)
         assert found is not False
-        assert feeder.is_told
-        assert [feeder.told_state(0), feeder.told_state(0)] == [{"at": 3}, None]
+        assert feeder.has_initial_states
+        assert [feeder.initial_state(0), feeder.initial_state(0)] == [{"at": 3}, None]
         feeder.accept()
         del found
 
@@ -63,10 +63,10 @@ def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -
 def test_worker_without_a_state_tells_so(is_thread: bool) -> None:
     with wire(is_thread) as made:
         enter(made)
-        made.channel.tell()
-        while not made.feeder.is_told:
+        made.channel.send_initial_state()
+        while not made.feeder.has_initial_states:
             made.feeder.take(1)
-        assert made.feeder.told_state(0) is None
+        assert made.feeder.initial_state(0) is None
 
 
 @THREAD
@@ -74,11 +74,11 @@ def test_state_of_another_run_is_dropped(is_thread: bool) -> None:
     with wire(is_thread) as made:
         enter(made)
         made.feeder.begin_run(1)
-        assert made.feeder.is_told
-        made.channel.tell({"at": 3})
+        assert made.feeder.has_initial_states
+        made.channel.send_initial_state({"at": 3})
         while made.feeder.is_busy():
             made.feeder.take(1)
-        assert made.feeder.told_state(0) is None
+        assert made.feeder.initial_state(0) is None
 
 
 @THREAD
@@ -86,11 +86,11 @@ def test_worker_that_is_gone_is_waited_for_no_longer(is_thread: bool) -> None:
     with wire(is_thread) as made:
         enter(made)
         made.feeder.detach(0)
-        assert made.feeder.is_told
+        assert made.feeder.has_initial_states
         made.feeder.attach(0)
         enter(made)
-        made.channel.tell({"at": 3})
-        while not made.feeder.is_told:
+        made.channel.send_initial_state({"at": 3})
+        while not made.feeder.has_initial_states:
             made.feeder.take(1)
-        made.feeder.detach(0)  # what it told goes with it
-        assert made.feeder.told_state(0) is None
+        made.feeder.detach(0)  # its state goes with it
+        assert made.feeder.initial_state(0) is None
