@@ -71,8 +71,8 @@ class WorkerPolicy:
         keeps_rng: workers send their global random state with that of the dataset, so that a
             resume continues it.
         sends_initial_state: workers whose dataset or iterator has a state send it when they begin
-            an epoch, before they make a batch; not with `in_order=False`, nor of a stream with a seed, whose
-            iterator is made with its first batch.
+            an epoch, before they make a batch; not with `in_order=False`, nor of a stream with a
+            seed, whose iterator is made with its first batch.
         makes_stale: persistent workers that are not seeded for each batch still make what they
             were sent of an abandoned epoch, so that their random state does not depend on timing.
         heeds_seeding: if `worker_init_fn` seeds torch's generator, that seed keys the batches of

@@ -241,7 +241,7 @@ class WorkerCursor:
     def next_epoch(self, has_dataset_state: bool) -> WorkerCursor:
         """Return the cursor with which a persistent worker begins the next epoch.
 
-        `has_dataset_state`: the dataset has a state; it is that of an iterator which is the dataset.
+        `has_dataset_state`: the dataset has one; it is that of an iterator which is the dataset.
         """
         state = self.state
         found: dict[str, Any] = {name: state[name] for name in ("dataset", "rng") if name in state}
