@@ -68,6 +68,8 @@ class Handover(Finalized):
     feeder: Any
     tasks: dict[int, Any]
     stats: WaitStats | None
+    source: Handover | None
+    is_watched: Callable[[], bool]
     @property
     def is_due(self) -> bool: ...
     def __iter__(self) -> Iterator[Any]: ...

@@ -138,6 +138,9 @@ cdef class Handover(Finalized):
         feeder: has the tasks accepted.
         tasks: those in flight, by number.
         stats: its `batches` counts what was made and is no error.
+        source: its batches are handed over as they are; what it raises, and its errors in the place
+            of batches, are left to `reword` and `prepare`. None: `prepare` makes all.
+        is_watched: with `source`, a function; while it returns True, `prepare` makes all.
     """
 
     cdef public Made made
@@ -147,6 +150,8 @@ cdef class Handover(Finalized):
     cdef public object feeder
     cdef public dict tasks
     cdef public WaitStats stats
+    cdef public Handover source
+    cdef public object is_watched
     cdef object lock
     cdef int steps  # how many are being taken: within one, a signal's handler may call anything
 
@@ -170,16 +175,44 @@ cdef class Handover(Finalized):
         self.lock.acquire()
         self.steps += 1
         try:
-            if self.made is None:
-                self.prepare()
             made = self.made
-            self.hand_over()
+            if made is None and self.source is not None and not self.is_watched():
+                made = self.pass_on()
+            else:
+                made = None
+            if made is None:
+                if self.made is None:
+                    self.prepare()
+                made = self.made
+                self.hand_over()
         finally:
             self.steps -= 1
             self.lock.release()
         if made.is_error:
             raise made.value
         return made.value
+
+    cdef Made pass_on(self):
+        """Hand over what `source` made; None: it is an error."""
+        cdef Handover source = self.source
+        cdef Made made
+        if source.made is None:
+            try:
+                source.prepare()
+            except StopIteration:
+                raise
+            except Exception as error:
+                reworded = self.reword(error)
+                if reworded is None:
+                    raise
+                raise reworded from None
+        made = source.made
+        if made.is_error:
+            return None
+        source.hand_over()
+        if self.stats is not None:
+            self.stats.batches += 1
+        return made
 
     def alone(self, call):
         """Call a function while no thread takes a step. It is not called within a step of this

@@ -80,6 +80,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
             self._num_yielded = state.load_into(self._engine)
         self._batches: Any = iter(self._engine)
         self._handles = functools.partial(_handles, self._batches.backend)
+        self._pass_on()
         if report is not None:
             timeout_s = self._engine.config.timeout_s
             try:
@@ -132,13 +133,17 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         if self.awaits_initial_states:
             try:
                 self.alone(self._batches.note_initial_states)
-            except LoadTimeout as error:
-                raise timed_out(error, self._timeout) from None
-            except WorkerDied as error:
-                raise worker_exit(error) from None
+            except (LoadTimeout, WorkerDied) as error:
+                raise self.reword(error) from None
+
+    def _pass_on(self) -> None:
+        """Have the batches of the engine handed over as they are, where nothing is done to them."""
+        is_plain = not self._pin_memory and self._IterableDataset_len_called is None
+        self.source, self.is_watched = self._batches if is_plain else None, is_profiled
 
     def call_first(self, function: Callable[[], Any]) -> None:
         """Have a function called before the first batch is made; no later one costs more."""
+        self.source = None
         self.prepare = functools.partial(_prepare_first, weakref.ref(self), function)  # type: ignore[method-assign]
 
     @property
@@ -193,10 +198,8 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         try:
             if batches.made is None:
                 batches.prepare()
-        except LoadTimeout as error:
-            raise timed_out(error, self._timeout) from None
-        except WorkerDied as error:
-            raise worker_exit(error) from None
+        except (LoadTimeout, WorkerDied) as error:
+            raise self.reword(error) from None
         found: Any = batches.made
         value = found.value
         if found.is_error:
@@ -209,6 +212,12 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         if self._IterableDataset_len_called is not None:
             self._check_length(self._num_yielded + 1)
         self.made = Made(value, is_batch=True, step=batches.hand_over)
+
+    def reword(self, error: Exception) -> Any:
+        """Return PyTorch's exception for one of the engine; None: it is PyTorch's, too."""
+        if isinstance(error, LoadTimeout):
+            return timed_out(error, self._timeout)
+        return worker_exit(error) if isinstance(error, WorkerDied) else None
 
     def _check_length(self, count: int) -> None:
         if self._is_stream and count > self._IterableDataset_len_called:
@@ -236,6 +245,7 @@ def _prepare_first(iterator: weakref.ref[EngineIterator], function: Callable[[],
     if found is not None:
         function()
         del found.prepare  # the class's is behind it
+        found._pass_on()
         found.prepare()
 
 
