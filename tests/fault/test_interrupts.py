@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import gc
 import random
 import signal
@@ -120,6 +122,19 @@ def test_signal_at_the_end_of_a_context_does_not_keep_it_from_ending(alarms: lis
     assert raised_by(leave) == [Alarm]
     assert ended == ["left"]
     assert alarms == [signal.SIGUSR1]
+
+
+def test_signal_just_before_the_end_of_a_context_does_not_keep_it_from_ending(
+    alarms: list[int],
+) -> None:
+    ended: list[str] = []
+    left: Any = Left(ended)
+    kill = functools.partial(_thread.interrupt_main, signal.SIGUSR1)
+    end = functools.partial(left.__exit__, None, None, None)
+    # all of it is code of C: no handler runs between the two
+    assert Alarm in raised_by(lambda: list(map(functools.partial.__call__, (kill, end))))
+    assert ended == ["left"]
+    assert alarms == [signal.SIGUSR1] * 2
 
 
 # ---- pools that nobody has -------------------------------------------------------------------

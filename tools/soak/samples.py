@@ -16,7 +16,7 @@ import numpy as np
 
 import reader
 
-__all__ = ["Broken", "Items", "Shape", "Stream", "digest_of", "numbers_of", "stack"]
+__all__ = ["Broken", "Items", "Shape", "Stream", "Walk", "digest_of", "numbers_of", "stack"]
 
 SLOW_S = 0.02
 
@@ -94,10 +94,10 @@ class Stream(reader.IterableDataset[Any]):
         self.shape = shape
 
     def __iter__(self) -> Iterator[Any]:
-        return _Walk(self.shape)
+        return Walk(self.shape)
 
 
-class _Walk:
+class Walk:
     """Yields a worker's samples, and goes on after one that raises."""
 
     def __init__(self, shape: Shape) -> None:

@@ -12,7 +12,8 @@ import random
 import signal
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Collection
+from types import CodeType, FrameType
 
 __all__ = ["TORMENTS", "Alarm", "Torments"]
 
@@ -33,13 +34,18 @@ class Torments:
     Args:
         rng: chooses.
         counts: what was done, by name.
+        spared: code of the dataset in which the handler does not raise: an iterator that has drawn
+            a sample loses it, as any program would.
 
     Attributes:
         may_raise: the trainer is in the loader: the handler may raise.
     """
 
-    def __init__(self, rng: random.Random, counts: Counter[str]) -> None:
+    def __init__(
+        self, rng: random.Random, counts: Counter[str], spared: Collection[CodeType] = ()
+    ) -> None:
         self.may_raise = False
+        self._spared = spared
         self._rng = rng
         self._counts = counts
         self._due: list[tuple[float, int, str, int]] = []  # (when, number, what, pidfd)
@@ -69,16 +75,23 @@ class Torments:
             left = self._due[0][0] - time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, max(left, 1e-5))
 
-    def _ring(self, *_: Any) -> None:
+    def _ring(self, _: int, frame: FrameType | None) -> None:
         name = ""
         if self._due and self._due[0][0] <= time.monotonic():
             name, fd = heapq.heappop(self._due)[2:]
             self._do(name, fd)
         self._set()
-        if name == "interrupt" and self.may_raise:
+        if name == "interrupt" and self.may_raise and not self._is_spared(frame):
             self.may_raise = False
             self._counts["interrupt"] += 1
             raise Alarm
+
+    def _is_spared(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            if frame.f_code in self._spared:
+                return True
+            frame = frame.f_back
+        return False
 
     def _do(self, name: str, fd: int) -> None:
         if name == "continue":

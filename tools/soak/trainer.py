@@ -29,7 +29,7 @@ from reader import ArenaFull
 from tests.ledger import Ledger, adopt_orphans, settle
 from tools.soak.account import Account
 from tools.soak.kinds import KINDS, draw_life, make_loader
-from tools.soak.samples import digest_of, numbers_of
+from tools.soak.samples import Walk, digest_of, numbers_of
 from tools.soak.torments import TORMENTS, Alarm, Torments
 
 __all__ = ["Trainer", "growth_of"]
@@ -71,7 +71,7 @@ class Trainer:
         self._report = report
         self._acts = set(torments)
         self._reported = 0.0
-        self._torments = Torments(self.rng, self.counts)
+        self._torments = Torments(self.rng, self.counts, {Walk.__next__.__code__})
         self._kept: deque[tuple[Any, int]] = deque()
         self._loader: Any = None
         self._before: Ledger | None = None

@@ -272,7 +272,7 @@ cdef class Heap:
                 self.fresh_nbytes[i] = self.fresh_nbytes.back()
                 self.fresh_slots.pop_back()
                 self.fresh_nbytes.pop_back()
-                self.pending -= nbytes
+                self.pending = self.pending - nbytes  # in place, Cython would need the GIL in a debug build
                 break
         return nbytes
 
@@ -353,7 +353,7 @@ cdef class Heap:
             unused = copy.backed - used
             slot.backed = used
             sub_u64(&rd_head(self.arena.c).backed_bytes, unused)
-            self.granted += unused
+            self.granted = self.granted + unused
         self.publish()
 
     cdef rd_slot* alloc(self, uint64_t nbytes) except NULL:

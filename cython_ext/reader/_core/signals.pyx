@@ -186,8 +186,21 @@ cdef class SafeExit:
         return self
 
     def __exit__(self, *_):
-        with interrupt_after():
+        cdef bint holds = rd_is_main()
+        came = None
+        if holds:
+            hold()
+            try:
+                PyErr_CheckSignals()  # what came before
+            except BaseException as error:
+                came = error
+        try:
             self.end()
+        finally:
+            if holds:
+                let()
+        if came is not None:
+            raise came
 
     def end(self):
         """Leave the context."""
