@@ -229,6 +229,9 @@ FIRST_USE_IN_A_THREAD = Story(
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
+    for _ in range(500):  # workers end in the background
+        if children():
+            threading.Event().wait(0.01)
     tell([found, len(children())])
     """
 )
