@@ -192,10 +192,9 @@ cdef class Handover(Finalized):
             raise made.value
         return made.value
 
-    cdef Made pass_on(self):
-        """Hand over what `source` made; None: it is an error."""
-        cdef Handover source = self.source
-        cdef Made made
+    def made_by(self, Handover source not None):
+        """Return what `source` hands over next. What it raises is reworded by `reword`, which returns
+        None for what is raised as it is."""
         if source.made is None:
             try:
                 source.prepare()
@@ -206,7 +205,12 @@ cdef class Handover(Finalized):
                 if reworded is None:
                     raise
                 raise reworded from None
-        made = source.made
+        return source.made
+
+    cdef Made pass_on(self):
+        """Hand over what `source` made; None: it is an error."""
+        cdef Handover source = self.source
+        cdef Made made = self.made_by(source)
         if made.is_error:
             return None
         source.hand_over()
@@ -234,12 +238,16 @@ cdef class Handover(Finalized):
             self.group, self.held = [], []
         self.made = None
 
-    cdef int _accept(self, Made made, list outcomes) except -1:
+    cdef int _end_task(self, Made made) except -1:
         if made.step is not None:
             made.step()
         elif made.seq >= 0:
             self.feeder.accept()
             self.tasks.pop(made.seq, None)
+        return 0
+
+    cdef int _accept(self, Made made, list outcomes) except -1:
+        self._end_task(made)
         if made.outcome is not None:
             outcomes.append(made.outcome)
         if made.is_batch and self.stats is not None:
@@ -254,11 +262,7 @@ cdef class Handover(Finalized):
     def accept_early(self, Made made not None):
         """Accept a task, and keep what was made of it for the next step."""
         cdef Made kept = Made(made.value, -1, made.outcome, made.is_batch, made.is_error)
-        if made.step is not None:
-            made.step()
-        elif made.seq >= 0:
-            self.feeder.accept()
-            self.tasks.pop(made.seq, None)
+        self._end_task(made)
         self.made = kept
 
     def skip(self, Made made not None):

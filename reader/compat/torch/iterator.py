@@ -195,12 +195,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
             self._prepare(self._batches)
 
     def _prepare(self, batches: EpochIterator) -> None:
-        try:
-            if batches.made is None:
-                batches.prepare()
-        except (LoadTimeout, WorkerDied) as error:
-            raise self.reword(error) from None
-        found: Any = batches.made
+        found = self.made_by(batches)
         value = found.value
         if found.is_error:
             if isinstance(value, WorkerDied):
