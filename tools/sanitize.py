@@ -1,6 +1,8 @@
 """The tests that work the compiled core hardest, on a core built with one of gcc's sanitizers.
 
-Works in a copy of the checkout, so that the build in place stays what it is. Run as
+Works in a copy of the checkout, so that the build in place stays what it is. A report of any
+process, a worker's too, is a failure. A test that failed without one runs once more: a process that
+is forked while a thread is in the sanitizer's allocator waits for it for ever. Run as
 ``python -m tools.sanitize address|undefined|thread [arguments of pytest]``; with
 arguments, they alone say which tests.
 """
@@ -16,8 +18,7 @@ from pathlib import Path
 
 from tools.smoke.__main__ import copy_checkout
 
-# Each list is a process of its own, and not one of xdist: that has a thread beside the tests, and
-# where a thread is in a sanitizer's allocator at a fork, the child waits for it for ever.
+# Each list is a process of its own, and not one of xdist: that has a thread beside the tests.
 PARTS = [["tests/contract"], ["tests/unit", "tests/fault"]]
 OURS = [
     "--ignore-glob=tests/unit/test_bench*.py",
@@ -37,6 +38,8 @@ OPTIONS = {
     "undefined": {"UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:print_stacktrace=1"},
     "thread": {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0"},
 }
+VARIABLE = {"address": "ASAN_OPTIONS", "undefined": "UBSAN_OPTIONS", "thread": "TSAN_OPTIONS"}
+SOME_FAILED = 1  # pytest's exit code
 RUNTIME = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
 
 
@@ -51,21 +54,35 @@ def main(arguments: list[str]) -> int:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
         build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
         subprocess.run(build, cwd=checkout, env={**clean, "READER_SANITIZE": kind}, check=True)
+        reports = Path(name, "reports")
+        reports.mkdir()
         environment = {
             **clean,
             **OPTIONS[kind],
+            VARIABLE[kind]: f"{OPTIONS[kind][VARIABLE[kind]]}:log_path={reports}/report",
             "LD_PRELOAD": " ".join((path_of(RUNTIME[kind]), path_of("libstdc++.so"))),
             # paddle finds its own beside itself, but not through the sanitizer's dlopen
             "LD_LIBRARY_PATH": str(Path(sysconfig.get_path("platlib"), "paddle", "libs")),
         }
         # A process under a sanitizer is a few times slower: what hangs still ends.
-        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        tests += ["-o", "timeout=300"]
+        tests = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=150"]
         parts = [more] if more else [[*part, *TESTS[kind]] for part in PARTS]
-        running = [
-            subprocess.Popen([*tests, *part], cwd=checkout, env=environment) for part in parts
+        commands = [
+            [*tests, "-o", f"cache_dir={name}/cache-{number}", *part]
+            for number, part in enumerate(parts)
         ]
-        return max(each.wait() for each in running)
+        running = [subprocess.Popen(each, cwd=checkout, env=environment) for each in commands]
+        codes = [each.wait() for each in running]
+        for number, command in enumerate(commands):
+            if codes[number] == SOME_FAILED:
+                print(f"sanitize: what failed runs once more: {' '.join(parts[number])}")
+                again = [*command, "--last-failed"]
+                codes[number] = subprocess.run(again, cwd=checkout, env=environment).returncode
+        found = sorted(reports.iterdir())
+        for report in found:
+            print(report.read_text(errors="replace"))
+        print(f"sanitize: {kind}: {len(found)} reports")
+        return 1 if found else max(abs(code) for code in codes)
 
 
 def path_of(library: str) -> str:

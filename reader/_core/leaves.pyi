@@ -12,6 +12,6 @@ class LeafMaker:
         self,
         make_leaf: Callable[[FieldType], Callable[[Any], Any] | None],
         keeps_tensors: bool = False,
-        trusts: bool = True,
+        is_collated: bool = True,
     ) -> None: ...
     def __call__(self, batch: Any) -> Any: ...

@@ -1,12 +1,14 @@
 # Types of reader._core.local_channel, which is built from the .pyx of that name
 # in cython_ext/reader/_core; the contract of each field is in its .pxd. Holds no code.
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, final
 
 from reader._core.arena import Arena
 from reader._core.feeder import Failure, LostTasks, WorkerProgress
 from reader._core.tensor_array import LoDTensorArray
+
+def draw_samples(source: Iterator[Any], samples: list[Any], count: int) -> None: ...
 
 @final
 class UserBatch:

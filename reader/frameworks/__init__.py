@@ -51,16 +51,16 @@ def make_unpacked(framework: str, is_collated: bool) -> LeafMaker | None:
 
     Args:
         framework: see `make_adapters`.
-        is_collated: a `collate_fn` made them; else they are the dataset's, and copied.
+        is_collated: a `collate_fn` made them, and not the dataset.
     """
     if framework == "torch":
         from reader.frameworks.torch import leaf_maker
 
-        return LeafMaker(leaf_maker, keeps_tensors=True, trusts=is_collated)
+        return LeafMaker(leaf_maker, keeps_tensors=True, is_collated=is_collated)
     if framework == "numpy":
         from reader.frameworks.numpy import leaf_view
 
-        return LeafMaker(leaf_view, trusts=is_collated)
+        return LeafMaker(leaf_view, is_collated=is_collated)
     return None
 
 

@@ -192,10 +192,11 @@ class WorkerLoop:
             number = channel.seq
             if isinstance(fetcher, StreamFetcher):
                 number = fetcher.number(channel.run, channel.seq)
-                fetcher.reseed = reseeding(self._config, epoch, self._rng)
             if self._config.seed is None:
                 fetcher.make(channel, kind, keys)
             else:
+                if isinstance(fetcher, StreamFetcher):
+                    fetcher.reseed = reseeding(self._config, epoch, self._rng)
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                     fetcher.make(channel, kind, keys)
         except ArenaFull as full:

@@ -11,10 +11,10 @@ import enum
 import weakref
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import repeat
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.local_channel import draw_samples
 from reader._core.signals import is_interrupt
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
@@ -39,8 +39,7 @@ class _Drawn:
     """What was drawn for a batch that may have to be made again: its samples, or the batch."""
 
     samples: list[Any]
-    batch: Any = None
-    is_made: bool = False
+    made: list[Any] | None = None  # the batch, and [] once the channel has it
     is_end: bool = False
     snapshot: Callable[[], WorkerSnapshot | None] | None = None  # takes what is sent with it
     task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
@@ -148,25 +147,19 @@ class StreamFetcher:
     def number(self, run: int, seq: int = -1) -> int:
         """Return the next batch's number, unique in the epoch whichever workers have ended.
 
-        `seq`: the number of its task.
+        `seq`: the number of its task. Each step may be done twice.
         """
         self._begin(run)
         if self._is_inline:
-            self._take_up(run, seq)
+            # a task begins, or is again where it began: only what was drawn for it is kept
+            newest = self._newest
+            if newest.task == (run, seq):
+                self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
+            else:
+                counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
+                self._newest = _Drawn([], task=(run, seq), counts=counts)
         worker, workers = self._turn
         return self._made * workers + worker
-
-    def _take_up(self, run: int, seq: int) -> None:
-        """Begin a task, or be again where it began: only what was drawn for it is kept.
-
-        Each step may be done twice.
-        """
-        newest = self._newest
-        if newest.task == (run, seq):
-            self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
-            return
-        counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
-        self._newest = _Drawn([], task=(run, seq), counts=counts)
 
     def _begin(self, run: int) -> None:
         if self._run == run:
@@ -228,11 +221,9 @@ class StreamFetcher:
         self._drawn += self._drawn_now
         self._drawn_now = 0
         is_asked = is_due or self._sent_shares is not None
-        # no cycle: where nothing is left of the loop, the user's generator is closed at once
-        take = partial(_snapshot_of, weakref.ref(self), channel, is_due)
-        drawn.snapshot = cache(take) if is_asked else None
+        drawn.snapshot = self._snapshot_once(channel, is_due) if is_asked else None
         channel.set_attachment(drawn.snapshot)
-        if self._samples is None and not drawn.samples:
+        if self._samples is None and not drawn.samples and not drawn.made:
             self._end(channel, drawn)
             return
         self._is_drawing = True
@@ -262,6 +253,13 @@ class StreamFetcher:
             " are lost. Catch exceptions inside the generator, or let __iter__ return an object"
             " whose __next__ can be called again after an exception"
         )
+
+    def _snapshot_once(
+        self, channel: WorkerChannel, is_due: bool
+    ) -> Callable[[], WorkerSnapshot | None]:
+        """Return what takes the snapshot of a batch, and gives the same one again."""
+        # no cycle: where nothing is left of the loop, the user's generator is closed at once
+        return cache(partial(_snapshot_of, weakref.ref(self), channel, is_due))
 
     def _snapshot(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
         """Return what is sent with a batch, once all its samples are drawn."""
@@ -330,39 +328,46 @@ class StreamFetcher:
                 self._samples = None
 
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
-        size = self.stream.batch_size
-        self._draw(channel, drawn.samples, 1 if size is None else size)
-        while not drawn.samples and not channel.is_stale and self._iterate_again():
-            self._draw(channel, drawn.samples, 1 if size is None else size)
+        if drawn.made:  # a signal came since
+            self._is_short = self._samples is None
+        elif not self._make_of_samples(channel, drawn):
+            return
+        channel.hand_over(drawn.made)
+
+    def _make_of_samples(self, channel: WorkerChannel, drawn: _Drawn) -> bool:
+        """Draw samples and make the batch of them, unless the channel has an answer already."""
+        size, samples = self.stream.batch_size, drawn.samples
+        most = 1 if size is None else size
+        self._draw(channel, samples, most)
+        while not samples and not channel.is_stale and self._iterate_again():
+            self._draw(channel, samples, most)
         if channel.is_stale:
             channel.skip()
-            return
-        short = len(drawn.samples) < (size or 1)
-        if not drawn.samples or (short and self.stream.drop_last):
+            return False
+        short = len(samples) < most
+        if not samples or (short and self.stream.drop_last):
             self._end(channel, drawn)
-            return
-        self._is_short = short
+            return False
         if short:
+            self._is_short = True
             self._samples = None
         if self.collate_fn is None and size is not None:
             self.is_stacking = True
-            channel.stack(drawn.samples, list(range(len(drawn.samples))), None)
-            return
-        made = [drawn.samples[0] if size is None else drawn.samples]
+            channel.stack(samples, list(range(len(samples))), None)
+            return False
         if self.collate_fn is not None:
-            made.append(self.collate_fn(made.pop()))
-        if not self._is_inline or channel.packs:
-            drawn.batch = made[0]
-            drawn.is_made = True
-        channel.hand_over(made)
+            drawn.made = [self.collate_fn(samples[0] if size is None else samples)]
+        else:
+            drawn.made = samples
+        drawn.samples = []  # what only the batch refers to is not copied: see LeafMaker
+        return True
 
     def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:
             return
         if self._is_inline:
             try:
-                # no signal comes between the drawing of a sample and its keeping
-                samples.extend(map(next, repeat(self._samples, count - len(samples))))
+                draw_samples(self._samples, samples, count)
             except BaseException:
                 self.row = len(samples)
                 raise
@@ -380,8 +385,8 @@ class StreamFetcher:
     def _send(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Send what the arena had no room for before."""
         channel.set_attachment(drawn.snapshot)
-        if drawn.is_made:
-            channel.write(drawn.batch)
+        if drawn.made:
+            channel.hand_over(drawn.made)
         elif drawn.is_end or (
             self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1)
         ):

@@ -66,6 +66,16 @@ class Numbers(IterableDataset[Any]):
         return np.int64(self.next - 1)
 
 
+class Made(IterableDataset[Any]):
+    """Three samples, each made when it is drawn."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def __iter__(self) -> Any:
+        return map(self.make, range(3))
+
+
 @pytest.mark.parametrize("collate_fn", COLLATES)
 @pytest.mark.parametrize("is_stream", [False, True], ids=["map", "stream"])
 def test_dataset_runs_in_the_thread_that_asks_and_not_before(
@@ -276,6 +286,48 @@ def test_what_only_the_batch_holds_is_not_copied(is_stream: bool) -> None:
     batch = next(iter(DataLoader(dataset, collate_fn=collate, framework="torch")))
     found = [batch["a"].data_ptr(), *(t.data_ptr() for t in batch["t"]), batch["v"].data_ptr()]
     assert found == places
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["map", "stream"])
+def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> None:
+    """Without batching a sample is the batch; one that shares its memory is copied."""
+    torch = pytest.importorskip("torch")
+    kept = torch.zeros(6)
+    ways: dict[str, tuple[Any, bool]] = {
+        "array": (lambda: np.ones(4), True),
+        "pair": (lambda: (np.ones(4), 1), True),
+        "tensor": (lambda: torch.ones(4), True),
+        "field": (lambda: {"x": torch.ones(4)}, True),
+        "reshaped array": (lambda: np.ones(4).reshape(2, 2), True),
+        "array's tensor": (lambda: torch.from_numpy(np.ones(4)), False),
+        "kept tensor": (lambda: kept, False),
+        "row": (lambda: kept[:4], False),
+        "detached": (lambda: kept.detach(), False),
+        "buffer": (lambda: np.frombuffer(b"12345678"), False),
+    }
+    for name, (make, is_same) in ways.items():
+        places: list[int] = []
+
+        def sample(_: int, make: Any = make, places: list[int] = places) -> Any:
+            made = make()
+            places.append(address(made))
+            return made
+
+        dataset: Any = Made(sample) if is_stream else Calls(sample, 3)
+        collates = [None, lambda sample: sample, lambda sample: {"of": sample}]
+        # a collated tensor that shares memory without being a view goes on sharing it
+        for collate in collates if name not in ("array's tensor", "detached") else [None]:
+            places.clear()
+            loader = DataLoader(dataset, batch_size=None, collate_fn=collate, framework="torch")
+            found = [address(batch) for batch in loader]
+            assert [a == b for a, b in zip(found, places, strict=True)] == [is_same] * 3, name
+
+
+def address(value: Any) -> int:
+    """Where the first array or tensor of a sample lies."""
+    while isinstance(value, (dict, tuple, list)):
+        value = next(iter(value.values())) if isinstance(value, dict) else value[0]
+    return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])

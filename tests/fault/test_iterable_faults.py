@@ -30,7 +30,6 @@ from tests.processes import (
 from tests.streams import Act, ActParts, Endless, Parts, PidParts, order_of, values_of, worker_id
 
 MIB = 1 << 20
-pytestmark = pytest.mark.timeout(30)  # a hang is what is looked for here
 
 PARTS = [range(22), range(100, 122), range(200, 222)]
 FEW = pytest.mark.parametrize("workers", [0, 2])

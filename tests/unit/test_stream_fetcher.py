@@ -34,7 +34,8 @@ class Paper:
             raise ArenaFull
 
     def hand_over(self, made: list[Any]) -> None:
-        self.write(made.pop())
+        self.write(made[0])
+        made.clear()
 
     def write(self, batch: Any) -> None:
         self._room()

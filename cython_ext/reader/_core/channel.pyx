@@ -316,8 +316,9 @@ cdef class WorkerChannel:
         self.done(&record)
 
     def hand_over(self, list made not None):
-        """As `write`, of the last object in a list, which loses it; see LocalChannel."""
-        self.write(made.pop())
+        """As `write`, of the only object in a list, which loses it then; see LocalChannel."""
+        self.write(made[0])
+        made.clear()
 
     def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
         """Answer the current task: there is no memory for its batch."""

@@ -12,5 +12,6 @@ cdef object settled(object value)
 cdef bint is_dense(const rd_dl_tensor* tensor) noexcept
 cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept
 cdef bint is_view(object value) except -1
+cdef bint owns_storage(object value) except -1
 cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1
 cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor)

@@ -39,7 +39,9 @@ cdef object tensor_class = None  # torch.Tensor, once seen
 cdef object strided = None       # torch.strided
 cdef object is_conj = None       # methods of torch.Tensor: a look-up takes
 cdef object is_neg = None        # longer than the call
-cdef object says_view = None
+cdef object base = None          # and this one
+cdef object untyped_storage = None
+cdef object storage_uses = None  # None: this torch does not tell
 cdef object requires_grad = None # torch.Tensor's descriptor
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
@@ -62,7 +64,8 @@ cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
 
 cdef rd_view tensor_view(object cls) except? NULL:
     """Return the view function for a class; NULL unless it is torch.Tensor itself."""
-    global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad, says_view
+    global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad, base
+    global untyped_storage, storage_uses
     if tensor_class is None:
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "Tensor"):
@@ -77,7 +80,9 @@ cdef rd_view tensor_view(object cls) except? NULL:
         byte_types = (torch.int8, torch.uint8)
         is_conj, is_neg = torch.Tensor.is_conj, torch.Tensor.is_neg
         requires_grad = torch.Tensor.requires_grad
-        says_view = torch.Tensor._is_view
+        base = torch.Tensor._base
+        untyped_storage = torch.Tensor.untyped_storage
+        storage_uses = getattr(torch._C, "_storage_Use_Count", None)
         tensor_class = torch.Tensor  # last: other threads read it
     return its_view if cls is tensor_class else NULL
 
@@ -121,7 +126,16 @@ cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1:
 
 cdef bint is_view(object value) except -1:
     """Whether a torch tensor is a view of another one."""
-    return says_view(value)
+    return Py_TYPE(base).tp_descr_get(base, value, NULL) is not None
+
+
+cdef bint owns_storage(object value) except -1:
+    """Whether a torch tensor's memory is torch's, and no other tensor has it."""
+    if storage_uses is None:
+        return False
+    storage = untyped_storage(value)
+    # memory of others, such as NumPy's, is not resizable; the tensor and the object here use it
+    return storage.resizable() and storage_uses(storage._cdata) == 2
 
 
 cdef object settled(object value):

@@ -6,7 +6,7 @@ cdef class LeafMaker:
     cdef object make_leaf        # FieldType -> what makes a leaf of an array, or None
     cdef dict makers             # FieldType -> what make_leaf returned for it
     cdef bint keeps_tensors      # torch tensors are leaves themselves
-    cdef bint trusts             # what only the batch refers to is not copied
+    cdef bint is_collated         # a collate_fn made the batch
     cdef Py_ssize_t count        # of leaves made in this batch
 
     cdef object make(self, object batch, Py_ssize_t holders)

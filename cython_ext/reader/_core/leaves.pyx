@@ -11,9 +11,9 @@ cimport numpy as cnp
 from cpython.object cimport PyObject
 
 from reader._core.dlpack cimport rd_dl_tensor
-from reader._core.dtype cimport FieldType
-from reader._core.exchange cimport (is_canonical, is_view, look, needs_gradient, rd_view,
-                                    tensor_view)
+from reader._core.dtype cimport FieldType, dl_field_type
+from reader._core.exchange cimport (dense_array, is_canonical, is_dense, is_view, look,
+                                    needs_gradient, owns_storage, rd_view, tensor_view)
 from reader._core.plan cimport as_ndarray, copy_array
 from reader._core.structure cimport (CUSTOM, FIELD, MAX_DEPTH, OBJECT, container_children,
                                      container_kind, foreign_converter, make_container, node)
@@ -36,20 +36,20 @@ cdef class LeafMaker:
     """Makes the user's batch of what a ``collate_fn`` or a dataset returned, without an arena.
 
     ``make_leaf(FieldType)`` returns what makes a leaf of an array of its storage type, or None where
-    the array is the leaf. ``keeps_tensors``: a torch tensor is a leaf as it is. ``trusts``: what only
-    the batch refers to may become a leaf as it is; False: everything is copied.
+    the array is the leaf. ``keeps_tensors``: a torch tensor is a leaf as it is. ``is_collated``: a
+    ``collate_fn`` made the batch, and not the dataset.
 
     Containers, types and values are those of a batch from a worker thread. Copied is what something
     else refers to as well, an array of unusual layout, and a view of another array or tensor: what
-    the loop writes into a batch shows nowhere else. A tensor that shares memory without being a view
-    (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch: to find that takes too long.
+    the loop writes into a batch shows nowhere else. Only a collated tensor that shares memory without
+    being a view (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch.
     """
 
-    def __init__(self, make_leaf, bint keeps_tensors=False, bint trusts=True):
+    def __init__(self, make_leaf, bint keeps_tensors=False, bint is_collated=True):
         self.make_leaf = make_leaf
         self.makers = {}
         self.keeps_tensors = keeps_tensors
-        self.trusts = trusts
+        self.is_collated = is_collated
 
     def __call__(self, batch):
         """Return the user's batch. CollateError for one that is nested too deep or contains itself."""
@@ -119,8 +119,7 @@ cdef class LeafMaker:
     cdef object leaf_of_array(self, object value, Py_ssize_t holders):
         cdef cnp.ndarray array
         cdef FieldType type
-        if (not self.trusts or not cnp.PyArray_CheckExact(value)
-                or Py_REFCNT(<PyObject*>value) > holders):
+        if not cnp.PyArray_CheckExact(value) or Py_REFCNT(<PyObject*>value) > holders:
             return self.leaf_of_copy(value)
         array = <cnp.ndarray>value
         if not PyArray_ISCARRAY(array) or not owns_alone(array):
@@ -134,12 +133,16 @@ cdef class LeafMaker:
 
     cdef object leaf_of_tensor(self, rd_view view, object value, Py_ssize_t holders):
         cdef rd_dl_tensor tensor
-        if (self.keeps_tensors and self.trusts and Py_REFCNT(<PyObject*>value) <= holders
-                and look(view, value, &tensor) and is_canonical(&tensor)
-                and not needs_gradient(value, &tensor) and not is_view(value)):
-            self.count += 1
+        cdef FieldType type
+        if not look(view, value, &tensor) or not is_dense(&tensor):
+            return self.leaf_of_other(value)
+        self.count += 1
+        if (self.keeps_tensors and Py_REFCNT(<PyObject*>value) <= holders
+                and is_canonical(&tensor) and not needs_gradient(value, &tensor)
+                and (not is_view(value) if self.is_collated else owns_storage(value))):
             return value
-        return self.leaf_of_other(value)
+        type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+        return self.finish(dense_array(value, type, &tensor).copy(), type)
 
     cdef object leaf_of_other(self, object value):
         """Return a leaf for a tensor of another library; a value that is no tensor as it is."""

@@ -7,6 +7,8 @@ taking: both are written in C.
 import collections
 
 cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.string cimport memset
 
 from reader._core.arena cimport (RD_BATCH, load_u32, load_u64, rd_head, rd_is_foreign,
@@ -18,8 +20,29 @@ from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
 from reader._core.stack import SideTable
 from reader.errors import ReaderError
 
+cdef extern from "Python.h":
+    bint PyIter_Check(object)
+    PyObject* PyIter_Next(object) except? NULL
+
 cdef enum:
     KEEP_SLOTS = 4  # as of a worker with one batch in flight
+
+
+def draw_samples(source, list samples not None, Py_ssize_t count):
+    """Draw from an iterator until a list has ``count`` samples, or none is left.
+
+    No signal comes between the drawing of a sample and its keeping.
+    """
+    cdef PyObject* found
+    if not PyIter_Check(source):
+        raise TypeError(f"'{type(source).__name__}' object is not an iterator")
+    while len(samples) < count:
+        found = PyIter_Next(source)
+        if found is NULL:
+            break
+        sample = <object>found
+        Py_DECREF(sample)  # two have it: `found` owned one
+        samples.append(sample)
 
 
 @cython.final
@@ -159,18 +182,24 @@ cdef class LocalChannel:
             self.hand_over([batch])
 
     def hand_over(self, list made not None):
-        """Keep a ready-made batch, the last object in a list, which loses it.
+        """Keep a ready-made batch, the only object in a list, which loses it.
 
-        What nothing else refers to then is not copied: see LeafMaker.
+        What nothing else refers to then is not copied: see LeafMaker. After an exception the list
+        has it again.
         """
-        batch = made.pop()
         if self.convert is None:
-            self.write(batch)
+            self.write(made[0])
+            made.clear()
             return
-        if type(self.convert) is LeafMaker:
-            batch = (<LeafMaker>self.convert).make(batch, 1)
-        else:
-            batch = self.convert(batch)
+        batch = made.pop()
+        try:
+            if type(self.convert) is LeafMaker:
+                batch = (<LeafMaker>self.convert).make(batch, 1)
+            else:
+                batch = self.convert(batch)
+        except BaseException:
+            made.append(batch)
+            raise
         attached = None if self.attach is None else self.attach()
         self.answer = UserBatch(self.seq, batch, attached)
 
