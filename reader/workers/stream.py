@@ -330,11 +330,12 @@ class StreamFetcher:
     def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         if drawn.made:  # a signal came since
             self._is_short = self._samples is None
-        elif not self._make_of_samples(channel, drawn):
-            return
-        channel.hand_over(drawn.made)
+        else:
+            self._make_of_samples(channel, drawn)
+        if drawn.made:
+            channel.hand_over(drawn.made)
 
-    def _make_of_samples(self, channel: WorkerChannel, drawn: _Drawn) -> bool:
+    def _make_of_samples(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Draw samples and make the batch of them, unless the channel has an answer already."""
         size, samples = self.stream.batch_size, drawn.samples
         most = 1 if size is None else size
@@ -343,24 +344,23 @@ class StreamFetcher:
             self._draw(channel, samples, most)
         if channel.is_stale:
             channel.skip()
-            return False
+            return
         short = len(samples) < most
         if not samples or (short and self.stream.drop_last):
             self._end(channel, drawn)
-            return False
+            return
         if short:
             self._is_short = True
             self._samples = None
         if self.collate_fn is None and size is not None:
             self.is_stacking = True
             channel.stack(samples, list(range(len(samples))), None)
-            return False
+            return
         if self.collate_fn is not None:
             drawn.made = [self.collate_fn(samples[0] if size is None else samples)]
         else:
             drawn.made = samples
         drawn.samples = []  # what only the batch refers to is not copied: see LeafMaker
-        return True
 
     def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:
