@@ -36,6 +36,7 @@ BATCHES = 40
 BATCH_SIZE = 4
 TARGETS = ("header", "heaps", "tasks", "results", "slots", "bytes", "anywhere")
 HOWS = ("once", "always", "beside")  # beside: a thread goes on while batches are made
+PLACES = "places overwritten"
 WRONG, CLEAN, WITH_ERRORS = 3, 0, 4
 
 
@@ -122,7 +123,7 @@ class Overwriting:
     def __init__(self, seed: int, done: int) -> None:
         rng = random.Random(seed)
         self.seed = seed
-        self.done = done  # a file that says that it was done once
+        self.done = done  # a file with a byte for each place that was overwritten
         self.target = rng.choice(TARGETS)
         self.how = rng.choice(HOWS)
         self.words = rng.choice((1, 1, 4, 32))
@@ -132,20 +133,23 @@ class Overwriting:
         return BATCHES * BATCH_SIZE
 
     def __getitem__(self, index: int) -> tuple[Any, str]:
-        if index == self.when and (self.how == "always" or not os.pread(self.done, 1, 0)):
-            os.pwrite(self.done, b"1", 0)
+        if index == self.when and (self.how == "always" or not os.fstat(self.done).st_size):
             scribbler = Scribbler(random.Random(self.seed), self.target)
             if self.how == "beside":
                 threading.Thread(target=self._go_on, args=(scribbler,), daemon=True).start()
             for _ in range(self.words):
-                scribbler.scribble()
+                self._scribble(scribbler)
         return np.full(16, index), f"sample {index}"
 
     def _go_on(self, scribbler: Scribbler) -> None:
         pause = threading.Event()
         for _ in range(200):
-            scribbler.scribble()
+            self._scribble(scribbler)
             pause.wait(0.0005)
+
+    def _scribble(self, scribbler: Scribbler) -> None:
+        os.write(self.done, b"1")  # forked processes share the file's position
+        scribbler.scribble()
 
 
 def expected(number: int) -> list[str]:
@@ -153,10 +157,9 @@ def expected(number: int) -> list[str]:
     return [f"sample {number * BATCH_SIZE + row}" for row in range(BATCH_SIZE)]
 
 
-def run_case(seed: int) -> tuple[int, str]:
-    """Run a case in this process; return what came of it, and in words."""
+def run_case(seed: int, done: int) -> tuple[int, str]:
+    """Run a case in this process; return what came of it, and in words. `done`: see Overwriting."""
     rng = random.Random(seed ^ 0x5EED)
-    done = os.memfd_create("fuzz-done")
     data = Overwriting(seed, done)
     errors: list[str] = []
     number = 0
@@ -187,13 +190,16 @@ def run_case(seed: int) -> tuple[int, str]:
     if number != BATCHES and not errors:
         return WRONG, f"the epoch ended after {number} batches"
     loader.close()
-    os.close(done)
     return (WITH_ERRORS if errors else CLEAN), ", ".join(errors)
 
 
-def fork_case(seed: int, limit_s: float) -> tuple[str, str]:
-    """Run a case in a forked program; return its outcome and what it said."""
+def fork_case(seed: int, limit_s: float) -> tuple[str, str, int]:
+    """Run a case in a forked program.
+
+    Returns its outcome, what it said, and how many places were overwritten.
+    """
     told, tell = os.pipe()
+    done = os.memfd_create("fuzz-done")
     pid = os.fork()
     if pid == 0:
         status = WRONG
@@ -202,7 +208,7 @@ def fork_case(seed: int, limit_s: float) -> tuple[str, str]:
             faulthandler.disable()
             logging.getLogger("reader").setLevel(logging.CRITICAL)
             try:
-                status, text = run_case(seed)
+                status, text = run_case(seed, done)
             except BaseException as error:
                 text = f"{type(error).__name__}: {error}"
             os.write(tell, text.encode()[:4000])
@@ -219,13 +225,14 @@ def fork_case(seed: int, limit_s: float) -> tuple[str, str]:
     with contextlib.suppress(BlockingIOError):
         text = os.read(told, 4000).decode()
     os.close(told)
+    places = os.fstat(done).st_size
+    os.close(done)
     if not has_ended:
-        return "hang", text
+        return "hang", text, places
     code = os.waitstatus_to_exitcode(status)
     names = {CLEAN: "all batches", WITH_ERRORS: "errors in their places", WRONG: "wrong"}
-    return (
-        names.get(code, f"exit {code}") if code >= 0 else f"crash: {signal.Signals(-code).name}"
-    ), text
+    crashed = "" if code >= 0 else f"crash: {signal.Signals(-code).name}"
+    return crashed or names.get(code, f"exit {code}"), text, places
 
 
 def run_cases(seeds: Iterator[int] | range, limit_s: float) -> tuple[Counter[str], list[str]]:
@@ -233,8 +240,9 @@ def run_cases(seeds: Iterator[int] | range, limit_s: float) -> tuple[Counter[str
     counts: Counter[str] = Counter()
     bad = []
     for seed in seeds:
-        outcome, text = fork_case(seed, limit_s)
+        outcome, text, places = fork_case(seed, limit_s)
         counts[outcome] += 1
+        counts[PLACES] += places
         if outcome not in ("all batches", "errors in their places"):
             data = Overwriting(seed, -1)
             bad.append(f"seed {seed} ({data.target}, {data.how}, {data.words}): {outcome}: {text}")
@@ -261,8 +269,12 @@ def main(arguments: list[str]) -> int:
         failed += len(bad)
         for line in bad:
             print(line, flush=True)
+    places = counts.pop(PLACES, 0)
     told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    print(f"{given.count} cases from seed {given.seed} in {time.monotonic() - began:.0f} s: {told}")
+    print(
+        f"{given.count} cases from seed {given.seed} in {time.monotonic() - began:.0f} s,"
+        f" {places} places overwritten: {told}"
+    )
     return 1 if failed else 0
 
 
