@@ -2,7 +2,8 @@
 
 Works in a copy of the checkout, so that the build in place stays what it is. A report of any
 process, a worker's too, is a failure. A test that failed without one runs once more: a process that
-is forked while a thread is in the sanitizer's allocator waits for it for ever. Run as
+is forked while a thread is in the sanitizer's allocator waits for it for ever, however `FORKS_LATE`
+avoids that. Run as
 ``python -m tools.sanitize address|undefined|thread [arguments of pytest]``; with
 arguments, they alone say which tests.
 """
@@ -40,6 +41,28 @@ OPTIONS = {
 }
 VARIABLE = {"address": "ASAN_OPTIONS", "undefined": "UBSAN_OPTIONS", "thread": "TSAN_OPTIONS"}
 SOME_FAILED = 1  # pytest's exit code
+# A sitecustomize.py, for every Python that is started.
+FORKS_LATE = """
+import os, time
+
+def other_threads_are_asleep():
+    for task in os.listdir("/proc/self/task"):
+        if int(task) != os.getpid():
+            try:
+                with open(f"/proc/self/task/{task}/stat") as file:
+                    if file.read().rpartition(") ")[2][0] == "R":
+                        return False
+            except OSError:
+                pass  # it has ended
+    return True
+
+def wait():
+    until = time.monotonic() + 1.0
+    while not other_threads_are_asleep() and time.monotonic() < until:
+        time.sleep(0.0005)
+
+os.register_at_fork(before=wait)
+"""
 RUNTIME = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libtsan.so"}
 
 
@@ -56,16 +79,19 @@ def main(arguments: list[str]) -> int:
         subprocess.run(build, cwd=checkout, env={**clean, "READER_SANITIZE": kind}, check=True)
         reports = Path(name, "reports")
         reports.mkdir()
+        Path(name, "sitecustomize.py").write_text(FORKS_LATE)
         environment = {
             **clean,
             **OPTIONS[kind],
             VARIABLE[kind]: f"{OPTIONS[kind][VARIABLE[kind]]}:log_path={reports}/report",
             "LD_PRELOAD": " ".join((path_of(RUNTIME[kind]), path_of("libstdc++.so"))),
+            "PYTHONPATH": name,
             # paddle finds its own beside itself, but not through the sanitizer's dlopen
             "LD_LIBRARY_PATH": str(Path(sysconfig.get_path("platlib"), "paddle", "libs")),
         }
         # A process under a sanitizer is a few times slower: what hangs still ends.
         tests = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=150"]
+        tests += ["-o", "faulthandler_timeout=0"]  # has a thread for each test
         parts = [more] if more else [[*part, *TESTS[kind]] for part in PARTS]
         commands = [
             [*tests, "-o", f"cache_dir={name}/cache-{number}", *part]

@@ -304,6 +304,12 @@ def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> No
         "row": (lambda: kept[:4], False),
         "detached": (lambda: kept.detach(), False),
         "buffer": (lambda: np.frombuffer(b"12345678"), False),
+        "kept pair": (lambda pair=(np.ones(4), torch.ones(4)): pair, False),
+        "kept dict": (lambda of={"x": torch.ones(4)}: of, False),
+        "kept list": (lambda of=[np.ones(4)]: {"x": [of]}, False),
+        "kept record": (lambda of=Record(np.ones(4), "one"): of, False),
+        "kept named pair": (lambda of=Pair(torch.ones(4), 1): of, False),
+        "record": (lambda: Pair(torch.ones(4), {"x": np.ones(2)}), True),
     }
     for name, (make, is_same) in ways.items():
         places: list[int] = []
@@ -325,8 +331,11 @@ def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> No
 
 def address(value: Any) -> int:
     """Where the first array or tensor of a sample lies."""
-    while isinstance(value, (dict, tuple, list)):
-        value = next(iter(value.values())) if isinstance(value, dict) else value[0]
+    while isinstance(value, (dict, tuple, list, Record)):
+        if isinstance(value, Record):
+            value = value.x
+        else:
+            value = next(iter(value.values())) if isinstance(value, dict) else value[0]
     return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
 
 

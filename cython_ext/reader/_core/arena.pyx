@@ -19,7 +19,7 @@ from reader.errors import ConfigError, ReaderError, refusal
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
     int madvise(void*, size_t, int) noexcept
-    int PROT_READ, PROT_WRITE, MAP_ANONYMOUS, MAP_SHARED, MAP_NORESERVE, MADV_DONTDUMP
+    int PROT_READ, PROT_WRITE, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, MAP_NORESERVE, MADV_DONTDUMP
     void* MAP_FAILED
 
 cdef extern from "<pthread.h>" nogil:
@@ -84,7 +84,8 @@ cdef class Arena:
         ``limit_nbytes``: limit of the memory for batches; None: what the machine has.
         ``reserve_nbytes``: address space; None: four times the machine's memory, or an eighth of
         the limit on virtual memory.
-        ``has_file``: False: only this process and those it forks use it; there is no descriptor.
+        ``has_file``: False: only this process uses it, and a forked one has a copy of what lay in it;
+        there is no descriptor.
         Raises ReaderError when the system refuses a memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
@@ -178,7 +179,7 @@ cdef class Arena:
         if c is NULL:
             raise MemoryError()
         base = mmap_c(NULL, size, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_NORESERVE | (MAP_ANONYMOUS if fd < 0 else 0), fd, 0)
+                      MAP_NORESERVE | (MAP_PRIVATE | MAP_ANONYMOUS if fd < 0 else MAP_SHARED), fd, 0)
         if base == MAP_FAILED:
             free(c)
             raise ReaderError(f"cannot map {size} bytes of shared memory: {os.strerror(errno)}")

@@ -514,7 +514,7 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     rd_arena_enter(a);
     int fd = rd_load_relaxed(&a->fd);
     if (fd < 0)
-        madvise(a->base + copy.start, copy.capacity, MADV_REMOVE);
+        madvise(a->base + copy.start, copy.capacity, MADV_DONTNEED);
     else
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)copy.start,
                   (off_t)copy.capacity);

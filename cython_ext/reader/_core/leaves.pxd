@@ -7,11 +7,11 @@ cdef class LeafMaker:
     cdef dict makers             # FieldType -> what make_leaf returned for it
     cdef bint keeps_tensors      # torch tensors are leaves themselves
     cdef bint is_collated         # a collate_fn made the batch
-    cdef Py_ssize_t count        # of leaves made in this batch
 
     cdef object make(self, object batch, Py_ssize_t holders)
     cdef object walk(self, object value, object root, int depth, Py_ssize_t holders)
-    cdef object walk_container(self, int kind, object value, object root, int depth)
+    cdef object walk_container(self, int kind, object value, object root, int depth,
+                               Py_ssize_t holders)
     cdef object leaf_of_array(self, object value, Py_ssize_t holders)
     cdef object leaf_of_tensor(self, rd_view view, object value, Py_ssize_t holders)
     cdef object leaf_of_other(self, object value)

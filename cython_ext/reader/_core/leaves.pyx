@@ -57,7 +57,6 @@ cdef class LeafMaker:
 
     cdef object make(self, object batch, Py_ssize_t holders):
         """As a call, where the caller and its callers hold that many references to the batch."""
-        self.count = 0
         return self.walk(batch, batch, 0, holders)
 
     cdef object walk(self, object value, object root, int depth, Py_ssize_t holders):
@@ -77,44 +76,57 @@ cdef class LeafMaker:
                 if value.dtype.hasobject or (
                         cls is not np.ndarray and isinstance(value, MaskedArray)):
                     return value
-                self.count += 1
                 return self.leaf_of_array(value, holders)
         kind = container_kind(value)
         if kind == OBJECT:
             return self.leaf_of_other(value)
         if depth == MAX_DEPTH:
             flatten(root)  # raises: it knows how to say so
-        return self.walk_container(kind, value, root, depth + 1)
+        return self.walk_container(kind, value, root, depth + 1, holders)
 
-    cdef object walk_container(self, int kind, object value, object root, int depth):
-        cdef object cls = type(value), key, child
-        cdef Py_ssize_t before = self.count, i
-        cdef list children
-        cdef dict made
-        # a child's references: its container's, and the loop's
+    cdef object walk_container(self, int kind, object value, object root, int depth,
+                               Py_ssize_t holders):
+        cdef object cls = type(value), key, child, leaf
+        cdef Py_ssize_t i = 0
+        cdef list children, leaves
+        cdef dict made = None
+        # a child's references: its container's, and the loop's; where something else refers to the
+        # container, none is the batch's alone
+        cdef Py_ssize_t each = 2 if Py_REFCNT(<PyObject*>value) <= holders else 0
         if cls is dict:
-            made = {}
             for key, child in (<dict>value).items():
-                made[key] = child if is_simple(child) else self.walk(child, root, depth, 2)
-            return value if self.count == before else made
-        if cls is list:
-            children = [child if is_simple(child) else self.walk(child, root, depth, 2)
-                        for child in <list>value]
-            return value if self.count == before else children
-        if cls is tuple:
-            for child in <tuple>value:
+                if is_simple(child):
+                    continue
+                leaf = self.walk(child, root, depth, each)
+                if leaf is not child:
+                    if made is None:
+                        made = (<dict>value).copy()
+                        each += each > 0  # it refers to the other children, too
+                    made[key] = leaf
+            return value if made is None else made
+        if cls is list or cls is tuple:
+            leaves = None
+            for child in (<list>value if cls is list else <tuple>value):
                 if not is_simple(child):
-                    break
-            else:
+                    leaf = self.walk(child, root, depth, each)
+                    if leaf is not child:
+                        if leaves is None:
+                            leaves = list(value)
+                            each += each > 0
+                        leaves[i] = leaf
+                i += 1
+            if leaves is None:
                 return value
-            child = None  # else it would be one more reference
-            children = [self.walk(child, root, depth, 2) for child in <tuple>value]
-            return value if self.count == before else tuple(children)
-        children = [self.walk(child, root, depth, 3) for child in container_children(kind, value)]
-        if self.count == before:
+            return leaves if cls is list else tuple(leaves)
+        children = container_children(kind, value)
+        leaves = [self.walk(child, root, depth, each and 3) for child in children]
+        for i in range(len(children)):
+            if leaves[i] is not children[i]:
+                break
+        else:
             return value
         places = [node(FIELD, i, None, None, None, None) for i in range(len(children))]
-        return make_container(kind, value, places).build(children, [])
+        return make_container(kind, value, places).build(leaves, [])
 
     cdef object leaf_of_array(self, object value, Py_ssize_t holders):
         cdef cnp.ndarray array
@@ -136,7 +148,6 @@ cdef class LeafMaker:
         cdef FieldType type
         if not look(view, value, &tensor) or not is_dense(&tensor):
             return self.leaf_of_other(value)
-        self.count += 1
         if (self.keeps_tensors and Py_REFCNT(<PyObject*>value) <= holders
                 and is_canonical(&tensor) and not needs_gradient(value, &tensor)
                 and (not is_view(value) if self.is_collated else owns_storage(value))):
@@ -150,7 +161,6 @@ cdef class LeafMaker:
         found = None if converter is None else converter(value)
         if found is None:
             return value
-        self.count += 1
         leaf = self.leaf_of_copy(value)
         if not found[2]:
             return leaf
