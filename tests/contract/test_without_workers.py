@@ -304,11 +304,11 @@ def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> No
         "row": (lambda: kept[:4], False),
         "detached": (lambda: kept.detach(), False),
         "buffer": (lambda: np.frombuffer(b"12345678"), False),
-        "kept pair": (lambda pair=(np.ones(4), torch.ones(4)): pair, False),
-        "kept dict": (lambda of={"x": torch.ones(4)}: of, False),
-        "kept list": (lambda of=[np.ones(4)]: {"x": [of]}, False),
-        "kept record": (lambda of=Record(np.ones(4), "one"): of, False),
-        "kept named pair": (lambda of=Pair(torch.ones(4), 1): of, False),
+        "kept pair": (kept_value((np.ones(4), torch.ones(4))), False),
+        "kept dict": (kept_value({"x": torch.ones(4)}), False),
+        "kept list": (kept_value({"x": [np.ones(4)]}), False),
+        "kept record": (kept_value(Record(np.ones(4), "one")), False),
+        "kept named pair": (kept_value(Pair(torch.ones(4), 1)), False),
         "record": (lambda: Pair(torch.ones(4), {"x": np.ones(2)}), True),
     }
     for name, (make, is_same) in ways.items():
@@ -327,6 +327,11 @@ def test_sample_that_nothing_else_refers_to_is_not_copied(is_stream: bool) -> No
             loader = DataLoader(dataset, batch_size=None, collate_fn=collate, framework="torch")
             found = [address(batch) for batch in loader]
             assert [a == b for a, b in zip(found, places, strict=True)] == [is_same] * 3, name
+
+
+def kept_value(value: Any) -> Any:
+    """Return a function that returns the same value each time."""
+    return lambda: value
 
 
 def address(value: Any) -> int:
