@@ -33,6 +33,9 @@ TESTS = ["-q", "-n", "2", "-m", "not evidence and not gpu and not alone"]
 
 def main(arguments: list[str]) -> int:
     """Run each; 0 when the tests pass everywhere."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     wanted = [each for each in arguments if re.fullmatch(r"3\.\d+", each)]
     more = [each for each in arguments if each not in wanted]
     found = pythons()
