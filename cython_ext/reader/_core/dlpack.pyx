@@ -103,8 +103,9 @@ cdef object make_capsule(const rd_dl_tensor* tensor, Lease lease, object owner, 
         hold.owner = <PyObject*>owner
         Py_INCREF(owner)  # given back in drop_hold
     made[0] = tensor[0]
-    memcpy(hold.extents, tensor.shape, tensor.ndim * sizeof(int64_t))
-    memcpy(hold.steps, tensor.strides, tensor.ndim * sizeof(int64_t))
+    if tensor.ndim:  # else it may have no shape
+        memcpy(hold.extents, tensor.shape, tensor.ndim * sizeof(int64_t))
+        memcpy(hold.steps, tensor.strides, tensor.ndim * sizeof(int64_t))
     made.shape = hold.extents
     made.strides = hold.steps
     if is_versioned:

@@ -351,7 +351,7 @@ cdef class Plan:
                 if nbytes > NOGIL_NBYTES:
                     with nogil:
                         memcpy(target, tensor.data, nbytes)
-                else:
+                elif nbytes:  # an empty tensor has no memory
                     memcpy(target, tensor.data, nbytes)
                 return 0
         shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
