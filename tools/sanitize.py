@@ -27,11 +27,9 @@ OURS = [
     "not evidence and not gpu and not alone",
 ]
 # The thread sanitizer follows no fork beside threads: what runs on threads alone is its own.
-ON_THREADS = [
-    "-k",
-    "(thread or permutation or queue or wire or random_turns) and not (loader_inside_a_thread or"
-    " fork_with_threads or ends_silently)",
-]
+NAMED = "thread or permutation or queue or wire or random_turns"
+FORKS = "loader_inside_a_thread or fork_with_threads or ends_silently"
+ON_THREADS = ["-k", f"({NAMED}) and not ({FORKS})"]
 # Libraries that are built without the sanitizer, which therefore sees no lock of theirs: what they
 # allocate in one thread and free in another is no race.
 SUPPRESSED = "".join(f"called_from_lib:{name}\n" for name in ("libphi_core.so", "libpaddle.so"))
