@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ def test_code_that_only_cloudpickle_takes_may_hold_primitives() -> None:
         pickled.close()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11, 5), reason="multiprocessing took it until then")
 def test_lock_of_a_fork_context_is_refused_as_by_multiprocessing() -> None:
     lock = multiprocessing.get_context("fork").Lock()
     with pytest.raises(ConfigError, match=r"the dataset, .* cannot be sent to worker processes"):

@@ -77,7 +77,7 @@ class Graph:
         self._store = parts
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_store":
+        if name == "_store" or name not in self._store:
             raise AttributeError(name)
         return self._store[name]
 

@@ -51,7 +51,8 @@ def ledger():
 
     An arena counts until its last batch is dropped. Safe in any thread.
     """
-    return {"arenas": the_ledger.arenas, "held_slots": the_ledger.leases}
+    return {"arenas": load_relaxed_i64(&the_ledger.arenas),
+            "held_slots": load_relaxed_i64(&the_ledger.leases)}
 
 
 def fork_generation():
