@@ -32,7 +32,7 @@ BESIDE = (
     # processes beside threads
     *("loader_inside_a_thread", "fork_with_threads", "ends_silently", "switching_threads"),
     *("digests_of_threads", "augmentation_in_threads", "not_seeded_before_each_batch"),
-    "test_feeding_loader",  # threads of paddle's executor
+    *("test_feeding_loader", "static_training"),  # threads of paddle's executor
 )
 ON_THREADS = ["-k", f"({NAMED}) and not ({' or '.join(BESIDE)})"]
 TESTS = {"address": OURS, "undefined": OURS, "thread": [*OURS, *ON_THREADS]}
