@@ -260,17 +260,17 @@ def test_10_iter_that_returns_no_iterator_is_told(workers: int) -> None:
         list(loader)
 
 
-@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 @FEW
 def test_01_what_would_end_the_program_arrives_as_dataset_error(
-    workers: int, error: BaseException
+    workers: int, error: type[BaseException]
 ) -> None:
     def act(_: int) -> None:
         raise error
 
     with DataLoader(ActParts(PARTS, 5, act), batch_size=4, num_workers=workers) as loader:
         batches = iter(loader)
-        if workers == 0 and isinstance(error, KeyboardInterrupt):
+        if workers == 0 and error is KeyboardInterrupt:
             next(batches)
             with pytest.raises(KeyboardInterrupt):  # as Ctrl-C, which comes in this very thread
                 next(batches)
@@ -280,7 +280,7 @@ def test_01_what_would_end_the_program_arrives_as_dataset_error(
         found = run(batches)
     errors = [e for e in found if isinstance(e, Exception)]
     assert [type(e) for e in errors] == [DatasetError] * 2
-    assert type(errors[0].__cause__) is type(error)
+    assert type(errors[0].__cause__) is error
     assert "cannot continue" in str(errors[1])
     if workers:
         assert [values_of(b) for b in found if not isinstance(b, Exception)] == [

@@ -48,15 +48,19 @@ def alarms() -> Iterator[list[int]]:
 # ---- holding signals back --------------------------------------------------------------------
 
 
+def step() -> None:
+    """Do nothing: signals are handled where a function of Python begins."""
+
+
 def raised_by(action: Callable[[], object]) -> list[type[BaseException]]:
     """Return what the handlers of signals raised during an action, and just behind it."""
     last: BaseException | None = None
     try:
         try:
             action()
-            len("")  # signals are handled behind a call
+            step()
         except (KeyboardInterrupt, Alarm):
-            len("")
+            step()
             raise
     except (KeyboardInterrupt, Alarm) as error:
         last = error
