@@ -143,6 +143,8 @@ def test_contestant_that_hangs_is_killed_and_told() -> None:
         ("engine", "tiny", "floor", "numpy"),
         ("engine", "tiny", "reader", "numpy"),
         ("engine", "tiny-stream", "reader", "numpy"),
+        ("inline", "tiny-tensors-inline", "reader", "torch"),
+        ("inline", "collated-inline", "reader", "torch"),
         ("paddle", "feed-inline", "reader", "paddle"),
         ("torch", "tiny-tensors", "reader", "torch"),
         ("torch", "resume", "reader", "torch"),
@@ -359,7 +361,7 @@ def test_command_line_chooses_rows_and_lengths() -> None:
     against = command_line.parse(["--against", "a.whl"])
     assert (against.rounds, against.seconds, against.launches) == command_line.AGAINST
     assert against.json != usual.json
-    assert "tiny-inline" in against.rows["engine"]
+    assert "tiny-stream" in against.rows["engine"]
     assert "resume" not in against.rows["torch"]
 
 
@@ -370,7 +372,7 @@ def test_command_line_chooses_rows_and_lengths() -> None:
         ("--table jax", "invalid choice: 'jax' (choose from"),
         ("--rounds 0", "--rounds must be positive"),
         ("--seconds -1", "--seconds must be positive"),
-        ("--rows tiny-inline", "none of these rows is measured so"),
+        ("--rows tiny-torch", "none of these rows is measured so"),
         ("--rows resume --against a.whl", "none of these rows is measured so"),
         ("--readme --quick", "--readme shows every row"),
         ("--readme --against a.whl", "leave out --against"),

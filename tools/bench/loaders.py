@@ -67,7 +67,8 @@ def _options_of(face: str, row: Row) -> dict[str, Any]:
     if face in (PADDLE_FACE, "paddle.io"):
         return {"places": import_module("paddle").CPUPlace()}
     if row.options["num_workers"] == 0:
-        return {}
+        has_tensors = face == ENGINE and row.samples == "tensors"
+        return {"framework": "torch"} if has_tensors else {}
     return {"start_method" if face == ENGINE else "multiprocessing_context": "fork"}
 
 

@@ -18,6 +18,10 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 Rows = Mapping[str, Results]
 
 FACES = {
+    "inline": (
+        "Without workers, `reader.DataLoader` beside `torch.utils.data`",
+        "| what | reader | PyTorch takes |",
+    ),
     "paddle": (
         "What Paddle's users wait for, `reader.compat.paddle` beside `paddle.io`",
         "| what | reader | Paddle takes |",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.bench.works import WORKS, Work
+from tools.bench.works import WORKS, Work, small_tensors
 
 PREFETCH = 2
 
@@ -146,12 +146,39 @@ def _engine() -> list[Row]:
 
     return [
         *rows,
-        *(alone("inline", work, options=_INLINE) for work in ("tiny", "image", "uint8", "text")),
         *(alone("stream", work, samples="stream") for work in ("tiny", "uint8")),
         *(
             alone(name, "tiny", options={**_KEPT, "framework": name})
             for name in ("torch", "paddle")
         ),
+    ]
+
+
+def _inline() -> list[Row]:
+    def row(name: str, title: str, work: str, samples: str = "arrays", **options: Any) -> Row:
+        given = {**_INLINE, **options}
+        both = (_ours(ENGINE), TORCH)
+        least = {"torch": 1.0}
+        return Row(name, title, WORKS[work], both, "epochs", given, samples, at_least=least)
+
+    titles = {
+        "tiny": "tiny batches; samples are arrays, or tensors",
+        "image": "image, 38.5 MB",
+        "uint8": "uint8, 19.3 MB",
+        "text": "text, a dict of 3 x 512 int64",
+    }
+    collated = "a `collate_fn` that returns 20 small tensors of 32 labels"
+    return [
+        *(
+            row(name, title, work, samples)
+            for work, title in titles.items()
+            for name, samples in (
+                (f"{work}-inline", "arrays"),
+                (f"{work}-tensors-inline", "tensors"),
+            )
+        ),
+        row("tiny-stream-inline", "tiny batches of a stream", "tiny", "stream"),
+        row("collated-inline", collated, "tiny", "tensors", collate_fn=small_tensors),
     ]
 
 
@@ -210,5 +237,10 @@ def _torch() -> list[Row]:
 
 TABLES: dict[str, dict[str, Row]] = {
     table: {row.name: row for row in rows}
-    for table, rows in (("engine", _engine()), ("paddle", _paddle()), ("torch", _torch()))
+    for table, rows in (
+        ("engine", _engine()),
+        ("inline", _inline()),
+        ("paddle", _paddle()),
+        ("torch", _torch()),
+    )
 }
