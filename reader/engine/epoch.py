@@ -185,6 +185,7 @@ class EpochIterator(Handover):
         has_backend, self._has_backend = self._has_backend, False
         if has_backend:
             self._cache.give_back(self._backend)
+            self.is_ended = True
 
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""

@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import weakref
 from collections.abc import Callable, Iterator
-from functools import cache, partial
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
@@ -41,9 +40,28 @@ class _Drawn:
     samples: list[Any]
     made: list[Any] | None = None  # the batch, and [] once the channel has it
     is_end: bool = False
-    snapshot: Callable[[], WorkerSnapshot | None] | None = None  # takes what is sent with it
+    snapshot: _Taker | None = None  # takes what is sent with it
     task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
     counts: Any = None  # inline: what the fetcher counted before it
+
+
+class _Taker:
+    """Takes the snapshot of a batch when it is called, and returns the same one from then on."""
+
+    __slots__ = ("_arguments", "_fetcher", "_found")
+
+    def __init__(self, fetcher: StreamFetcher, channel: WorkerChannel, is_due: bool) -> None:
+        # no cycle: where nothing is left of the loop, the user's generator is closed at once
+        self._fetcher = weakref.ref(fetcher)
+        self._arguments: tuple[WorkerChannel, bool] | None = (channel, is_due)
+        self._found: WorkerSnapshot | None = None
+
+    def __call__(self) -> WorkerSnapshot | None:
+        fetcher = self._fetcher()
+        if self._arguments is not None and fetcher is not None:
+            self._found = fetcher.snapshot(*self._arguments)
+            self._arguments = None
+        return self._found
 
 
 class _Phase(enum.Enum):
@@ -130,7 +148,8 @@ class StreamFetcher:
         try:
             self._open()
         finally:
-            track_shards(before)
+            if self._is_inline:
+                track_shards(before)
         return self._snapshots.first()
 
     def pass_end(self) -> None:
@@ -185,7 +204,8 @@ class StreamFetcher:
             drawn = self._no_room[keys]
         else:
             drawn = self._newest if self._is_inline else _Drawn([])
-        before = track_shards(self._tracker)  # other iterators may be at work in this thread
+        # without workers, other iterators may be at work in this thread; else it is the worker's
+        before = track_shards(self._tracker) if self._is_inline else None
         try:
             if kind == TaskKind.TASK_AGAIN:
                 self._send(channel, drawn)
@@ -197,7 +217,8 @@ class StreamFetcher:
                 drawn.snapshot()  # now: later the dataset has moved on
             raise
         finally:
-            track_shards(before)
+            if self._is_inline:
+                track_shards(before)
         if kind == TaskKind.TASK_AGAIN:
             self._no_room.pop(keys, None)
 
@@ -221,7 +242,7 @@ class StreamFetcher:
         self._drawn += self._drawn_now
         self._drawn_now = 0
         is_asked = is_due or self._sent_shares is not None
-        drawn.snapshot = self._snapshot_once(channel, is_due) if is_asked else None
+        drawn.snapshot = _Taker(self, channel, is_due) if is_asked else None
         channel.set_attachment(drawn.snapshot)
         if self._samples is None and not drawn.samples and not drawn.made:
             self._end(channel, drawn)
@@ -254,14 +275,7 @@ class StreamFetcher:
             " whose __next__ can be called again after an exception"
         )
 
-    def _snapshot_once(
-        self, channel: WorkerChannel, is_due: bool
-    ) -> Callable[[], WorkerSnapshot | None]:
-        """Return what takes the snapshot of a batch, and gives the same one again."""
-        # no cycle: where nothing is left of the loop, the user's generator is closed at once
-        return cache(partial(_snapshot_of, weakref.ref(self), channel, is_due))
-
-    def _snapshot(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
+    def snapshot(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
         """Return what is sent with a batch, once all its samples are drawn."""
         is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
         self._drawn_now = self.stream.batch_size or 1
@@ -483,10 +497,3 @@ class StreamFetcher:
                 raise
             except Exception:  # it was raised before, in place of its batch
                 self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN
-
-
-def _snapshot_of(
-    fetcher: weakref.ref[StreamFetcher], channel: WorkerChannel, is_due: bool
-) -> WorkerSnapshot | None:
-    found = fetcher()
-    return None if found is None else found._snapshot(channel, is_due)

@@ -2,4 +2,4 @@
 
 
 cdef class Finalized:
-    pass
+    cdef public bint is_ended

@@ -43,11 +43,14 @@ cdef extern from *:
             sigaction(number, &rd_before[number], NULL);
     }
 
+    // the next signal that was noted, from `number` on; 0: none
     static int rd_take_noted(int number) {
-        int is_noted = rd_arrived[number];
-        if (is_noted)
-            rd_arrived[number] = 0;
-        return is_noted;
+        for (; number < NSIG; number++)
+            if (rd_arrived[number]) {
+                rd_arrived[number] = 0;
+                return number;
+            }
+        return 0;
     }
     """
     ctypedef unsigned long pthread_t
@@ -78,17 +81,22 @@ rd_main_thread = <pthread_t>threading.main_thread().ident
 pthread_atfork(NULL, NULL, rd_note_main)  # the thread that forks is the main one in the child
 
 
-cdef list handlers():
-    """Return the signals that code of Python handles, with what handles each."""
-    found = [(number, get_handler(number)) for number in numbers]
-    return [(number, handler) for number, handler in found if callable(handler)]
+cdef list handled():
+    """Return the signals that code of Python handles."""
+    cdef list found = []
+    cdef object handler
+    for number in numbers:
+        handler = get_handler(number)
+        if type(handler) is not int and callable(handler):  # most are the number of a default
+            found.append(number)
+    return found
 
 
 cdef void hold():
     """Have signals noted that come from now on. In the main thread."""
     global depth, held
     if depth == 0:
-        held = [number for number, _ in handlers()]
+        held = handled()
         for number in held:
             rd_hold_signal(number)
     depth += 1
@@ -110,10 +118,10 @@ cdef void let(bint is_dropping=False):
 
 
 cdef int handle_noted(void* _) noexcept:
+    cdef int number = 1
     if depth == 0:  # else the end of that block does it
-        for number in numbers:
-            if rd_take_noted(number):
-                PyErr_SetInterruptEx(number)
+        while (number := rd_take_noted(number)) != 0:
+            PyErr_SetInterruptEx(number)
     return 0
 
 
@@ -138,7 +146,7 @@ def came_in_callee(error):
 
 
 cdef set handler_codes():
-    found = {code_of(handler) for _, handler in handlers()}
+    found = {code_of(get_handler(number)) for number in handled()}
     found.discard(None)
     return found
 
@@ -211,11 +219,12 @@ cdef class Finalized:
 
     No signal comes in between. Those that came are handled behind it. `finalize` may be called
     for an object that was never initialized, in any thread, and not at the exit of the interpreter.
+    It is not called where ``is_ended`` says that nothing is left to do.
     """
 
     def __del__(self):
         cdef bint holds = rd_is_main()
-        if is_finalizing():
+        if self.is_ended or is_finalizing():
             return
         if holds:
             hold()
