@@ -198,6 +198,15 @@ class WorkerCursor:
         self.left: dict[str, Any] | None = None
         self.shares: dict[str, Any] | None = None  # what `shard` divided
 
+    def copied(self) -> WorkerCursor:
+        """Return one at the same position; copy.copy takes five times as long."""
+        made = WorkerCursor(self._state)
+        made._pickled = self._pickled
+        made.before, made.draws, made.full = self.before, self.draws, self.full
+        made.made, made.is_ended = self.made, self.is_ended
+        made.left, made.shares = self.left, self.shares
+        return made
+
     @property
     def state(self) -> dict[str, Any]:
         """The states that the worker sent last, by name."""
@@ -369,7 +378,7 @@ class WorkerCursors:
         for outcome in outcomes:
             worker = outcome.task.worker
             if worker not in changed:
-                changed[worker] = copy.copy(self.all[worker])
+                changed[worker] = self.all[worker].copied()
             changed[worker].count(outcome, self.batch_size)
         if changed:
             every = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
@@ -378,7 +387,7 @@ class WorkerCursors:
 
     def note(self, snapshot: WorkerSnapshot) -> None:
         """Take the state that a worker sent with a batch of a map-style dataset."""
-        cursor = copy.copy(self.all[snapshot.worker])
+        cursor = self.all[snapshot.worker].copied()
         cursor.take(snapshot, self.batch_size)
         self.all[snapshot.worker] = cursor
 
@@ -393,7 +402,7 @@ class WorkerCursors:
         self.awaited.discard(worker)
         # a random state alone says nothing of workers that were just seeded
         if snapshot is not None and (snapshot.is_position or self.all[worker].state):
-            cursor = copy.copy(self.all[worker])
+            cursor = self.all[worker].copied()
             cursor.take(snapshot, self.batch_size)
             self.all[worker] = cursor
 
