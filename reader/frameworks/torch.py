@@ -53,17 +53,17 @@ def tensor_of(array: Any, name: str | None) -> Any:
 
 def to_torch(batch: LoDTensorArray) -> Any:
     """Return the batch with torch.Tensor leaves that share its memory."""
-    return batch.place_fields(_adapt(batch, False))
+    return batch.adapted(_makers(batch, False))
 
 
 def to_torch_as_sent(batch: LoDTensorArray) -> Any:
     """As `to_torch`, but what the worker sent as a NumPy array stays one."""
-    return batch.place_fields(_adapt(batch, True))
+    return batch.adapted(_makers(batch, True))
 
 
-def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
+def _makers(batch: LoDTensorArray, keeps_arrays: bool) -> list[Callable[[Any], Any]]:
     schema = batch.schema
-    makers = None if schema is None else schema.adapted
+    makers: list[Any] | None = None if schema is None else schema.adapted
     if makers is None:
         origins = None if schema is None or not keeps_arrays else schema.origins
         makers = [
@@ -72,10 +72,7 @@ def _adapt(batch: LoDTensorArray, keeps_arrays: bool) -> list[Any]:
         ]
         if schema is not None:
             schema.adapted = makers
-    fields = batch.storage_fields()
-    for place, make in enumerate(makers):
-        fields[place] = make(fields[place])
-    return fields
+    return makers
 
 
 def leaf_maker(its_type: FieldType) -> Callable[[Any], Any]:

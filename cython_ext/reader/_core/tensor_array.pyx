@@ -150,6 +150,14 @@ cdef class LoDTensorArray:
         """Return NumPy views of the fields; extended types as unsigned integers of equal width."""
         return self.make_arrays()
 
+    def adapted(self, list makers not None):
+        """Return the batch with what ``makers``, one for each field, make of `storage_fields`."""
+        cdef list fields = self.make_arrays()
+        cdef Py_ssize_t place
+        for place in range(len(fields)):
+            fields[place] = makers[place](fields[place])
+        return self.place_fields(fields)
+
     def capsules(self, names, shapes=None):
         """Return a DLPack capsule (version 0) of each field whose type is in ``names``, else None.
 

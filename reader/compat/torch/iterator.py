@@ -162,7 +162,10 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
 
     def _shared(self) -> dict[str, Any]:
         """Return the attributes that all iterators of the same workers share."""
-        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+        shared = dict(self.__dict__)
+        for name in _OWN:
+            shared.pop(name, None)
+        return shared
 
     def husk(self) -> EngineIterator:
         """Return an iterator with these workers and no batches, for the loader to keep."""
