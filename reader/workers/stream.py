@@ -40,12 +40,12 @@ class _Drawn:
     samples: list[Any]
     made: list[Any] | None = None  # the batch, and [] once the channel has it
     is_end: bool = False
-    snapshot: _Taker | None = None  # takes what is sent with it
+    snapshot: _SnapshotTaker | None = None  # takes what is sent with it
     task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
     counts: Any = None  # inline: what the fetcher counted before it
 
 
-class _Taker:
+class _SnapshotTaker:
     """Takes the snapshot of a batch when it is called, and returns the same one from then on."""
 
     __slots__ = ("_arguments", "_fetcher", "_found")
@@ -242,7 +242,7 @@ class StreamFetcher:
         self._drawn += self._drawn_now
         self._drawn_now = 0
         is_asked = is_due or self._sent_shares is not None
-        drawn.snapshot = _Taker(self, channel, is_due) if is_asked else None
+        drawn.snapshot = _SnapshotTaker(self, channel, is_due) if is_asked else None
         channel.set_attachment(drawn.snapshot)
         if self._samples is None and not drawn.samples and not drawn.made:
             self._end(channel, drawn)

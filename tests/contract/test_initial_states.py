@@ -38,6 +38,11 @@ def enter(made: Wire) -> None:
     assert made.channel.next_task() == (TaskKind.TASK_ENTER, None)
 
 
+def take_states(made: Wire) -> None:
+    while not made.feeder.has_initial_states:
+        made.feeder.take(1)
+
+
 @THREAD
 def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -> None:
     with wire(is_thread) as made:
@@ -60,12 +65,11 @@ def test_batch_waits_for_the_state_that_its_worker_began_with(is_thread: bool) -
 
 
 @THREAD
-def test_worker_without_a_state_tells_so(is_thread: bool) -> None:
+def test_worker_without_a_state_says_so(is_thread: bool) -> None:
     with wire(is_thread) as made:
         enter(made)
         made.channel.send_initial_state()
-        while not made.feeder.has_initial_states:
-            made.feeder.take(1)
+        take_states(made)
         assert made.feeder.initial_state(0) is None
 
 
@@ -90,7 +94,6 @@ def test_worker_that_is_gone_is_waited_for_no_longer(is_thread: bool) -> None:
         made.feeder.attach(0)
         enter(made)
         made.channel.send_initial_state({"at": 3})
-        while not made.feeder.has_initial_states:
-            made.feeder.take(1)
+        take_states(made)
         made.feeder.detach(0)  # its state goes with it
         assert made.feeder.initial_state(0) is None
