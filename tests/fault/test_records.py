@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from reader.errors import WorkerDied
 from tests.wire import Wire, wire
 from tools.fuzz_records import Scribbler
 
+WRITING = 2  # RD_WRITING, the state of a slot: see layout.h
 PROMISED = 4096 + 432  # offset of the word in the first heap's page: see layout.h
 
 
@@ -81,6 +83,31 @@ def test_damage_is_logged_once_and_every_batch_comes(caplog: pytest.LogCaptureFi
     ]
     assert len(told) == 1, caplog.text
     assert "All workers are replaced, and their batches are made again" in told[0]
+
+
+class _OverwritesBeginnings:
+    """Its worker overwrites where a slot begins, before the batch in it is whole."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            at = Scribbler(random.Random(0), "slots")
+            slots = at.base + at.areas + at.task_ring + at.result_ring
+            for place in range(slots, slots + 12 * 64, 64):
+                state, _, start = struct.unpack("<IIQ", ctypes.string_at(place, 16))
+                if state == WRITING:
+                    ctypes.memset(at.base + start, 0, 24)
+        return np.full(3, index)
+
+
+def test_batch_whose_field_table_is_overwritten_while_it_is_made_is_right_or_made_again() -> None:
+    with reader.DataLoader(
+        _OverwritesBeginnings(), batch_size=4, num_workers=1, worker_retries=3
+    ) as loader:
+        found = [batch.tolist() for batch in loader]
+    assert found == [[[row] * 3 for row in range(first, first + 4)] for first in range(0, 40, 4)]
 
 
 def test_error_of_a_worker_ended_for_damage_says_so() -> None:

@@ -115,7 +115,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     uint64_t rd_sum(uint64_t, const void*, uint64_t) noexcept
     uint64_t rd_place_sum(const rd_slot*) noexcept
     uint64_t rd_table_nbytes(const uint8_t*, uint32_t, uint64_t) noexcept
-    uint32_t rd_payload_sum(const rd_slot*, const void*, uint64_t, const void*) noexcept
+    uint32_t rd_payload_sum(const void*, uint64_t, const void*, uint64_t) noexcept
     uint32_t rd_record_sum(const rd_record*) noexcept
     void rd_record_seal(rd_arena*, rd_record*) noexcept
     bint rd_is_foreign(const rd_arena*) noexcept

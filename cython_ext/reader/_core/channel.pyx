@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
                                  load_u32, rd_head, rd_heap_at, rd_now_ns,
-                                 rd_arena_damage, rd_record_seal, rd_result_push, rd_result_tell, rd_slot_offset,
+                                 rd_arena_damage, rd_payload_sum, rd_record_seal, rd_result_push, rd_result_tell, rd_slot_offset,
                                  rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
                                  rd_task_wait, rd_trim_malloc, store_relaxed_i64, store_relaxed_u32,
                                  store_relaxed_u64)
@@ -375,6 +375,7 @@ cdef class WorkerChannel:
         data = payload
         memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
         slot.objects_nbytes = len(payload)
+        record.payload_sum = rd_payload_sum(NULL, 0, data, len(payload))
         self.heap.settle(slot, len(payload))
         record.slot = rd_slot_offset(self.arena.c, slot)
         record.generation = slot.generation

@@ -153,7 +153,8 @@ typedef struct rd_record {
         struct {
             uint16_t has_fields_within; /* BATCH: 1 = its objects are pickled around some fields */
             uint16_t place_sum; /* of where the slot and its objects lie: rd_place_sum */
-            uint32_t payload_sum; /* of field table and objects of the slot: rd_payload_sum */
+            uint32_t payload_sum; /* of field table and objects of the slot, before they were written
+                                   * there, where others may overwrite them: rd_payload_sum */
         };
         int64_t limit_bytes; /* FULL: the limit, or what is left of the machine's memory */
     };
@@ -366,31 +367,21 @@ static inline uint64_t rd_place_sum(const rd_slot *s) {
 
 /* The sum of what the trainer reads of a slot beside the samples' bytes: its field table and its
  * objects. */
-static inline uint32_t rd_payload_sum(const rd_slot *s, const void *table, uint64_t table_nbytes,
-                                      const void *objects) {
+static inline uint32_t rd_payload_sum(const void *table, uint64_t table_nbytes,
+                                      const void *objects, uint64_t objects_nbytes) {
     uint64_t sum = rd_sum(RD_MAGIC, table, table_nbytes);
-    return (uint32_t)rd_sum(sum, objects, s->objects_nbytes);
+    return (uint32_t)rd_sum(sum, objects, objects_nbytes);
 }
 
-/* Fill in the sums of a record that is about to be sent (worker). */
+/* Fill in the other sums of a record that is about to be sent (worker). */
 static inline void rd_record_seal(rd_arena *a, rd_record *r) {
     if (r->slot && r->kind != RD_FULL) {
         rd_slot copy;
-        const uint8_t *at;
-        uint64_t nbytes;
-        if (rd_slot_read(a, rd_slot_at(a, r->slot), &copy) || copy.objects > copy.capacity ||
-            copy.objects_nbytes > copy.capacity - copy.objects) {
+        if (rd_slot_read(a, rd_slot_at(a, r->slot), &copy)) {
             rd_arena_damage(a, r->worker); /* another worker overwrote it meanwhile */
             return;
         }
-        at = a->base + copy.start;
-        nbytes = rd_table_nbytes(at, copy.nfields, copy.capacity);
-        if (nbytes > copy.capacity) {
-            rd_arena_damage(a, r->worker);
-            return;
-        }
         r->place_sum = (uint16_t)rd_place_sum(&copy);
-        r->payload_sum = rd_payload_sum(&copy, at, nbytes, at + copy.objects);
     }
     r->sum = rd_record_sum(r);
 }

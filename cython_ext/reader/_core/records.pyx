@@ -48,7 +48,8 @@ cdef bytes read_table(rd_record* record, const rd_slot* slot, bytes objects):
     if nbytes > slot.capacity:
         raise Damaged(b"the field table of a batch is longer than its slot")
     table = (<const char*>start)[:nbytes]
-    if (record.payload_sum != rd_payload_sum(slot, <const char*>table, nbytes, <const char*>objects)
+    if (record.payload_sum != rd_payload_sum(<const char*>table, nbytes, <const char*>objects,
+                                             slot.objects_nbytes)
             or rd_table_nbytes(<const uint8_t*><const char*>table, slot.nfields, nbytes) != nbytes):
         raise Damaged(b"the fields or objects of a batch differ from their sum")
     return table
@@ -68,7 +69,7 @@ cdef Schema load_schema(rd_record* record, dict schemas):
         if rc or slot.objects_nbytes > slot.capacity or place != rd_place_sum(&slot):
             raise Damaged(b"the slot of a schema was overwritten")
         pickled = slot_objects(record.arena, &slot)
-        if wanted != rd_payload_sum(&slot, NULL, 0, <const char*>pickled):
+        if wanted != rd_payload_sum(NULL, 0, <const char*>pickled, slot.objects_nbytes):
             raise Damaged(b"a schema differs from its sum")
         schema = schemas[record.schema] = pickle.loads(pickled)
     return schema

@@ -1,5 +1,6 @@
 # In-place stacking: from samples to a slot with one copy each.
 from libc.stdint cimport int64_t, uint64_t
+from libcpp.vector cimport vector
 from reader._core.arena cimport rd_record, rd_slot
 from reader._core.heap cimport Heap
 from reader._core.plan cimport Plan
@@ -21,6 +22,7 @@ cdef class BatchWriter:
     cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
     cdef object revive           # makes a tensor again of an array, for the rules; or None
     cdef object attach           # makes what is attached to each batch; None: nothing is
+    cdef vector[int64_t] table   # of begin() and write(): the field table, until the batch is whole
     cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the row of the current sample, for messages
@@ -33,7 +35,9 @@ cdef class BatchWriter:
     cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1
     cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record)
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL
-    cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL
+    cdef int put_table(self, rd_slot* slot, Py_ssize_t nfields) noexcept
+    cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, Py_ssize_t nfields, bytes payload,
+                              rd_record* record) except? NULL
     cdef int write(self, object batch, rd_record* record) except -1
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,

@@ -110,10 +110,9 @@ cdef class BatchWriter:
         self.revive = getattr(rules, "revive", None)
 
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL:
-        """Take a slot for count samples, write its field table and set the leaves' rows."""
+        """Take a slot for count samples, make its field table and set the leaves' rows."""
         cdef SampleLeaf leaf
         cdef uint64_t at = 0
-        cdef int64_t* entry
         cdef rd_slot* slot
         cdef char* start
         cdef int i
@@ -127,22 +126,20 @@ cdef class BatchWriter:
         self.heap.expect(at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room)
         start = <char*>self.heap.arena.c.base + slot.start
-        entry = <int64_t*>start
+        self.table.clear()
         at = 0
         for leaf in plan.fields:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
             at = aligned(at)
             leaf.rows = start + at
-            entry[0] = <int64_t>at
-            entry[1] = count * leaf.nbytes
-            entry[2] = leaf.ndim + 1
-            entry[3] = count
+            self.table.push_back(<int64_t>at)
+            self.table.push_back(count * leaf.nbytes)
+            self.table.push_back(leaf.ndim + 1)
+            self.table.push_back(count)
             for i in range(leaf.ndim):
-                entry[4 + i] = leaf.extents[i]
-            entry += 4 + leaf.ndim
+                self.table.push_back(leaf.extents[i])
             at += room(count * leaf.nbytes)
-        slot.nfields = <uint32_t>len(plan.fields)
         self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
@@ -345,7 +342,7 @@ cdef class BatchWriter:
     cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count, Py_ssize_t begun) except -1:
         """Set the number of rows of a batch that has fewer than the ``begun`` it has room for."""
         cdef SampleLeaf leaf
-        cdef int64_t* entry = <int64_t*>(<char*>self.heap.arena.c.base + slot.start)
+        cdef int64_t* entry = self.table.data()
         cdef bint is_fresh = self.heap.is_fresh(slot)
         for leaf in plan.fields:
             if is_fresh:  # the rest counts as written when the batch is sent
@@ -367,9 +364,11 @@ cdef class BatchWriter:
         if self.side is not None:
             self.hand_over(objects, plan.its_schema, record)
             if slot is not NULL:
+                self.put_table(slot, len(plan.fields))
                 self.heap.settle(slot, self.objects_at)
         else:
-            slot = self.add_payload(slot, plan, self.payload(objects, plan.its_schema, None, record))
+            payload = self.payload(objects, plan.its_schema, None, record)
+            slot = self.add_payload(slot, plan, len(plan.fields), payload, record)
         record.kind = RD_BATCH
         record.slot = 0 if slot is NULL else rd_slot_offset(self.heap.arena.c, slot)
         record.generation = 0 if slot is NULL else slot.generation
@@ -401,13 +400,25 @@ cdef class BatchWriter:
             made += attached
         return made
 
-    cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, bytes payload) except? NULL:
-        """Copy bytes after the arrays of the slot, or of a larger one that replaces it."""
+    cdef int put_table(self, rd_slot* slot, Py_ssize_t nfields) noexcept:
+        """Write the field table into its slot."""
+        if self.table.size():
+            memcpy(<char*>self.heap.arena.c.base + slot.start, self.table.data(),
+                   self.table.size() * 8)
+        slot.nfields = <uint32_t>nfields
+        return 0
+
+    cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, Py_ssize_t nfields, bytes payload,
+                              rd_record* record) except? NULL:
+        """Write the field table, and bytes after the arrays of the slot, or of a larger one that
+        replaces it."""
         cdef uint64_t at = self.objects_at, size = len(payload)
         cdef rd_slot* larger
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data = payload
+        record.payload_sum = rd_payload_sum(self.table.data(), self.table.size() * 8, data, size)
         if size == 0:
+            self.put_table(slot, nfields)
             slot.objects = 0
             self.heap.settle(slot, at)
             return slot
@@ -415,10 +426,10 @@ cdef class BatchWriter:
             # rare: the objects are larger than those of the last batch
             larger = self.heap.alloc(at + size)
             memcpy(base + larger.start, base + slot.start, at)
-            larger.nfields = slot.nfields
             self.heap.settle(slot, at)
             self.heap.abandon(slot)
             slot = larger
+        self.put_table(slot, nfields)
         slot.objects = at
         memcpy(base + slot.start + at, data, size)
         slot.objects_nbytes = size
@@ -432,7 +443,6 @@ cdef class BatchWriter:
         cdef Flat flat = flatten(batch, self.pack is not None)
         cdef list arrays = [], types = []
         cdef uint64_t at = 0, table
-        cdef int64_t* entry
         cdef rd_slot* slot = NULL
         cdef char* start
         cdef cnp.ndarray array
@@ -467,24 +477,23 @@ cdef class BatchWriter:
                 slot = self.heap.alloc(at + len(payload))
                 self.objects_at = slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
-                entry = <int64_t*>start
+                self.table.clear()
                 at = table
                 for array, type in zip(arrays, types):
                     at = aligned(at)
-                    entry[0] = <int64_t>at
-                    entry[1] = cnp.PyArray_NBYTES(array)
-                    entry[2] = cnp.PyArray_NDIM(array)
+                    self.table.push_back(<int64_t>at)
+                    self.table.push_back(cnp.PyArray_NBYTES(array))
+                    self.table.push_back(cnp.PyArray_NDIM(array))
                     for i in range(cnp.PyArray_NDIM(array)):
-                        entry[3 + i] = cnp.PyArray_DIM(array, i)
+                        self.table.push_back(cnp.PyArray_DIM(array, i))
                     copy_array(array, type, start + at)
                     at += room(cnp.PyArray_NBYTES(array))
-                    entry += 3 + cnp.PyArray_NDIM(array)
-                slot.nfields = <uint32_t>len(arrays)
             if self.side is None:
-                slot = self.add_payload(slot, None, payload)
+                slot = self.add_payload(slot, None, len(arrays), payload, record)
             else:
                 self.hand_over(flat.objects, schema, record)
                 if slot is not NULL:
+                    self.put_table(slot, len(arrays))
                     self.heap.settle(slot, self.objects_at)
         except BaseException:
             if slot is not NULL:
@@ -514,7 +523,7 @@ cdef class BatchWriter:
         self.heap.settle(slot, len(pickled))
         # it has no fields, and no objects before its end: the sums for Feeder.load_schema lie there
         slot.objects = rd_place_sum(slot)
-        slot.nfields = rd_payload_sum(slot, NULL, 0, data)
+        slot.nfields = rd_payload_sum(NULL, 0, data, len(pickled))
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]
