@@ -13,6 +13,10 @@ class Task:
     worker: int
     mark: Any
     seq: int
+    snapshot: Any
+    drawn: int | None
+    is_error: bool
+    is_end: bool
     def __init__(
         self, kind: int, payload: Any, worker: int = -1, mark: Any = None, seq: int = -1
     ) -> None: ...
@@ -27,34 +31,16 @@ class WaitStats:
     def times(self) -> tuple[float, float]: ...
 
 @final
-class Outcome:
-    task: Any
-    snapshot: Any
-    drawn: int | None
-    is_error: bool
-    is_end: bool
-    def __init__(
-        self,
-        task: Any,
-        snapshot: Any = None,
-        drawn: int | None = None,
-        is_error: bool = False,
-        is_end: bool = False,
-    ) -> None: ...
-
-@final
 class Made:
     value: Any
-    seq: int
-    outcome: Any
+    task: Task | None
     is_batch: bool
     is_error: bool
     step: Callable[[], Any] | None
     def __init__(
         self,
         value: Any,
-        seq: int = -1,
-        outcome: Any = None,
+        task: Task | None = None,
         is_batch: bool = False,
         is_error: bool = False,
         step: Callable[[], Any] | None = None,
@@ -63,8 +49,8 @@ class Made:
 class Handover(Finalized):
     made: Made | None
     group: list[Any]
-    held: list[Any]
-    handed: list[Any]
+    held: list[Task]
+    handed: list[Task]
     feeder: Any
     tasks: dict[int, Any]
     stats: WaitStats | None

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.handover import Outcome, Task
+from reader._core.handover import Task
 from reader.data.order import Order
 from reader.data.order_origin import OrderOrigin, Position
 from reader.data.random_state import from_json, to_json
@@ -44,7 +44,7 @@ class Cursor(abc.ABC):
         self.epochs = epochs
         self.workers = workers
         self.is_finished = False  # the user's loop got the end of the epoch
-        self.handed: list[Outcome] = []  # handed over, and not counted yet; see Handover
+        self.handed: list[Task] = []  # handed over, and not counted yet; see Handover
         self.lock = threading.RLock()  # a thread may save while another one iterates
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
 
@@ -62,7 +62,7 @@ class Cursor(abc.ABC):
         return None if self.workers is None else self.workers.to_start(worker)
 
     @abc.abstractmethod
-    def _count(self, outcomes: list[Outcome]) -> None:
+    def _count(self, tasks: list[Task]) -> None:
         """Count batches, exceptions in their places and ends of workers.
 
         Counting them once more, with later ones behind them, counts the later ones alone.
@@ -116,18 +116,18 @@ class MapCursor(Cursor):
         """The numbers of batches that were delivered before an earlier one was."""
         return sorted(self._beyond)
 
-    def _count(self, outcomes: list[Outcome]) -> None:
+    def _count(self, tasks: list[Task]) -> None:
         if self._in_order:
-            newest = outcomes[-1].task
+            newest = tasks[-1]
             self.batches = newest.seq + 1
             self.mark = newest.mark
         else:
-            for outcome in outcomes:
-                self.pass_by(outcome.task)
+            for task in tasks:
+                self.pass_by(task)
         if self.workers is not None:
-            for outcome in outcomes:
-                if outcome.snapshot is not None:
-                    self.workers.note(outcome.snapshot)
+            for task in tasks:
+                if task.snapshot is not None:
+                    self.workers.note(task.snapshot)
 
     def pass_by(self, task: Task) -> None:
         """Count a batch that was delivered out of order, now or in an earlier run."""
@@ -163,8 +163,8 @@ class StreamCursor(Cursor):
         """How many batches were delivered, exceptions too."""
         return self.workers.batches
 
-    def _count(self, outcomes: list[Outcome]) -> None:
-        self.workers.count(outcomes)
+    def _count(self, tasks: list[Task]) -> None:
+        self.workers.count(tasks)
 
 
 class WorkerCursor:
@@ -215,12 +215,12 @@ class WorkerCursor:
             self._pickled = None
         return self._state
 
-    def count(self, outcome: Outcome, batch_size: int) -> None:
+    def count(self, task: Task, batch_size: int) -> None:
         """Count a batch, an exception in its place, or an end."""
-        drawn = outcome.drawn
-        if outcome.is_end:
+        drawn = task.drawn
+        if task.is_end:
             self.is_ended = True
-        elif not outcome.is_error and (drawn is None or drawn == batch_size):
+        elif not task.is_error and (drawn is None or drawn == batch_size):
             self.made += 1
             self.full += 1
         else:
@@ -228,8 +228,8 @@ class WorkerCursor:
             size = batch_size if drawn is None else drawn
             self.draws = _added(self.all_draws(batch_size), 1, size)
             self.full = 0
-        if outcome.snapshot is not None:
-            self.take(outcome.snapshot, batch_size)
+        if task.snapshot is not None:
+            self.take(task.snapshot, batch_size)
 
     def take(self, snapshot: WorkerSnapshot, batch_size: int) -> None:
         """Take the state that the worker sent."""
@@ -333,7 +333,7 @@ class WorkerCursors:
         self.all = [WorkerCursor() for _ in range(workers)]
         self.batch_size = batch_size
         self.last = workers - 1  # the worker whose answer was delivered last
-        self._newest: Outcome | None = None  # the newest that is counted
+        self._newest: Task | None = None  # the newest that is counted
         self._before = 0  # batches that other workers delivered
         # until a batch is delivered: the former workers' cursors as they were saved, and their last
         self._origin: tuple[list[dict[str, Any]], int] | None = None
@@ -370,20 +370,20 @@ class WorkerCursors:
         """Note how many batches were delivered in all, by the former workers too."""
         self._before = delivered - sum(cursor.made for cursor in self.all)
 
-    def count(self, outcomes: list[Outcome]) -> None:
-        """Count outcomes in the cursors of their workers, from the newest counted one on."""
-        if self._newest in outcomes:
-            outcomes = outcomes[outcomes.index(self._newest) + 1 :]
+    def count(self, tasks: list[Task]) -> None:
+        """Count tasks in the cursors of their workers, from the newest counted one on."""
+        if self._newest in tasks:
+            tasks = tasks[tasks.index(self._newest) + 1 :]
         changed: dict[int, WorkerCursor] = {}
-        for outcome in outcomes:
-            worker = outcome.task.worker
+        for task in tasks:
+            worker = task.worker
             if worker not in changed:
                 changed[worker] = self.all[worker].copied()
-            changed[worker].count(outcome, self.batch_size)
+            changed[worker].count(task, self.batch_size)
         if changed:
             every = [changed.get(worker, cursor) for worker, cursor in enumerate(self.all)]
             # all at one go: no signal comes in between, and no other thread
-            vars(self).update(all=every, last=worker, _origin=None, _newest=outcomes[-1])
+            vars(self).update(all=every, last=worker, _origin=None, _newest=tasks[-1])
 
     def note(self, snapshot: WorkerSnapshot) -> None:
         """Take the state that a worker sent with a batch of a map-style dataset."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
-from reader._core.handover import Handover, Made, Outcome, WaitStats
+from reader._core.handover import Handover, Made, WaitStats
 from reader._core.local_channel import UserBatch
 from reader._core.signals import interrupt_after, is_interrupt
 from reader.engine.backends.backend import Backend
@@ -230,11 +230,11 @@ class EpochIterator(Handover):
 
     def _deliver(self, item: Any) -> None:
         """Land a batch."""
-        seq = self._window.leaving = item.seq
+        self._window.leaving = item.seq
         if self._is_eager:
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
         task, step = self._answered(item)
-        outcome = Outcome(task, item.attached)
+        task.snapshot = item.attached
         try:
             if type(item) is UserBatch:
                 batch = item.value
@@ -242,10 +242,10 @@ class EpochIterator(Handover):
                 batch = self._converts[len(self.group) if self._has_group else 0](item)
         except Exception as error:
             if not is_interrupt(error):
-                self.skip(Made(None, seq, outcome, step=step))
+                self.skip(Made(None, task, step=step))
             raise
         self._supervisor.idle_deaths = 0
-        made = Made(batch, seq, outcome, True, False, step)
+        made = Made(batch, task, True, False, step)
         if self._is_plain:
             self.made = made
             return
@@ -271,10 +271,9 @@ class EpochIterator(Handover):
         seq = None if self._options.in_order else item.seq
         carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
-        drawn = None if carried is None else carried.drawn
         task, step = self._schedule.answered(item)
-        outcome = Outcome(task, drawn=drawn, is_error=True)
-        self.made = Made(error, item.seq, outcome, is_error=True, step=step)
+        task.is_error, task.drawn = True, None if carried is None else carried.drawn
+        self.made = Made(error, task, is_error=True, step=step)
         item.payload = None  # it may be the exception, and frames refer to the item
 
     def _end(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from reader._core.channel import TaskKind
 from reader._core.feeder import FailureKind
-from reader._core.handover import Made, Outcome, Task
+from reader._core.handover import Made, Task
 from reader._core.signals import interrupt_after
 from reader._core.tensor_array import LoDTensorArray
 from reader.engine.backends.backend import Backend, Death
@@ -162,9 +162,8 @@ class StreamTasks:
         """Ask again for a batch without memory, or note an end; False: the failure is raised."""
         if item.kind is FailureKind.END:
             task, step = self.answered(item)
-            supervisor.skip(
-                Made(None, item.seq, Outcome(task, item.payload, is_end=True), step=step)
-            )
+            task.is_end, task.snapshot = True, item.payload
+            supervisor.skip(Made(None, task, step=step))
             self.end(item.worker)
             self.refill()
             return True
@@ -185,7 +184,10 @@ class StreamTasks:
         """
         with interrupt_after():
             task, step = self.answered(item)
-            supervisor.skip(Made(None, item.seq, step=step))
+            if step is None:
+                self.window.accept(item.seq)
+            else:
+                step()
             is_new = task.kind != TaskKind.TASK_AGAIN
             self._tries = 1 if is_new else self._tries + 1
             self._early.appendleft((item, task))  # the wait below may be interrupted

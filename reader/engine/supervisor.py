@@ -46,7 +46,7 @@ class Supervisor:
         schedule: of the epoch, with its window.
         options: see EpochOptions.
         stats: the times of waiting.
-        skip: accepts a task that brings the user nothing, and counts its outcome.
+        skip: accepts and counts a task that brings the user nothing.
     """
 
     release: Callable[[], Any]  # gives the backend back; set by the iterator

@@ -24,7 +24,7 @@ from reader import (
     StateError,
     sample_rng,
 )
-from reader._core.handover import Outcome, Task
+from reader._core.handover import Task
 from reader.data.order_origin import Position
 from reader.engine.cursor import MapCursor, WorkerCursors
 from tests.datasets import OddError
@@ -393,16 +393,16 @@ def test_what_is_handed_over_while_two_threads_count_is_counted(
     count = MapCursor._count
     threads: list[threading.Thread] = []
 
-    def count_and_wait(self: MapCursor, outcomes: list[Outcome]) -> None:
-        count(self, outcomes)
+    def count_and_wait(self: MapCursor, tasks: list[Task]) -> None:
+        count(self, tasks)
         if not threads:  # another thread counts, and a batch is handed over, right here
             threads.append(threading.Thread(target=cursor.settle))
             threads[0].start()
             threads[0].join(0.1)
-            cursor.handed.append(Outcome(Task(0, b"", seq=1)))
+            cursor.handed.append(Task(0, b"", seq=1))
 
     monkeypatch.setattr(MapCursor, "_count", count_and_wait)
-    cursor.handed.append(Outcome(Task(0, b"", seq=0)))
+    cursor.handed.append(Task(0, b"", seq=0))
     cursor.settle()
     threads[0].join()
     cursor.settle()

@@ -12,7 +12,7 @@ import time
 
 @cython.final
 cdef class Task:
-    """A task: what a worker is to make a batch of.
+    """A task: what a worker is to make a batch of, and what came of it.
 
     Attributes:
         kind: of the channel: what `payload` is.
@@ -21,6 +21,10 @@ cdef class Task:
         mark: what a saved state needs, beside the number of the batch, to open the order after it;
             see `reader.data.order.Order`.
         seq: its number in the epoch, set by the window.
+        snapshot: once it is answered, the state that its worker sent with it, or None.
+        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
+        is_error: an exception was delivered in the batch's place.
+        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
     """
 
     cdef public int kind
@@ -28,6 +32,10 @@ cdef class Task:
     cdef public int worker
     cdef public object mark
     cdef public object seq
+    cdef public object snapshot
+    cdef public object drawn
+    cdef public bint is_error
+    cdef public bint is_end
 
     def __init__(self, int kind, payload, int worker=-1, mark=None, seq=-1):
         self.kind = kind
@@ -69,56 +77,27 @@ cdef class WaitStats:
 
 
 @cython.final
-cdef class Outcome:
-    """The outcome of a task.
-
-    Args:
-        task: the task.
-        snapshot: the state that its worker sent with it, or None.
-        drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
-        is_error: an exception was delivered in the batch's place.
-        is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
-    """
-
-    cdef readonly object task
-    cdef readonly object snapshot
-    cdef readonly object drawn
-    cdef readonly bint is_error
-    cdef readonly bint is_end
-
-    def __init__(self, task, snapshot=None, drawn=None, bint is_error=False, bint is_end=False):
-        self.task = task
-        self.snapshot = snapshot
-        self.drawn = drawn
-        self.is_error = is_error
-        self.is_end = is_end
-
-
-@cython.final
 cdef class Made:
     """What an iterator hands over with its next step.
 
     Args:
         value: the batch; or the exception that is raised in its place.
-        seq: the number of its task, which is accepted with it; -1: there is none.
-        outcome: of the task, to be counted; None: there is none.
+        task: its task, which is accepted and counted with it; None: there is none.
         is_batch: `value` is counted as a batch.
         is_error: `value` is raised.
         step: called, without arguments, in place of accepting the task; it must be written in C.
     """
 
     cdef readonly object value
-    cdef readonly object seq
-    cdef readonly object outcome
+    cdef readonly Task task
     cdef readonly bint is_batch
     cdef readonly bint is_error
     cdef readonly object step
+    cdef bint is_accepted
 
-    def __init__(self, value, seq=-1, outcome=None, bint is_batch=False,
-                 bint is_error=False, step=None):
+    def __init__(self, value, Task task=None, bint is_batch=False, bint is_error=False, step=None):
         self.value = value
-        self.seq = seq
-        self.outcome = outcome
+        self.task = task
         self.is_batch = is_batch
         self.is_error = is_error
         self.step = step
@@ -133,8 +112,8 @@ cdef class Handover(Finalized):
     Attributes:
         made: what comes next; None: `prepare` is called for it.
         group: batches of a group that is not full yet.
-        held: outcomes that count with that group.
-        handed: outcomes of what was handed over, in their order; whoever counts them removes them.
+        held: answered tasks that count with that group.
+        handed: tasks of what was handed over, in their order; whoever counts them removes them.
         feeder: has the tasks accepted.
         tasks: those in flight, by number.
         stats: its `batches` counts what was made and is no error.
@@ -165,7 +144,7 @@ cdef class Handover(Finalized):
     def is_due(self):
         """Whether what was handed over is to be counted now: it is much, or holds a state."""
         cdef Py_ssize_t count = len(self.handed)
-        return count and (count >= 16 or (<Outcome>self.handed[count - 1]).snapshot is not None)
+        return count and (count >= 16 or (<Task>self.handed[count - 1]).snapshot is not None)
 
     def __iter__(self):
         return self
@@ -239,17 +218,20 @@ cdef class Handover(Finalized):
         self.made = None
 
     cdef int _end_task(self, Made made) except -1:
+        if made.is_accepted:
+            return 0
         if made.step is not None:
             made.step()
-        elif made.seq >= 0:
+        elif made.task is not None:
             self.feeder.accept()
-            self.tasks.pop(made.seq, None)
+            self.tasks.pop(made.task.seq, None)
+        made.is_accepted = True
         return 0
 
-    cdef int _accept(self, Made made, list outcomes) except -1:
+    cdef int _accept(self, Made made, list tasks) except -1:
         self._end_task(made)
-        if made.outcome is not None:
-            outcomes.append(made.outcome)
+        if made.task is not None:
+            tasks.append(made.task)
         if made.is_batch and self.stats is not None:
             self.stats.batches += 1
         return 0
@@ -261,12 +243,11 @@ cdef class Handover(Finalized):
 
     def accept_early(self, Made made not None):
         """Accept a task, and keep what was made of it for the next step."""
-        cdef Made kept = Made(made.value, -1, made.outcome, made.is_batch, made.is_error)
         self._end_task(made)
-        self.made = kept
+        self.made = made
 
     def skip(self, Made made not None):
-        """Accept a task and count its outcome; there is nothing to hand over."""
+        """Accept a task and count it; there is nothing to hand over."""
         self._accept(made, self.held if self.group else self.handed)
 
     def pass_group(self):
