@@ -120,6 +120,7 @@ nightly:
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20
 	$(PY) -m tools.fuzz_states --crossed --count 10000
+	$(PY) -m tools.fuzz_states --torch --count 2000
 	$(PY) -m tools.soak --minutes 10
 
 matrix: $(VENV)/.has-build

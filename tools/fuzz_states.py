@@ -3,8 +3,9 @@
 Each case loads a state into a loader: one saved by a loader with other options, or one with wrong
 values in one place or more. It must be refused by StateError, and nothing has changed then; or the
 loader works, and ends within a bound. A state that nobody damaged is refused or resumes exactly;
-`--crossed` tries that alone, for pairs of all options that may differ between two loaders.
-Imports the package and numpy; the number of a failed case and the seed repeat it.
+`--crossed` tries that alone, for pairs of all options that may differ between two loaders, and
+`--torch` does for the PyTorch face's StatefulDataLoader. Imports the package and numpy; the number
+of a failed case and the seed repeat it.
 """
 
 from __future__ import annotations
@@ -269,6 +270,9 @@ def main() -> int:
     parser.add_argument(
         "--crossed", action="store_true", help="save and load under two combinations of options"
     )
+    parser.add_argument(
+        "--torch", action="store_true", help="the PyTorch face's StatefulDataLoader, likewise"
+    )
     parser.add_argument("--only", type=int, help="the number of one case")
     parser.add_argument(
         "--status", default=os.devnull, help="a file for the number of the case, if one hangs"
@@ -278,7 +282,9 @@ def main() -> int:
     limit = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, limit))
     case = crossed_case
-    if not options.crossed:
+    if options.torch:
+        from tools.torch_states import torch_case as case
+    elif not options.crossed:
         rng = random.Random(options.seed)
         saved = [save_some(rng, kind) for kind in KINDS for _ in range(12)]
         case = functools.partial(one_case, saved=saved)

@@ -9,6 +9,7 @@ import pytest
 
 from tools import fuzz_states
 from tools.crossed_states import crossed_case
+from tools.torch_states import torch_case
 
 
 @pytest.mark.parametrize("seed", [5, 6])
@@ -25,4 +26,10 @@ def test_states_that_are_damaged_or_crossed_are_refused_or_work(seed: int) -> No
 def test_states_resume_exactly_or_are_refused_under_other_options() -> None:
     outcomes = [crossed_case(random.Random(f"0/{number}")) for number in range(60)]
     assert outcomes.count("resumed") > 30
+    assert any(each.startswith("refused") for each in outcomes)
+
+
+def test_states_of_the_torch_face_give_what_the_uninterrupted_run_gives() -> None:
+    outcomes = [torch_case(random.Random(f"0/{number}")) for number in range(40)]
+    assert outcomes.count("resumed") > 20
     assert any(each.startswith("refused") for each in outcomes)
