@@ -8,6 +8,8 @@ cimport cython
 from libc.errno cimport ENOMEM, errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+from posix.mman cimport (MADV_DONTDUMP, MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE,
+                         MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap as mmap_c)
 
 import fcntl
 import mmap
@@ -15,12 +17,6 @@ import os
 import resource
 
 from reader.errors import ConfigError, ReaderError, refusal
-
-cdef extern from "<sys/mman.h>" nogil:
-    void* mmap_c "mmap"(void*, size_t, int, int, int, long) noexcept
-    int madvise(void*, size_t, int) noexcept
-    int PROT_READ, PROT_WRITE, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, MAP_NORESERVE, MADV_DONTDUMP
-    void* MAP_FAILED
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil,

@@ -4,6 +4,7 @@ Imports the arena and reader.errors. A worker allocates its batches, the trainer
 is granted and not written yet counts for the owners of all heaps. See layout.h for what lies where.
 """
 from libc.stdint cimport uint16_t
+from posix.mman cimport MADV_HUGEPAGE, madvise
 
 from reader._core.arena cimport (add_u64, exchange_u64, load_relaxed_u64, load_u64, load_u8,
                                  rd_arena_damage, rd_bounded, rd_fence, RD_FREE, rd_has_busy_neighbour,
@@ -15,10 +16,6 @@ from reader._core.arena cimport (add_u64, exchange_u64, load_relaxed_u64, load_u
                                  store_u64, sub_u64)
 
 from reader.errors import ArenaFull, InternalError
-
-cdef extern from "<sys/mman.h>" nogil:
-    int madvise(void*, size_t, int) noexcept
-    int MADV_HUGEPAGE
 
 cdef enum:
     HUGE = 4 << 20   # from so many bytes on a slot of private memory has huge pages

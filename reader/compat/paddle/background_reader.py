@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from reader._core.signals import interrupt_after
 from reader.checks import as_bool, as_int
 from reader.data.failure import as_user_error
 from reader.errors import ConfigTypeError, got
@@ -54,10 +55,11 @@ class _Flow:
 
     def close(self) -> None:
         """End the threads. Waits JOIN_S for each at most: it may be in code of the user."""
-        self.is_closed = True
-        self.permits.put(_STOP)
-        for _ in self.threads:
-            self.tasks.put(_STOP)
+        with interrupt_after():
+            self.is_closed = True
+            self.permits.put(_STOP)
+            for _ in self.threads:
+                self.tasks.put(_STOP)
         me = threading.current_thread()
         for thread in self.threads:
             if thread is not me and thread.ident is not None:

@@ -210,11 +210,12 @@ def _own(field: Any) -> Any:
 
 def _end_all(epochs: list[FeedingEpoch], queue: Any) -> None:
     """Stop the thread that fills the queue, and empty the queue."""
-    while epochs:
-        epochs[-1].stop()
-        queue.reset()
-        queue.close()  # a program that still reads finds the end
-        epochs.clear()
+    with interrupt_after():
+        while epochs:
+            epochs[-1].stop()
+            queue.reset()
+            queue.close()  # a program that still reads finds the end
+            epochs.clear()
 
 
 def _add_read_ops(
