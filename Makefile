@@ -76,9 +76,9 @@ test: $(VENV)/.has-test
 	$(MAKE) package
 	$(MAKE) demo DEMO_ARGS="--epochs 2 --small"
 
-# Three at a time, since they wait much, and then one by one those that count what the machine does,
+# Four at a time, since they wait much, and then one by one those that count what the machine does,
 # or time it. A peer is not run: what it gave is recorded (tests/peers/record.py).
-JOBS ?= 3
+JOBS ?= 4
 PARALLEL := -n $(JOBS)
 OURS := not gpu and not evidence
 OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
