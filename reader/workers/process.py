@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -132,6 +133,8 @@ class ProcessStarter(Finalized):
                     self._pickled_fd = memory_file("reader-config", self._pickled.data)
                     self._pickled.data = b""
                 self._trainer = os.pidfd_open(os.getpid())
+            if start_method == "fork":
+                importlib.import_module("numpy.random")  # else each worker does, which seeds it
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):

@@ -24,7 +24,7 @@ from multiprocessing import process, resource_tracker, spawn, util
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import numpy.random  # once, here: each worker seeds it
 
 from reader._core.channel import watch_trainer
 
@@ -164,7 +164,7 @@ def _be_worker(fds: list[int], trainer: int) -> None:
     status = 1
     try:
         gc.enable()
-        np.random.seed()  # as in a fresh interpreter; `random` does so by itself
+        numpy.random.seed()  # as in a fresh interpreter; `random` does so by itself
         data, pipe, *_fds[:] = fds
         os.close(pipe)
         status = _bootstrap(_read(data), trainer)
