@@ -194,14 +194,14 @@ cdef class LocalChannel:
         batch = made.pop()
         try:
             if type(self.convert) is LeafMaker:
-                batch = (<LeafMaker>self.convert).make(batch, 1)
+                value = (<LeafMaker>self.convert).make(batch, 1)
             else:
-                batch = self.convert(batch)
+                value = self.convert(batch)
+            attached = None if self.attach is None else self.attach()
         except BaseException:
             made.append(batch)
             raise
-        attached = None if self.attach is None else self.attach()
-        self.answer = UserBatch(self.seq, batch, attached)
+        self.answer = UserBatch(self.seq, value, attached)
 
     def end(self, state=None):
         """See WorkerChannel."""
