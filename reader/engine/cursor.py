@@ -132,16 +132,15 @@ class MapCursor(Cursor):
     def pass_by(self, task: Task) -> None:
         """Count a batch that was delivered out of order, now or in an earlier run."""
         beyond, batches = self._beyond, self.batches
-        if task.seq < batches:
-            return  # counted before
-        beyond[task.seq] = task.mark
-        while beyond.get(batches, _NOT_DRAWN) is not _NOT_DRAWN:
-            batches += 1
-        if batches > self.batches:
-            self.mark = beyond[batches - 1]
-            self.batches = batches
+        if task.seq >= batches:  # else it was counted before
+            beyond[task.seq] = task.mark
+            while beyond.get(batches, _NOT_DRAWN) is not _NOT_DRAWN:
+                batches += 1
+            if batches > self.batches:
+                self.mark = beyond[batches - 1]
+                self.batches = batches
         for seq in [seq for seq in beyond if seq < batches]:
-            del beyond[seq]
+            del beyond[seq]  # an interrupt may have kept some
 
     def next_turn(self, workers: int) -> int | None:
         """Whose turn it is, where workers take turns."""

@@ -71,7 +71,8 @@ class PoolCache:
             self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
         self._policy = policy
         self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
-        self._inline: weakref.WeakSet[InlineBackend] = weakref.WeakSet()
+        # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
+        self._inline: list[weakref.ref[InlineBackend]] = []
         self._spare: list[LocalMemory] = []  # of inline backends, between epochs
         self._newest: weakref.ref[InlineBackend] | None = None
         self._workers = worker_config(config, policy, base_seed)
@@ -115,8 +116,10 @@ class PoolCache:
 
     def close(self) -> None:
         """End all backends and wait for it; iterators that have one then raise. Idempotent."""
-        for backend in list(self._inline):
-            backend.close()
+        for found in self._inline:
+            backend = found()
+            if backend is not None:
+                backend.close()
         while self._spare:
             self._spare.pop().close()
         self.shelf.close()
@@ -130,8 +133,8 @@ class PoolCache:
         made = InlineBackend(
             self._workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
         )
-        self._inline.add(made)
         self._newest = weakref.ref(made)
+        self._inline = [each for each in self._inline if each() is not None] + [self._newest]
         return made
 
     def _start(self) -> Backend:
