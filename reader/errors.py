@@ -148,6 +148,7 @@ class WorkerDied(ReaderError, RuntimeError):
         epoch: the epoch of that batch.
         indices: the dataset indices of that batch.
         damage: which check failed, where the loader ended it because shared memory was overwritten.
+        was_ready: whether it had reported that it runs.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class WorkerDied(ReaderError, RuntimeError):
         epoch: int | None = None,
         indices: Sequence[int] | None = None,
         damage: str | None = None,
+        was_ready: bool = True,
     ) -> None:
         if signal_name is None and exitcode is not None and exitcode < 0:
             signal_name = _signal_name(-exitcode)
@@ -173,6 +175,7 @@ class WorkerDied(ReaderError, RuntimeError):
         self.epoch = epoch
         self.indices = None if indices is None else list(indices)
         self.damage = damage
+        self.was_ready = was_ready
         super().__init__(message if message is not None else self._compose())
 
     def _compose(self) -> str:
@@ -185,7 +188,9 @@ class WorkerDied(ReaderError, RuntimeError):
             end = f"ended by itself with exit code {self.exitcode}"
         else:
             end = "ended, and its exit code is not known"
-        if self.batch is None:
+        if not self.was_ready:
+            work = "before it was ready"
+        elif self.batch is None:
             work = "while it was idle"
         else:
             work = f"while it was making batch {self.batch}"
@@ -213,6 +218,12 @@ class WorkerDied(ReaderError, RuntimeError):
             )
         if self.signal_name is not None:
             return "Something outside the loader sent that signal to the worker."
+        if not self.was_ready:
+            return (
+                "What it printed says why. With start_method='spawn' and 'forkserver' each worker"
+                " imports the main script: make and iterate loaders below"
+                ' `if __name__ == "__main__":`, else the import starts them once more, and fails.'
+            )
         return (
             "Code in the dataset, or a library under it, ended the process (os._exit): repeat"
             " these indices with num_workers=0."

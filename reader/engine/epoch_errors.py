@@ -192,6 +192,7 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
         epoch=epoch,
         indices=indices,
         damage=death.damage,
+        was_ready=death.started,
     )
 
 

@@ -483,3 +483,28 @@ def test_main_module_is_imported_by_the_rules_of_multiprocessing(
     for name, is_imported in (("work", True), ("work.__main__", False), ("__main__", False)):
         notebook.__spec__ = types.SimpleNamespace(name=name)
         assert imported_and_lost() == (is_imported, False)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_script_that_begins_anew_in_its_workers_is_told_to_guard_itself(
+    tmp_path: Path, method: str
+) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import reader\n"
+        "loader = reader.DataLoader(list(range(8)), batch_size=2, num_workers=1,\n"
+        f"    start_method={method!r})\n"
+        "print(sum(len(batch) for batch in loader))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 1
+    assert "WorkerDied: worker 0" in done.stderr
+    assert "exit code 1 before it was ready" in done.stderr
+    assert 'below `if __name__ == "__main__":`' in done.stderr

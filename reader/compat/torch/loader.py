@@ -42,7 +42,7 @@ _WORKERS_REMEDY = "pass num_workers="
 ELSEWHERE = {
     "start_method": _CONTEXT_REMEDY,
     "mp_context": _CONTEXT_REMEDY,
-    **dict.fromkeys(("workers", "worker_count", "n_jobs"), _WORKERS_REMEDY),
+    **dict.fromkeys(("workers", "worker_count", "worker_num", "n_jobs"), _WORKERS_REMEDY),
     "device": "copy each batch to the device in the loop",
     "transform": "apply it in __getitem__ of the dataset",
     "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
