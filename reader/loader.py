@@ -70,8 +70,8 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             IterableDataset: each worker iterates its own copy, and the batches come from one worker
             after the other. Samples: arrays, tensors of paddle or torch on the CPU,
             numbers, strings, bytes, None, any picklable object, and dicts, lists, tuples,
-            namedtuples and dataclasses of them. Samples that are all None are an error, as are
-            masked arrays, unless `collate_fn` takes them.
+            namedtuples and dataclasses of them. A batch of indexed samples that are all None is an
+            error, as are masked arrays, unless `collate_fn` takes them.
         feed_list: variables (or names) of a static paddle program; see `return_list`.
         places: where batches land: None or "cpu", a place of Paddle, or a list of these. With N in
             the list each step yields N batches, in a list: batch k goes to place k modulo N.

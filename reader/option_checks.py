@@ -226,6 +226,11 @@ def check_dataset(dataset: Any, *, needs_len: bool) -> None:
             " __len__. Add the method, or pass a sampler or batch_sampler that knows the indices."
         )
     _check_rows(dataset, kind)
+    if getattr(dataset, "ndim", None) == 0:  # its len() says only that it has none
+        raise ConfigTypeError(
+            f"dataset must give a sample for each number from 0, got {got(dataset)} without a"
+            " first axis. Pass an array of samples."
+        )
     # Not len(): its own error would hide the refused value.
     as_int(
         "len(dataset)",

@@ -467,6 +467,11 @@ def test_table_as_dataset_says_how_to_wrap_it(table: Any, text: str) -> None:
     assert len(DataLoader(table, sampler=["x"])) == 1  # its own keys are its indices
 
 
+def test_array_without_an_axis_as_dataset_is_refused_by_name() -> None:
+    with pytest.raises(ConfigTypeError, match=r"got array\(4\) .* without a first axis"):
+        DataLoader(np.array(4))
+
+
 def test_dicts_of_numbers_and_of_own_rules_are_datasets() -> None:
     class Rows(dict[str, int]):
         def __missing__(self, key: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import subprocess
 import sys
@@ -103,3 +104,10 @@ def test_importing_reader_twice_over_threads_is_one_import() -> None:
 def test_dir_shows_the_public_names_alone() -> None:
     assert dir(reader) == sorted(reader.__all__)
     assert reader.errors is sys.modules["reader.errors"]  # submodules are found all the same
+
+
+@pytest.mark.parametrize("face", ["torch", "paddle"])
+def test_dir_of_a_face_shows_its_public_names_alone(face: str) -> None:
+    module = importlib.import_module(f"reader.compat.{face}")
+    assert dir(module) == sorted(module.__all__)
+    assert not {"annotations", "loader", "inner"} & set(dir(module))

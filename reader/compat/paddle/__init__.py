@@ -85,3 +85,8 @@ __all__ = [
     "uninstall",
     "use_pinned_memory",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion; submodules are found as attributes all the same."""
+    return sorted(__all__)

@@ -92,3 +92,8 @@ if not TYPE_CHECKING:  # the names of the torch that is here
         if name in __all__:
             return getattr(torch.utils.data, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion; submodules are found as attributes all the same."""
+    return sorted(__all__)
