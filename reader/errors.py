@@ -148,7 +148,7 @@ class WorkerDied(ReaderError, RuntimeError):
         epoch: the epoch of that batch.
         indices: the dataset indices of that batch.
         damage: which check failed, where the loader ended it because shared memory was overwritten.
-        was_ready: whether it had reported that it runs.
+        was_ready: whether it had reported that it runs; matters where it was at no batch.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class WorkerDied(ReaderError, RuntimeError):
         self.epoch = epoch
         self.indices = None if indices is None else list(indices)
         self.damage = damage
-        self.was_ready = was_ready
+        self.was_ready = was_ready or batch is not None
         super().__init__(message if message is not None else self._compose())
 
     def _compose(self) -> str:
