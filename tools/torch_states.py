@@ -297,7 +297,8 @@ def _resume(
     torch.manual_seed(rng.randrange(1000))
     with other.make() as loader:
         try:
-            if rng.random() < 0.2:
+            # without snapshots a sampler goes on from where it is
+            if rng.random() < 0.2 and setup.options["snapshot_every_n_steps"]:
                 list(loader)
             loader.load_state_dict(state)
             iterator = iter(loader)
