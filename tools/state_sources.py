@@ -22,6 +22,7 @@ __all__ = [
     "SIZE",
     "SOURCES",
     "Bad",
+    "Counting",
     "Dealt",
     "Global",
     "Items",

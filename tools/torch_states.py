@@ -25,7 +25,7 @@ from reader.compat.torch import (
     StatefulDistributedSampler,
 )
 from reader.errors import StateError
-from tools.state_sources import BOUND_S, FAR, SIZE, Wrong
+from tools.state_sources import BOUND_S, FAR, SIZE, Counting, Items, Wrong
 
 __all__ = ["torch_case"]
 
@@ -34,24 +34,22 @@ EPOCHS = 5
 Epoch = list[list[float]]
 
 
-class Items(Dataset[float]):
-    """Sample i is i."""
-
-    def __getitem__(self, index: int) -> float:
-        return float(index)
-
-    def __len__(self) -> int:
-        return SIZE
+def _first() -> int:
+    info = get_worker_info()
+    return FAR * (info.id if info else 0)
 
 
-class Drawing(Items):
+class Drawing(Dataset[float]):
     """Adds a random number to each sample."""
 
     def __getitem__(self, index: int) -> float:
         return round(index + float(torch.rand(())), 4)
 
+    def __len__(self) -> int:
+        return SIZE
 
-class Shared(Drawing):
+
+class StatefulDrawing(Drawing):
     """Its state is the random state that it draws from, as torchdata's own tests have it."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -67,8 +65,7 @@ class Stream(IterableDataset[float]):
     """Each worker yields numbers of its own; its iterators have no state."""
 
     def __iter__(self) -> Iterator[float]:
-        info = get_worker_info()
-        first = FAR * (info.id if info else 0)
+        first = _first()
         yield from (float(first + each) for each in range(SIZE))
 
 
@@ -88,8 +85,7 @@ class StatefulStream(IterableDataset[float]):
         self.epoch = 0
 
     def __iter__(self) -> Iterator[float]:
-        info = get_worker_info()
-        first = FAR * (info.id if info else 0)
+        first = _first()
         while self.at < SIZE:
             self.at += 1
             yield float(first + 10 * FAR * self.epoch + self.at - 1)
@@ -104,36 +100,11 @@ class StatefulStream(IterableDataset[float]):
         self.at, self.epoch = state["at"], state["epoch"]
 
 
-class Counting:
-    """Counts from a number on; its state is where it is."""
-
-    def __init__(self, first: int) -> None:
-        self.first, self.at = first, 0
-
-    def __iter__(self) -> Counting:
-        return self
-
-    def __next__(self) -> float:
-        if self.at == SIZE:
-            raise StopIteration
-        self.at += 1
-        return float(self.first + self.at - 1)
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position."""
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go to a position."""
-        self.at = state["at"]
-
-
-class Iterators(IterableDataset[float]):
+class StatefulIterators(IterableDataset[int]):
     """Its iterators have a state."""
 
-    def __iter__(self) -> Iterator[float]:
-        info = get_worker_info()
-        return Counting(FAR * (info.id if info else 0))
+    def __iter__(self) -> Iterator[int]:
+        return Counting(_first())
 
 
 def _generator() -> torch.Generator:
@@ -155,11 +126,11 @@ SOURCES: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "torch": (Items, lambda: {"sampler": torch.utils.data.RandomSampler(range(SIZE))}),
     "ranks": (Items, _distributed),
     "drawing": (Drawing, lambda: {"shuffle": True}),
-    "shared": (Shared, lambda: {"shuffle": True}),
+    "stateful-drawing": (StatefulDrawing, lambda: {"shuffle": True}),
     "stream": (Stream, dict),
     "drawing-stream": (DrawingStream, dict),
     "stateful-stream": (StatefulStream, dict),
-    "iterators": (Iterators, dict),
+    "iterators": (StatefulIterators, dict),
 }
 
 
@@ -309,7 +280,7 @@ def _resume(
         got = [values(batch) for batch in iterator]
         after = [values(batch) for batch in loader]
     workers = [each.options["num_workers"] for each in (setup, other)]
-    if workers[0] != workers[1] and (setup.is_stream or setup.kind == "shared"):
+    if workers[0] != workers[1] and (setup.is_stream or setup.kind == "stateful-drawing"):
         return "worked with another number of workers"
     is_new = not steps and epoch > 0
     if setup.persists == other.persists or not is_new:
