@@ -11,12 +11,12 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
-                                 load_u32, rd_head, rd_heap_at, rd_now_ns,
-                                 rd_arena_damage, rd_payload_sum, rd_record_seal, rd_result_push, rd_result_tell, rd_slot_offset,
-                                 rd_start_trainer_watch, rd_task, rd_task_peek, rd_task_pop,
-                                 rd_task_wait, rd_trim_malloc, store_relaxed_i64, store_relaxed_u32,
-                                 store_relaxed_u64)
+from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
+                                 RD_STATE, load_u32, rd_head, rd_heap_at, rd_now_ns,
+                                 rd_arena_damage, rd_payload_sum, rd_record_seal, rd_result_push,
+                                 rd_result_tell, rd_slot_offset, rd_start_trainer_watch, rd_task,
+                                 rd_task_peek, rd_task_pop, rd_task_wait, rd_trim_malloc,
+                                 store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 
 import os
 

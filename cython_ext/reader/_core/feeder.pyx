@@ -16,19 +16,23 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
-                                 store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64, Hold, process_ledger, rd_arena_trim, RD_ANY_SEQ,
-                                 RD_BATCH, RD_END, RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
-                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot,
-                                 rd_slot_offset, rd_slot_release, rd_task, RD_TASK_INLINE,
-                                 rd_task_push, store_u32, load_u32, rd_heap_holds, rd_slot_read)
+                                 store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64,
+                                 Hold, process_ledger, rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END,
+                                 RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
+                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
+                                 rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
+                                 load_u32, rd_heap_holds, rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
-                                          pthread_mutex_destroy, queue_count, queue_finish, pthread_mutex_init,
-                                          pthread_mutex_lock, pthread_mutex_unlock, queue_free,
-                                          queue_get, queue_open, queue_take_back, wait_deadline)
+                                          pthread_mutex_destroy, queue_count, queue_finish,
+                                          pthread_mutex_init, pthread_mutex_lock,
+                                          pthread_mutex_unlock, queue_free, queue_get, queue_open,
+                                          queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
-from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between, mark_damaged, note_damage, take_all, flight, worker_state, drop, least_busy, place, push_task, note_initial_state, notify, drain, feed_get,
-                                   reader_thread)
+from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between,
+                                   mark_damaged, note_damage, take_all, flight, worker_state, drop,
+                                   least_busy, place, push_task, note_initial_state, notify, drain,
+                                   feed_get, reader_thread)
 
 from reader._core.heap import Heap
 from reader._core.records import Damaged

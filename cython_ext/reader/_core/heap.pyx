@@ -7,13 +7,13 @@ from libc.stdint cimport uint16_t
 from posix.mman cimport MADV_HUGEPAGE, madvise
 
 from reader._core.arena cimport (add_u64, exchange_u64, load_relaxed_u64, load_u64, load_u8,
-                                 rd_arena_damage, rd_bounded, rd_fence, RD_FREE, rd_has_busy_neighbour,
-                                 rd_head, rd_header, rd_heap_at, rd_promised_to_others,
-                                 rd_slot, rd_slot_at, rd_slot_cool, rd_slot_heat,
-                                 rd_slot_known, rd_slot_offset, rd_slot_punch, rd_slot_read,
-                                 rd_slot_table, rd_stack_next, rd_trim_malloc, RD_WRITING, round_up,
-                                 store_relaxed_u32, store_relaxed_u64, store_seq_cst_u64, store_u32,
-                                 store_u64, sub_u64)
+                                 rd_arena_damage, rd_bounded, rd_fence, RD_FREE,
+                                 rd_has_busy_neighbour, rd_head, rd_header, rd_heap_at,
+                                 rd_promised_to_others, rd_slot, rd_slot_at, rd_slot_cool,
+                                 rd_slot_heat, rd_slot_known, rd_slot_offset, rd_slot_punch,
+                                 rd_slot_read, rd_slot_table, rd_stack_next, rd_trim_malloc,
+                                 RD_WRITING, round_up, store_relaxed_u32, store_relaxed_u64,
+                                 store_seq_cst_u64, store_u32, store_u64, sub_u64)
 
 from reader.errors import ArenaFull, InternalError
 

@@ -9,16 +9,18 @@ from libc.stdlib cimport calloc, free
 
 from reader._core.arena cimport (RD_ANY_SEQ, RD_BATCH, RD_ERROR, RD_FULL, RD_WRITING,
                                  load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
-                                 rd_constants_hold, rd_now_ns, rd_promises_hold, rd_kill, rd_record_sum, rd_slot, rd_slot_known,
-                                 add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
-                                 rd_wake_consumer, exchange_u32, load_u32, rd_arena_has_trim, rd_arena_trim, RD_END,
-                                 rd_bell_clear, RD_FAILED, rd_head, rd_heap, rd_heap_at, RD_HELLO,
-                                 RD_READY, rd_result_pop, rd_result_waiting, RD_SKIPPED, RD_STATE, rd_slot_at,
-                                 rd_slot_release, rd_task_push, store_u32)
+                                 rd_constants_hold, rd_now_ns, rd_promises_hold, rd_kill,
+                                 rd_record_sum, rd_slot, rd_slot_known, add_u32, store_u64,
+                                 rd_fence, rd_futex_wait, rd_futex_wake, rd_header,
+                                 rd_wake_consumer, exchange_u32, load_u32, rd_arena_has_trim,
+                                 rd_arena_trim, RD_END, rd_bell_clear, RD_FAILED, rd_head, rd_heap,
+                                 rd_heap_at, RD_HELLO, RD_READY, rd_result_pop, rd_result_waiting,
+                                 RD_SKIPPED, RD_STATE, rd_slot_at, rd_slot_release, rd_task_push,
+                                 store_u32)
 from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.blocking_queue cimport (INTERRUPTED, TIMED_OUT, pthread_mutex_lock,
-                                          pthread_mutex_unlock, queue_get, queue_take_back, queue_has_news,
-                                          queue_notify, queue_put)
+                                          pthread_mutex_unlock, queue_get, queue_take_back,
+                                          queue_has_news, queue_notify, queue_put)
 
 cdef extern from "<poll.h>" nogil:
     cdef struct pollfd:

@@ -13,8 +13,8 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
-                                 rd_header, rd_payload_sum, rd_place_sum, rd_slot_offset, store_relaxed_i64,
-                                 store_u32)
+                                 rd_header, rd_payload_sum, rd_place_sum, rd_slot_offset,
+                                 store_relaxed_i64, store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
 from reader._core.structure cimport OBJECT, Flat, Structure
@@ -417,12 +417,7 @@ cdef class BatchWriter:
         cdef char* base = <char*>self.heap.arena.c.base
         cdef const char* data = payload
         record.payload_sum = rd_payload_sum(self.table.data(), self.table.size() * 8, data, size)
-        if size == 0:
-            self.put_table(slot, nfields)
-            slot.objects = 0
-            self.heap.settle(slot, at)
-            return slot
-        if at + size > slot.backed:
+        if size and at + size > slot.backed:
             # rare: the objects are larger than those of the last batch
             larger = self.heap.alloc(at + size)
             memcpy(base + larger.start, base + slot.start, at)
@@ -430,11 +425,11 @@ cdef class BatchWriter:
             self.heap.abandon(slot)
             slot = larger
         self.put_table(slot, nfields)
-        slot.objects = at
-        memcpy(base + slot.start + at, data, size)
+        slot.objects = at if size else 0
         slot.objects_nbytes = size
+        memcpy(base + slot.start + at, data, size)
         self.heap.settle(slot, at + size)
-        if plan is not None:
+        if size and plan is not None:
             plan.objects_room = size + size // 4 + 64
         return slot
 
