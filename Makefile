@@ -80,6 +80,9 @@ test: $(VENV)/.has-test
 # or time it. A peer is not run: what it gave is recorded (tests/peers/record.py).
 JOBS ?= 4
 PARALLEL := -n $(JOBS)
+# Workers are forked from processes that have torch and paddle in them: with huge pages a fork copies
+# a third of the page tables.
+QUICK_FORKS := GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 OURS := not gpu and not evidence
 OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
 # pytest says 5 where nothing was left to run: ARGS="-k arena" names no test of each kind.
@@ -87,7 +90,7 @@ NONE_IS_FINE := $(if $(ARGS),|| test $$$$? -eq 5)
 APART := $(foreach path,$(OF_TOOLS),--ignore=$(path))
 
 tests: $(VENV)/.has-test
-	$(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
+	$(QUICK_FORKS) $(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
 	$(PY) -m pytest $(APART) -m "$(OURS) and alone" $(ARGS) $(NONE_IS_FINE)
 
 tests-of-tools: $(VENV)/.has-test

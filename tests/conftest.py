@@ -61,21 +61,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give tests out one by one, and files of stories whole: their stories are told at once."""
+    """Give tests out one by one, and whole files where one run serves all of a file's tests.
+
+    Those are files of stories, which are told at once, and files with fixtures of the module.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return path if _tells_stories(path) else nodeid
+            return path if _is_told_at_once(path) else nodeid
 
     return Scheduling(config, log)
 
 
 @functools.cache
-def _tells_stories(path: str) -> bool:
+def _is_told_at_once(path: str) -> bool:
     file = ROOT / path
-    return file.parent.name == "peers" and "Verdict" in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    return (file.parent.name == "peers" and "Verdict" in text) or 'scope="module"' in text
 
 
 def _absent(error: BaseException | None) -> str | None:

@@ -30,6 +30,6 @@ def test_states_resume_exactly_or_are_refused_under_other_options() -> None:
 
 
 def test_states_of_the_torch_face_give_what_the_uninterrupted_run_gives() -> None:
-    outcomes = [torch_case(random.Random(f"0/{number}")) for number in range(40)]
-    assert outcomes.count("resumed") > 20
+    outcomes = [torch_case(random.Random(f"0/{number}")) for number in range(24)]
+    assert outcomes.count("resumed") > 12
     assert any(each.startswith("refused") for each in outcomes)
