@@ -151,6 +151,12 @@ class Setup:
         """Whether the workers outlive an epoch."""
         return bool(self.options.get("persistent_workers"))
 
+    @property
+    def loses_draws(self) -> bool:
+        """Whether random states that outlive an epoch are in no state."""
+        is_unsaved = not self.options["snapshot_every_n_steps"]
+        return self.kind == "drawing-stream" and self.persists and is_unsaved
+
     def make(self) -> StatefulDataLoader[Any]:
         """Make the loader."""
         dataset, order = SOURCES[self.kind]
@@ -282,6 +288,8 @@ def _resume(
     workers = [each.options["num_workers"] for each in (setup, other)]
     if workers[0] != workers[1] and (setup.is_stream or setup.kind == "stateful-drawing"):
         return "worked with another number of workers"
+    if setup.loses_draws and epoch > 0:
+        return "resumed without the workers' random state"
     is_new = not steps and epoch > 0
     if setup.persists == other.persists or not is_new:
         _same("the rest", got, whole[epoch][steps:])

@@ -60,6 +60,8 @@ class Engine(Finalized):
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
         order_seed: of the random state that samplers without a state draw from in the next epochs;
             None: the trainer's own.
+        draws: what the face draws seeds of orders from, with `state()` and `load(state)`; None:
+            nothing that a state has to hold.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Engine(Finalized):
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self.order_seed: int | None = None
+        self.draws: Any = None
         self._policy = policy
         self._base_seed = base_seed
         self._workers = max(1, config.num_workers)
@@ -122,7 +125,7 @@ class Engine(Finalized):
             if prefetched.take_over():
                 self._state.follow(prefetched.batches.cursor)
                 return self._begun(prefetched.batches)
-            prefetched.batches.close()
+            prefetched.drop()
             self._next_epoch -= 1
         return self._begun(self._begin())
 
@@ -274,13 +277,13 @@ class Engine(Finalized):
         """Begin the next epoch, while the user works on the last batch of this one."""
         self.drop_prefetched()
         objects = (self.config.dataset, self.batch_sampler, self.sampler)
-        self._prefetched = PrefetchedEpoch(self._begin, *objects)
+        self._prefetched = PrefetchedEpoch(self._begin, self.draws, *objects)
 
     def drop_prefetched(self) -> None:
         """Drop the epoch that was begun ahead, if one was."""
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None:
-            prefetched.batches.close()
+            prefetched.drop()
             self._next_epoch -= 1
 
     # -- state -----------------------------------------------------------------------------------
@@ -294,6 +297,13 @@ class Engine(Finalized):
         return self._state.save(
             self.epoch, self.sampler, self.batch_sampler, self._draw_first, prefetched
         )
+
+    def draws_state(self) -> Any:
+        """Return the state of `draws` as the epoch left it whose position `state_dict` returns."""
+        prefetched = self._prefetched
+        if prefetched is None or self.is_between_epochs:
+            return self.draws.state()
+        return prefetched.draws_before
 
     def _draw_first(self) -> None:
         newest = None if self._newest is None else self._newest()

@@ -21,10 +21,16 @@ class PrefetchedEpoch:
 
     Args:
         begin: makes the iterator.
+        draws: see Engine.
         objects: dataset and samplers; those inside of them count too.
+
+    Attributes:
+        draws_before: the state of `draws` before the epoch was begun; None: there are none.
     """
 
-    def __init__(self, begin: Callable[[], Any], *objects: Any) -> None:
+    def __init__(self, begin: Callable[[], Any], draws: Any, *objects: Any) -> None:
+        self._draws = draws
+        self.draws_before = None if draws is None else draws.state()
         self._carriers = epoch_carriers(*objects)
         self._before = [own_epoch(each) for each in self._carriers]
         self.batches: Any = begin()
@@ -37,6 +43,12 @@ class PrefetchedEpoch:
             return False
         self._set(self._after)
         return bool(self.batches.is_usable)
+
+    def drop(self) -> None:
+        """Give its workers back, and have what it drew be drawn again."""
+        self.batches.close()
+        if self._draws is not None:
+            self._draws.load(self.draws_before)
 
     def _set(self, epochs: list[int | None]) -> None:
         for each, epoch, before, after in zip(

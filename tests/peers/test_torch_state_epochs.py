@@ -236,3 +236,43 @@ def test_number_of_workers_that_cannot_resume_is_refused_by_iter_and_not_before(
     right = StatefulDataLoader(Stream(), 2, num_workers=after, collate_fn=as_list)
     again.load_state_dict(right.state_dict())
     assert len(list(again)) == 3 * max(1, after)
+
+
+_AHEAD: dict[str, Any] = {"shuffle": True, "num_workers": 1, "persistent_workers": True}
+
+
+def _epochs(loader: Any, count: int) -> list[Any]:
+    return [[batch.tolist() for batch in loader] for _ in range(count)]
+
+
+def test_state_behind_the_last_batch_does_not_have_the_draws_of_an_epoch_begun_ahead() -> None:
+    def make() -> StatefulDataLoader[Any]:
+        return StatefulDataLoader(list(range(12)), 4, prefetch_next_epoch=True, **_AHEAD)
+
+    torch.manual_seed(5)
+    with make() as loader:
+        whole = _epochs(loader, 4)
+    torch.manual_seed(5)
+    with make() as loader:
+        assert _epochs(loader, 1) == whole[:1]
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(3)] == whole[1]
+        state = json.loads(json.dumps(loader.state_dict()))
+        with pytest.raises(StopIteration):
+            next(batches)
+        assert _epochs(loader, 2) == whole[2:]
+    with make() as loader:
+        loader.load_state_dict(state)
+        assert _epochs(loader, 3) == [[], *whole[2:]]
+
+
+def test_epoch_begun_ahead_and_dropped_has_drawn_nothing() -> None:
+    found = []
+    for ahead in (False, True):
+        torch.manual_seed(5)
+        kept = StatefulDataLoader(list(range(12)), 4, prefetch_next_epoch=ahead, **_AHEAD)
+        with kept as loader:
+            epochs = _epochs(loader, 2)
+            loader.set_epoch(7)
+            found.append(epochs + _epochs(loader, 2))
+    assert found[0] == found[1]

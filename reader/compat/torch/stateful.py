@@ -29,6 +29,7 @@ from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.data.order_source import generator_states, has_state
 from reader.data.random_state import generator_state, to_json
 from reader.data.seeds import batch_seed
+from reader.engine.engine import Engine
 from reader.errors import StateError
 
 __all__ = ["StatefulDataLoader"]
@@ -120,6 +121,11 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._begun: EngineIterator | None = None  # kept until the initial states have come
 
     @property
+    def opens_order_first(self) -> bool:
+        """No: as with workers, the base seed comes first; a state has both."""
+        return False
+
+    @property
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, as with a map-style dataset without `seed`."""
         return self.seed is None and not self.is_stream
@@ -202,6 +208,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         is_new = saved is not None and saved.base_seed is None
         if is_new and self._draws_own and self._draws_in_trainer:
             draws.pass_global()  # not before: the dataset's state may set it
+        made.engine.draws = self._own_draws
         self._current = (made.engine, made.base_seed, weakref.ref(made))
         return made
 
@@ -262,6 +269,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         if self._current is None:
             engine, base_seed = make_engine(self, self.dataset), None
             engine.epoch = self._epoch
+            engine.draws = self._own_draws
             finished = False
         else:
             engine, base_seed, newest = self._current
@@ -271,12 +279,12 @@ class StatefulDataLoader(DataLoader[T_co]):
             finished = engine.is_between_epochs
         state = engine.state_dict()  # may draw the order
         self._begun = None
-        return in_form(state, base_seed, self.num_workers, finished, self._generator_state())
+        return in_form(state, base_seed, self.num_workers, finished, self._generator_state(engine))
 
-    def _generator_state(self) -> Any:
+    def _generator_state(self, engine: Engine) -> Any:
         """Return the state of what epochs take their seeds from; None: that of the order has it."""
         if self.generator is None:
-            return self._own_draws.state()
+            return engine.draws_state()
         own = to_json(generator_state(self.generator))
         if not self.is_stream and own in generator_states(self.order):
             return None
