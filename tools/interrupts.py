@@ -52,6 +52,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stream-collate": {"collate_fn": np.stack},
     "stream-thread": _THREADS,
     "stream-process": _PROCESSES,
+    "torch-inline": {},
+    "torch-sampler": {},
+    "torch-stream": {},
     "torch-thread": _THREADS,
     "torch-state": _THREADS,
     "paddle-generator": {},
@@ -156,15 +159,27 @@ def make(kind: str) -> Any:
     dataset: Any = Stream() if kind.startswith("stream") else Rows()
     options = OPTIONS[kind]
     if kind.startswith("torch"):
-        from reader.compat import torch as face
-
-        made = face.StatefulDataLoader if kind == "torch-state" else face.DataLoader
-        return made(dataset, batch_size=4, **options)
+        return _torch_loader(kind, options)
     if kind.startswith("paddle"):
         return _paddle_loader(kind)
     if kind == "map-generator":
         return DataLoader(dataset, batch_sampler=Batches(), **options)
     return DataLoader(dataset, batch_size=4, **options)
+
+
+def _torch_loader(kind: str, options: dict[str, Any]) -> Any:
+    import torch
+
+    from reader.compat import torch as face
+
+    if kind == "torch-stream":
+        stream: Any = type("TorchStream", (Stream, torch.utils.data.IterableDataset), {})()
+        return face.DataLoader(stream, batch_size=4, **options)
+    rows: Any = Rows()
+    if kind == "torch-sampler":
+        return face.DataLoader(rows, batch_sampler=Batches(), **options)
+    made = face.StatefulDataLoader if kind == "torch-state" else face.DataLoader
+    return made(rows, batch_size=4, **options)
 
 
 def _paddle_loader(kind: str) -> Any:

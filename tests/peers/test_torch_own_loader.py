@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,6 +65,41 @@ def test_error_of_a_dataset_comes_as_often_as_it_is_raised(workers: int) -> None
     assert raised == 3
     with pytest.raises(StopIteration):
         next(batches)
+
+
+def test_ctrl_c_in_a_sample_and_in_a_sampler_costs_no_batch() -> None:
+    left = [3, 9]
+
+    def may_be_interrupted(index: int) -> None:
+        if left and index == left[0]:
+            del left[0]
+            signal.raise_signal(signal.SIGINT)
+
+    class Interrupted(Rows):
+        def __getitem__(self, index: int) -> Any:
+            if len(left) == 2:
+                may_be_interrupted(index)
+            return index
+
+    class Sampler(torch.utils.data.Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            for index in range(12):
+                if len(left) == 1:
+                    may_be_interrupted(index)
+                yield index
+
+    batches = iter(DataLoader(Interrupted(12), 2, sampler=Sampler()))
+    found: list[int] = []
+    interrupts = 0
+    while True:
+        try:
+            found += next(batches).tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+    assert interrupts == 2
+    assert found == list(range(12))
 
 
 @WORKERS

@@ -41,11 +41,6 @@ class Kind:
         """Whether its loaders can be resumed."""
         return self.face != "torch"
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether the iterator is ours: without workers the torch face takes PyTorch's own."""
-        return self.face != "torch" or self.workers != "none"
-
 
 KINDS: dict[str, Kind] = {
     "map-process": Kind(),

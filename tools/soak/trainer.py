@@ -132,9 +132,7 @@ class Trainer:
 
     def _plan(self) -> Iterator[str]:
         """Yield what is done after each batch, or ""."""
-        acts = ["break", "wake"]
-        if self.kind.is_ours:
-            acts += ["interrupt"] * 3
+        acts = ["break", "wake", *["interrupt"] * 3]
         is_fragile = self.kind.memory == "cgroup"  # a killed worker there was out of memory
         if self.kind.workers == "process" and not is_fragile:
             acts += ["kill", "kill", "segv", "stop"]
@@ -150,10 +148,10 @@ class Trainer:
         torments, iterator, plan = self._torments, None, self._plan()
         while True:
             try:
-                torments.may_raise = self.kind.is_ours and "start" in self._acts
+                torments.may_raise = "start" in self._acts
                 if iterator is None:
                     iterator = iter(self._loader)
-                torments.may_raise = self.kind.is_ours
+                torments.may_raise = True
                 for step in iterator:
                     torments.may_raise = False
                     self._take(account, step)
@@ -167,7 +165,7 @@ class Trainer:
                         break
                     if act:
                         torments.add(act, self._pids())
-                    torments.may_raise = self.kind.is_ours
+                    torments.may_raise = True
                 else:
                     torments.may_raise = False
                     return True

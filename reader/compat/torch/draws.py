@@ -16,7 +16,7 @@ from reader.data.random_state import generator_state, set_generator
 from reader.data.seeds import batch_seed
 from reader.errors import StateError, got
 
-__all__ = ["OwnDraws", "check", "load", "pass_global", "saved"]
+__all__ = ["OwnDraws", "check", "load", "pass_global", "saved", "seed_from"]
 
 _AHEAD = 2  # draws of a first epoch: the seed, and that of a shuffled order
 
@@ -51,7 +51,7 @@ class OwnDraws:
         if not self._ahead:
             found = torch.Generator()
             found.set_state(torch.default_generator.get_state())
-            self._ahead = [_seed_of(found) for _ in range(_AHEAD)]
+            self._ahead = [seed_from(found) for _ in range(_AHEAD)]
 
     def state(self) -> list[int]:
         """Return the seeds of the first epoch, and how many were drawn."""
@@ -69,7 +69,8 @@ class OwnDraws:
         return made
 
 
-def _seed_of(generator: torch.Generator) -> int:
+def seed_from(generator: torch.Generator | None = None) -> int:
+    """Draw a seed as PyTorch's iterators do; None: from torch's global generator."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 

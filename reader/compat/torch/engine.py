@@ -94,7 +94,7 @@ def start_of(loader: Any) -> dict[str, Any]:
     start method of the context in multiprocessing that it derives from.
     """
     context, kind = loader.multiprocessing_context, loader.worker_type
-    if context is None:
+    if context is None or not loader.num_workers:
         return {"start_method": None, "worker_type": kind}
     process = getattr(context, "Process", None)
     if isinstance(process, type) and issubclass(process, threading.Thread):

@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
+from torch.utils.data.graph_settings import apply_sharding
 
 from reader._core.handover import Handover, Made, WaitStats
+from reader.compat.torch.draws import seed_from
 from reader.compat.torch.engine import make_engine, start_of
 from reader.compat.torch.errors import timed_out, worker_exit
 from reader.compat.torch.inner import (
@@ -25,6 +27,7 @@ from reader.compat.torch.inner import (
     profile_name,
     shard_pipes,
 )
+from reader.compat.torch.saved import quiet
 from reader.compat.torch.start_report import StartReport
 from reader.compat.torch.worker import TorchWorker
 from reader.engine.engine import Engine
@@ -52,7 +55,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     ) -> None:
         if last is None:
             source = loader.prepared(state)
-            super().__init__(source)
+            super().__init__(quiet(loader) if loader.opens_order_first else source)
             if source is not loader and source.base_seed is not None:
                 self._base_seed = source.base_seed
             self._index_sampler = loader._index_sampler
@@ -79,6 +82,8 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         if state is not None:
             self._num_yielded = state.load_into(self._engine)
         self._batches: Any = iter(self._engine)
+        if loader.opens_order_first:
+            self._base_seed = seed_from(loader.generator)
         self._handles = functools.partial(_handles, self._batches.backend)
         self._pass_on()
         if report is not None:
@@ -95,6 +100,8 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
     def _make_engine(self, loader: Any) -> Engine:
         seed = self._base_seed if loader.seeds_batches else None
         if not loader.num_workers:
+            if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+                apply_sharding(self._dataset, self._world_size, self._rank)
             return make_engine(loader, self._dataset, seed=seed)
         worker_init_fn = loader.worker_init_fn
         if worker_init_fn is not None and loader.awaits_start:

@@ -17,7 +17,6 @@ from torch.utils.data import Dataset, Sampler
 from reader.checks import as_int, names_arguments
 from reader.compat.torch.engine import start_of
 from reader.compat.torch.errors import ArgumentError
-from reader.compat.torch.inline import InlineIterator
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
@@ -174,6 +173,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return self
 
     @property
+    def opens_order_first(self) -> bool:
+        """Whether an epoch's base seed is drawn behind what its sampler draws at `iter`."""
+        return not (self.num_workers or self.is_stream)
+
+    @property
     def seeds_batches(self) -> bool:
         """Whether the base seed seeds each batch, although no `seed` was passed."""
         return False
@@ -228,9 +232,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _get_iterator(self) -> PeerIterator:
         self._check()
-        if self.num_workers == 0:
-            return InlineIterator(self) if self.seed is None else self._begin(None)
-        self.check_worker_number_rationality()
+        if self.num_workers:
+            self.check_worker_number_rationality()
         return self._begin(None)
 
     def _begin(self, last: Any) -> PeerIterator:
@@ -259,8 +262,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def stats(self) -> dict[str, Any] | None:
         """Return counts and times of the newest iterator; see `reader.DataLoader.stats`.
 
-        With persistent workers, of all epochs so far. None where the loop is PyTorch's own: without
-        workers and `seed`.
+        With persistent workers, of all epochs so far. None before the first.
         """
         return None if self._engine is None else self._engine.stats()
 

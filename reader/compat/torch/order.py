@@ -15,6 +15,7 @@ from torch.utils.data.sampler import BatchSampler as TorchBatchSampler
 from torch.utils.data.sampler import RandomSampler as TorchRandomSampler
 from torch.utils.data.sampler import SequentialSampler as TorchSequentialSampler
 
+from reader.compat.torch.draws import seed_from
 from reader.data.batch_sampler import BatchSampler
 from reader.data.one_shot import OneShot
 from reader.data.random_state import generator_state, set_generator
@@ -44,7 +45,7 @@ def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | Non
     if kind is TorchSequentialSampler:
         return CountedOrder(sampler.data_source)
     if kind is TorchRandomSampler and not sampler.replacement and sampler._num_samples is None:
-        return PermutedOrder(sampler, draw or _draw)
+        return PermutedOrder(sampler, draw or seed_from)
     if isinstance(sampler, Iterator):
         for known in one_shots:
             if known.is_of(sampler):
@@ -52,10 +53,6 @@ def faster(sampler: Any, one_shots: list[OneShot], draw: Callable[[], int] | Non
         one_shots[:] = [OneShot("sampler", sampler)]
         return one_shots[0]
     return sampler
-
-
-def _draw() -> int:
-    return int(torch.empty((), dtype=torch.int64).random_().item())
 
 
 class CountedOrder(SequenceSampler):
@@ -73,7 +70,7 @@ class PermutedOrder:
         draw: draws the seed of an iteration where the sampler has no generator.
     """
 
-    def __init__(self, sampler: TorchRandomSampler, draw: Callable[[], int] = _draw) -> None:
+    def __init__(self, sampler: TorchRandomSampler, draw: Callable[[], int] = seed_from) -> None:
         self._sampler = sampler
         self._draw = draw
         self._drawn: dict[str, Any] = {}  # seed or generator state of the last begun iteration

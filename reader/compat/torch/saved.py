@@ -16,7 +16,7 @@ from reader.data.epochs import carried_epochs
 from reader.data.order_source import check_generators, generator_states, put_generators
 from reader.errors import StateError, got
 
-__all__ = ["SavedEpoch", "Standing", "in_form"]
+__all__ = ["SavedEpoch", "Standing", "in_form", "quiet"]
 
 _OF_ONE = ("dataset_state", "fetcher_state")  # at the top level where there are no workers
 _FORMAT = 2  # 1 had neither its number nor a generator
@@ -208,12 +208,12 @@ class SavedEpoch:
         """
         order = self._engine_state.get("order")
         if self._is_open:
-            return _quiet(loader) if self.base_seed is not None else loader
+            return quiet(loader) if self.base_seed is not None else loader
         if order is not None:
             put_generators(loader.order, order.get("generators", []))
         stays = loader.persistent_workers and loader.num_workers
         if self.base_seed is not None and (stays or not self.is_finished):
-            return _quiet(loader)
+            return quiet(loader)
         self.base_seed = None
         return loader
 
@@ -279,7 +279,7 @@ class Standing:
         return getattr(self._loader, name)
 
 
-def _quiet(loader: Any) -> Standing:
+def quiet(loader: Any) -> Standing:
     """Return what makes PyTorch's iterator draw no seed and no order."""
     return Standing(loader, ())
 
