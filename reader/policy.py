@@ -110,18 +110,21 @@ class BatchPolicy:
 class ErrorPolicy:
     """The words of workers' exceptions; obeyed by `reader/engine/epoch_errors.py`.
 
-    It is not applied with `num_workers=0`.
+    With `num_workers=0` only `passes_exits` is applied.
 
     Attributes:
         error_text: a note added to an exception in a batch's place, with {worker} and {type} in it.
         reword: called with an exception of a worker, the worker's number and its traceback there;
             may change the exception's text, and returns what to raise. It sets `__cause__` itself.
         raises_deaths: without retries, a death is raised even where it costs no batch.
+        passes_exits: with `num_workers=0`, SystemExit and GeneratorExit of the dataset are raised
+            as they are.
     """
 
     error_text: str = ""
     reword: Callable[[BaseException, int, str], BaseException] | None = None
     raises_deaths: bool = False
+    passes_exits: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -152,7 +152,9 @@ def _children(pid: int) -> list[int]:
 
 def _reap_orphan(pid: int) -> bool:
     """Wait for an ended process that no object of Python's waits for; True when it is gone."""
-    owned = {getattr(p, "pid", None) for p in getattr(multiprocessing.process, "_children", ())}
+    # copied in one step: a thread that ends a pool removes from it
+    children = list(getattr(multiprocessing.process, "_children", ()))
+    owned = {getattr(process, "pid", None) for process in children}
     if pid in owned or pid in _popen_pids():
         return False
     try:

@@ -6,6 +6,7 @@ the process that made it; several of its iterators may live at once. It knows no
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import weakref
@@ -82,6 +83,7 @@ class Engine(Finalized):
         self.order_seed: int | None = None
         self.draws: Any = None
         self._policy = policy
+        self._errors = _errors_of(policy, config.num_workers)
         self._base_seed = base_seed
         self._workers = max(1, config.num_workers)
         self._round_robin = self._make_round_robin(0)
@@ -153,7 +155,7 @@ class Engine(Finalized):
             worker_retries=config.worker_retries,
             is_eager=self._is_eager,
             in_order=config.in_order,
-            errors=self._policy.errors if config.num_workers else ErrorPolicy(),
+            errors=self._errors,
             start_of=self._starts(epoch, start, cursor),
             on_end=self._on_end,
             length=None
@@ -389,6 +391,13 @@ def _copied(
     made = Engine(config, policy, sampler, batch_sampler, base_seed)
     made.epoch = epoch
     return made
+
+
+def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
+    """Return what is promised of exceptions: without workers none has come from elsewhere."""
+    if workers:
+        return dataclasses.replace(policy.errors, passes_exits=False)
+    return ErrorPolicy(passes_exits=policy.errors.passes_exits)
 
 
 def _set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:

@@ -76,7 +76,7 @@ class EpochIterator(Handover):
         self.feeder = self._backend.feeder
         self.feeder.begin_run(options.epoch, first, options.in_order)
         schedule = self._schedule = make_schedule(self._backend)
-        window = self._window = schedule.window = Window(
+        window = self._window = Window(
             self.feeder,
             schedule,
             self._backend.window if options.is_eager else 1,
@@ -85,12 +85,13 @@ class EpochIterator(Handover):
             cursor.beyond if isinstance(cursor, MapCursor) else (),
             cursor.pass_by if isinstance(cursor, MapCursor) else None,
         )
+        schedule.window = weakref.proxy(window)  # no cycle: what the user made is freed at once
         # what the base class hands over with
         self.tasks, self.handed, self.stats = window.tasks, cursor.handed, stats
         self._tasks = window.tasks
         self._rng_lock = None if options.is_eager else self._backend.rng_lock
         skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
-        self._supervisor = Supervisor(self._backend, schedule, options, stats, skip)
+        self._supervisor = Supervisor(self._backend, schedule, window, options, stats, skip)
         supervisor = self._supervisor
         supervisor.release = functools.partial(_release, weakref.ref(self))
         self._take = schedule.taking(

@@ -104,6 +104,8 @@ def _worded(
     exc: BaseException, worker: int, where: str, text: str, options: EpochOptions, note: str = ""
 ) -> BaseException:
     """Return an exception of a worker as the user gets it."""
+    if options.errors.passes_exits and isinstance(exc, (SystemExit, GeneratorExit)):
+        return exc
     error = as_user_error(exc)
     if options.errors.reword is not None:
         error = options.errors.reword(error, worker, text or traceback_text(exc))

@@ -7,7 +7,9 @@ iterator and runs in the thread that iterates.
 
 from __future__ import annotations
 
+import functools
 import pickle
+import weakref
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -110,7 +112,7 @@ class Window:
         self._passed = sorted(passed)
         self._on_pass = on_pass
         if not in_order:
-            source.watch(self._loads)
+            source.watch(functools.partial(_loads_of, weakref.ref(self)))
         self.dispatched = first
         self._feeder = feeder
         self._source = source
@@ -337,6 +339,11 @@ class Window:
                 self._held.append(drawn)
             self.add(drawn)
             self._source.drawn()
+
+
+def _loads_of(window: weakref.ref[Window]) -> Counter[int]:
+    found = window()
+    return Counter() if found is None else found._loads()
 
 
 def _number(task: Task) -> int:

@@ -24,7 +24,7 @@ from reader.engine.epoch_errors import (
     in_fork,
     late,
 )
-from reader.engine.schedule import Schedule
+from reader.engine.schedule import Schedule, Window
 from reader.errors import ReaderError
 from reader.workers.loop import WorkerError
 
@@ -43,7 +43,8 @@ class Supervisor:
 
     Args:
         backend: makes the batches.
-        schedule: of the epoch, with its window.
+        schedule: of the epoch.
+        window: of the epoch.
         options: see EpochOptions.
         stats: the times of waiting.
         skip: accepts and counts a task that brings the user nothing.
@@ -55,6 +56,7 @@ class Supervisor:
         self,
         backend: Backend,
         schedule: Schedule,
+        window: Window,
         options: EpochOptions,
         stats: WaitStats,
         skip: Callable[[Made], None],
@@ -69,7 +71,7 @@ class Supervisor:
         self._works_ahead = backend.works_ahead
         self._feeder = backend.feeder
         self._schedule = schedule
-        self._window = schedule.window
+        self._window = window
         self._options = options
         self._stats = stats
         self._is_torn = False  # whether a wait was left by Ctrl-C or a timeout

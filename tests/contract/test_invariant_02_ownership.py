@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,41 @@ def test_02_kept_batches_of_closed_loaders_hold_no_descriptor(options: dict[str,
             check_rows(batch, range(4 * n, 4 * n + 4))
         assert ledger()["arenas"] >= 4
     del batches, batch
+
+
+def _own(dataset: Any, options: dict[str, Any]) -> Any:
+    return DataLoader(dataset, batch_size=2, **options)
+
+
+def _torchs(dataset: Any, options: dict[str, Any]) -> Any:
+    from reader.compat.torch import DataLoader
+
+    return DataLoader(dataset, batch_size=2, **options)
+
+
+@pytest.mark.parametrize("make", [_own, _torchs], ids=["own", "torch"])
+@pytest.mark.parametrize("taken", [0, 1, 9])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_workers": 1, "worker_type": "thread"}, {"num_workers": 1, "in_order": False}],
+    ids=["inline", "thread", "process"],
+)
+def test_02_dataset_is_freed_with_its_loader_and_iterator_and_no_collection(
+    options: dict[str, Any], taken: int, make: Callable[..., Any]
+) -> None:
+    dataset = Rows(6)
+    alive = weakref.ref(dataset)
+    loader = make(dataset, options)
+    batches = iter(loader)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(taken):
+            next(batches, None)
+        del dataset, loader, batches
+        wait_until(lambda: alive() is None)  # workers that end use it until then
+    finally:
+        gc.enable()
 
 
 def test_02_memory_of_a_kept_batch_goes_back_when_its_loader_is_closed() -> None:

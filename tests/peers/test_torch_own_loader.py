@@ -102,6 +102,31 @@ def test_ctrl_c_in_a_sample_and_in_a_sampler_costs_no_batch() -> None:
     assert found == list(range(12))
 
 
+def test_exit_in_a_sample_without_workers_is_an_exit() -> None:
+    class Exits(Rows):
+        def __getitem__(self, index: int) -> Any:
+            raise SystemExit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        next(iter(DataLoader(Exits(2))))
+    assert caught.value.code == 3
+
+
+def test_warning_of_a_stream_that_is_too_long_names_the_loop() -> None:
+    class Numbers(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(3))
+
+        def __len__(self) -> int:
+            return 2
+
+    loader = DataLoader(Numbers())
+    assert len(loader) == 2
+    with pytest.warns(UserWarning, match="Length of IterableDataset") as warned:
+        assert len(list(loader)) == 3
+    assert [each.filename for each in warned] == [__file__]
+
+
 @WORKERS
 def test_error_says_what_was_raised_and_in_which_worker(workers: int) -> None:
     class Errors(Rows):

@@ -27,7 +27,7 @@ _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
     batch=BatchPolicy(is_as_collated=True, make_adapter=lambda _: to_torch_as_sent),
-    errors=ErrorPolicy(reword=reworded, raises_deaths=True),
+    errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
 

@@ -238,7 +238,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                     " https://pytorch.org/docs/stable/data.html"
                     "#torch.utils.data.IterableDataset for examples."
                 )
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, stacklevel=4)  # the loop: __next__ has no frame
 
     def _shutdown_workers(self) -> None:
         """End the workers and wait until they have ended."""
