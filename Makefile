@@ -67,14 +67,11 @@ debug: $(VENV)/.has-build
 demo: $(VENV)/.has-demo build
 	$(PY) -m tools.demo $(DEMO_ARGS)
 
-# The cheap and telling parts first.
+# The cheap and telling parts first, side by side: each is for long on one core.
 test: $(VENV)/.has-test
 	$(MAKE) build
-	$(MAKE) check
-	$(MAKE) tests
-	$(MAKE) tests-of-tools
-	$(MAKE) package
-	$(MAKE) demo DEMO_ARGS="--epochs 2 --small"
+	$(MAKE) --jobs=3 --output-sync=target check package demo DEMO_ARGS="--epochs 2 --small"
+	$(MAKE) tests APART=
 
 # Four at a time, since they wait much, and then one by one those that count what the machine does,
 # or time it. A peer is not run: what it gave is recorded (tests/peers/record.py).
@@ -88,10 +85,11 @@ OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
 # pytest says 5 where nothing was left to run: ARGS="-k arena" names no test of each kind.
 NONE_IS_FINE := $(if $(ARGS),|| test $$$$? -eq 5)
 APART := $(foreach path,$(OF_TOOLS),--ignore=$(path))
+ALONE = $(shell grep -rl "pytest\.mark\.alone" tests --include="test_*.py")
 
 tests: $(VENV)/.has-test
 	$(QUICK_FORKS) $(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
-	$(PY) -m pytest $(APART) -m "$(OURS) and alone" $(ARGS) $(NONE_IS_FINE)
+	$(PY) -m pytest $(ALONE) -m "$(OURS) and alone" $(ARGS) $(NONE_IS_FINE)
 
 tests-of-tools: $(VENV)/.has-test
 	$(PY) -m pytest $(PARALLEL) $(OF_TOOLS) $(ARGS) $(NONE_IS_FINE)

@@ -43,9 +43,9 @@ def summary(report: Mapping[str, Any]) -> str:
         cells = ["fails" if us is None else f"{float(f'{us:.3g}'):,.0f}"]
         cells += [_rounded(results, peer) for peer in ("torch", "paddle")]
         lines.append(f"| {' | '.join([TABLES['engine'][name].work.plain, *cells])} |")
-        alone = Ratio.of(results, DECODE.name, OURS)
-        if alone is not None:
-            parts.append(f"Decoding the JPEG files alone takes {alone.middle:.0%} of that time.")
+        if DECODE.name in results:
+            alone = _rounded(results, DECODE.name)
+            parts.append(f"Decoding the JPEG files alone, in two processes, takes {alone}.")
     parts.append(
         f"Medians of {report['rounds']} rounds of {report['seconds']:g} s on a busy machine;"
         " machines differ, ratios less."
