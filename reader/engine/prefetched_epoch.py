@@ -34,6 +34,7 @@ class PrefetchedEpoch:
         self._carriers = epoch_carriers(*objects)
         self._before = [own_epoch(each) for each in self._carriers]
         self.batches: Any = begin()
+        self._draws_after = None if draws is None else draws.state()
         self._after = [own_epoch(each) for each in self._carriers]
         self._set(self._before)
 
@@ -45,9 +46,9 @@ class PrefetchedEpoch:
         return bool(self.batches.is_usable)
 
     def drop(self) -> None:
-        """Give its workers back, and have what it drew be drawn again."""
+        """Give its workers back; what it drew is drawn again, unless more was drawn since."""
         self.batches.close()
-        if self._draws is not None:
+        if self._draws is not None and self._draws.state() == self._draws_after:
             self._draws.load(self.draws_before)
 
     def _set(self, epochs: list[int | None]) -> None:
