@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import warnings
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -102,14 +103,15 @@ def test_ctrl_c_in_a_sample_and_in_a_sampler_costs_no_batch() -> None:
     assert found == list(range(12))
 
 
-def test_exit_in_a_sample_without_workers_is_an_exit() -> None:
-    class Exits(Rows):
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), CancelledError()])
+def test_what_is_no_exception_passes_without_workers(error: BaseException) -> None:
+    class Raises(Rows):
         def __getitem__(self, index: int) -> Any:
-            raise SystemExit(3)
+            raise error
 
-    with pytest.raises(SystemExit) as caught:
-        next(iter(DataLoader(Exits(2))))
-    assert caught.value.code == 3
+    with pytest.raises(type(error)) as caught:
+        next(iter(DataLoader(Raises(2))))
+    assert caught.value is error
 
 
 def test_warning_of_a_stream_that_is_too_long_names_the_loop() -> None:
