@@ -117,8 +117,8 @@ class ErrorPolicy:
         reword: called with an exception of a worker, the worker's number and its traceback there;
             may change the exception's text, and returns what to raise. It sets `__cause__` itself.
         raises_deaths: without retries, a death is raised even where it costs no batch.
-        passes_exits: with `num_workers=0`, what the dataset raises and is no Exception, such as
-            SystemExit, is raised as it is.
+        passes_exits: with `num_workers=0`, what the dataset or a sampler raises and is no
+            Exception, such as SystemExit, is raised as it is.
     """
 
     error_text: str = ""

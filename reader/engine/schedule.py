@@ -94,6 +94,7 @@ class Window:
         in_order: False: tasks are delivered as they are answered.
         passed: numbers of tasks that were delivered in an earlier run: drawn, and not sent.
         on_pass: called with each of those when it is drawn.
+        passes_exits: what the source raises and is no Exception is kept as it is; see ErrorPolicy.
     """
 
     def __init__(
@@ -105,8 +106,10 @@ class Window:
         in_order: bool = True,
         passed: Iterable[int] = (),
         on_pass: Callable[[Task], None] | None = None,
+        passes_exits: bool = False,
     ) -> None:
         self.size = size
+        self._passes_exits = passes_exits
         self.leaving = -1  # the task whose answer is being delivered
         self._in_order = in_order
         self._passed = sorted(passed)
@@ -316,7 +319,8 @@ class Window:
                     self._recover(seq, drawn)
                     raise
                 self._drained = True  # the sampler's: raised after the batches before it
-                self._error = as_user_error(error)
+                is_kept = self._passes_exits and not isinstance(error, Exception)
+                self._error = error if is_kept else as_user_error(error)
                 return
 
     def _pass(self, task: Task) -> None:

@@ -109,9 +109,20 @@ def test_what_is_no_exception_passes_without_workers(error: BaseException) -> No
         def __getitem__(self, index: int) -> Any:
             raise error
 
+    class Sampler(torch.utils.data.Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            yield 0
+            raise error
+
     with pytest.raises(type(error)) as caught:
         next(iter(DataLoader(Raises(2))))
     assert caught.value is error
+    batches = iter(DataLoader(Rows(2), sampler=Sampler()))
+    next(batches)
+    with pytest.raises(type(error)) as caught:
+        next(batches)
+    assert caught.value is error
+    assert next(batches, None) is None
 
 
 def test_warning_of_a_stream_that_is_too_long_names_the_loop() -> None:
