@@ -10,7 +10,7 @@ import contextlib
 import copy
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from typing import Any
@@ -67,7 +67,6 @@ class ReplayedOrder:
         self.is_checked = True
         self.origin = OrderOrigin("replay", at, None if batching is None else batching.batch_size)
         self.start: Any = 0  # the mark in front of the first batch
-        self.mark: Callable[[int, bytes, int, Any], Any] = self._checksum_after
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
@@ -203,14 +202,14 @@ class ReplayedOrder:
         return False
 
     def _add(self, kind: int, payload: bytes) -> None:
-        self._checksum = self._checksum_after(kind, payload, 0, self._checksum)
+        self._checksum = ReplayedOrder.mark(self, kind, payload, 0, self._checksum)
 
     def note_first(self, kind: int, payload: bytes) -> None:
         """Record a checksum of the first key: a sampler with a state may begin at another one."""
         if self.origin.first.batches == 0 and "source" in self.origin.fixed:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
-    def _checksum_after(self, kind: int, payload: bytes, number: int, before: int) -> int:  # noqa: ARG002
+    def mark(self, kind: int, payload: bytes, number: int, before: Any) -> Any:  # noqa: ARG002
         """Return the mark after a task: the checksum of all tasks up to it."""
         if kind in _INTEGERS:
             return zlib.crc32(payload, before)
@@ -281,7 +280,7 @@ class StatefulOrder(ReplayedOrder):
     def _watch(self) -> Iterator[Any]:
         first = self.origin.first
         self.origin = OrderOrigin("stateful", first, self.origin.batch_size, {"first": None})
-        self.start, self.mark = StateMark(first.batches, self._states()), self._state_after
+        self.start = StateMark(first.batches, self._states())
         made = self._iterator
         return self._ending(made if self._batching is None else self._batching.batches(made))
 
@@ -339,8 +338,10 @@ class StatefulOrder(ReplayedOrder):
         elif self.origin.first.batches == 0:
             self.origin.fixed["first"] = _checksum_of_first_key(kind, payload)
 
-    def _state_after(self, kind: int, payload: bytes, number: int, before: StateMark) -> StateMark:  # noqa: ARG002
+    def mark(self, kind: int, payload: bytes, number: int, before: Any) -> Any:
         """Return the mark after a task: the last state that was saved."""
+        if self.origin.way == "replay":
+            return super().mark(kind, payload, number, before)
         drawn = number + 1
         # also after the first: before it, the state may be that of the epoch before
         if drawn == 1 or (drawn - self.origin.first.batches) % self._every == 0:

@@ -8,7 +8,7 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,22 @@ def _torchs(dataset: Any, options: dict[str, Any]) -> Any:
     return DataLoader(dataset, batch_size=2, **options)
 
 
-@pytest.mark.parametrize("make", [_own, _torchs], ids=["own", "torch"])
+class _Pairs:
+    """A batch sampler whose order can only be drawn again; it knows the dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for first in range(0, len(self.dataset), 2):
+            yield [first, first + 1]
+
+
+def _of_pairs(dataset: Any, options: dict[str, Any]) -> Any:
+    return DataLoader(dataset, batch_sampler=_Pairs(dataset), **options)
+
+
+@pytest.mark.parametrize("make", [_own, _of_pairs, _torchs], ids=["own", "pairs", "torch"])
 @pytest.mark.parametrize("taken", [0, 1, 9])
 @pytest.mark.parametrize(
     "options",
