@@ -201,13 +201,11 @@ def _convert_numbers(o: dict[str, Any]) -> None:
 
 
 def _as_timeout(value: object) -> float:
-    message = (
+    number: Any = value
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if is_number and 0 <= number <= MAX_TIMEOUT_S:  # refuses nan too
+        return float(number)
+    raise (ConfigError if is_number else ConfigTypeError)(
         f"timeout must be a number of seconds in [0, {MAX_TIMEOUT_S:g}], got {got(value)}."
         " 0 waits without a deadline."
     )
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise ConfigTypeError(message)
-    number: Any = value
-    if not 0 <= number <= MAX_TIMEOUT_S:  # refuses nan too
-        raise ConfigError(message)
-    return float(number)

@@ -127,24 +127,21 @@ def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ..
 
 def check_workers(worker_type: object, start_method: object, num_workers: int) -> None:
     """Refuse an unknown kind of worker, or way to start one, and contradictions between them."""
-    message = (
-        f"worker_type must be one of {', '.join(map(repr, WORKER_KINDS))}, got {got(worker_type)}."
-    )
-    if not isinstance(worker_type, str):
-        raise ConfigTypeError(f"{message} Pass its name.")
-    if worker_type not in WORKER_KINDS:
+    if not isinstance(worker_type, str) or worker_type not in WORKER_KINDS:
+        kinds = ", ".join(map(repr, WORKER_KINDS))
+        message = f"worker_type must be one of {kinds}, got {got(worker_type)}."
+        if not isinstance(worker_type, str):
+            raise ConfigTypeError(f"{message} Pass its name.")
         raise ConfigError(f'{message} "thread" runs the workers in this process.')
     if start_method is None:
         return
     methods = multiprocessing.get_all_start_methods()
-    message = (
-        f"start_method must be None or one of {methods}, got {got(start_method)}."
-        " None takes the default of Python."
-    )
-    if not isinstance(start_method, str):
-        raise ConfigTypeError(message)
-    if start_method not in methods:
-        raise ConfigError(message)
+    is_name = isinstance(start_method, str)
+    if not is_name or start_method not in methods:
+        raise (ConfigError if is_name else ConfigTypeError)(
+            f"start_method must be None or one of {methods}, got {got(start_method)}."
+            " None takes the default of Python."
+        )
     if not WORKER_KINDS[worker_type].takes_start_method:
         raise ConfigError(
             f"start_method={start_method!r} contradicts worker_type={worker_type!r}, which starts"

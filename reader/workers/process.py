@@ -111,6 +111,7 @@ class ProcessStarter(Finalized):
         ReaderError: the system refuses memory or descriptors.
     """
 
+    has_pool = False  # which closes it
     _template: Template | None = None
     _pickled: PickledConfig | None = None
     _pickled_fd: int | None = None
@@ -213,8 +214,12 @@ class ProcessStarter(Finalized):
         self._template, self._pickled_fd, self._trainer = None, None, -1
 
     def finalize(self) -> None:
-        """Close what an interrupt left open: of a pool that never got it."""
-        self.close()
+        """Close what an interrupt left open: of a pool that never got it.
+
+        The garbage collector finalizes it together with its pool, whose thread still uses it.
+        """
+        if not self.has_pool:
+            self.close()
 
     def _give_up_template(self) -> None:
         _log.warning("the process that imports libraries for workers ended; each imports its own")

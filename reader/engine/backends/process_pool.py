@@ -67,9 +67,11 @@ class ProcessPool(Pool):
     # -- starting --------------------------------------------------------------------------------
 
     def _start_processes(self, config: WorkerConfig, start_method: str | None) -> None:
-        self._starter = ProcessStarter(config, start_method)
-        if self.workers > 1 or self._starter.needs_template:
-            self._starter.open_template()
+        starter = ProcessStarter(config, start_method)
+        with interrupt_after():
+            self._starter, starter.has_pool = starter, True
+        if self.workers > 1 or starter.needs_template:
+            starter.open_template()
         for worker_id in range(self.workers):
             # or a process would start that the closing thread never sees
             with interrupt_after(), self._process_lock:
