@@ -7,6 +7,7 @@ exit code when it reaps the process, and any thread of the trainer may read it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -18,6 +19,8 @@ from reader._core.signals import interrupt_after
 from reader.errors import ReaderError
 
 __all__ = ["ThreadHandle", "WorkerHandle", "send_signal"]
+
+_STEP_S = 0.05  # Ctrl-C waits so long at most
 
 
 def send_signal(pidfd: int, pid: int, number: int) -> None:
@@ -93,6 +96,16 @@ class WorkerHandle:
             os.kill(self.pid, number)
 
     def _has_ended(self, timeout: float | None) -> bool:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            with interrupt_after():  # in between nobody would know of the descriptor
+                if self._ends_within(min(left_s, _STEP_S)):
+                    return True
+            if left_s == 0.0:
+                return False
+
+    def _ends_within(self, timeout_s: float) -> bool:
         if self._process is None or self.pid is None:
             return True
         try:
@@ -102,13 +115,7 @@ class WorkerHandle:
         try:
             poll = select.poll()
             poll.register(fd, select.POLLIN)
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while True:
-                left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if poll.poll(None if left_s is None else left_s * 1000):
-                    return True
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
+            return bool(poll.poll(timeout_s * 1000))
         finally:
             os.close(fd)
 

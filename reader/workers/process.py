@@ -204,14 +204,17 @@ class ProcessStarter(Finalized):
 
     def close(self) -> None:
         """End the template and close what workers inherit. Call it when the workers have ended."""
-        if self._template is not None:
-            self._template.close()
-        if self._pickled is not None:
-            self._pickled.close()
-        for fd in (self._pickled_fd, self._trainer):
-            if fd is not None and fd >= 0:
-                os.close(fd)
-        self._template, self._pickled_fd, self._trainer = None, None, -1
+        with (
+            interrupt_after()
+        ):  # or a descriptor would be closed twice, which may be another's then
+            if self._template is not None:
+                self._template.close()
+            if self._pickled is not None:
+                self._pickled.close()
+            for fd in (self._pickled_fd, self._trainer):
+                if fd is not None and fd >= 0:
+                    os.close(fd)
+            self._template, self._pickled_fd, self._trainer = None, None, -1
 
     def finalize(self) -> None:
         """Close what an interrupt left open: of a pool that never got it.

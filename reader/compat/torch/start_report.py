@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from reader._core.feeder import Failure, FailureKind
+from reader._core.signals import interrupt_after
 from reader.errors import LoadTimeout
 from reader.workers.loop import WorkerError, carried
 
@@ -47,7 +48,7 @@ class StartReport:
             waited = set(range(len(handles)))
             for worker, handle in enumerate(handles):
                 if not self.function.is_thread:
-                    with contextlib.suppress(ProcessLookupError):
+                    with contextlib.suppress(ProcessLookupError), interrupt_after():
                         pidfds[os.pidfd_open(handle.pid)] = worker
             while waited:
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -68,14 +69,16 @@ class StartReport:
                     waited.discard(worker)
                     continue  # what an ended worker wrote is read first
                 for pidfd in ready:
-                    waited.discard(pidfds.pop(pidfd))  # type: ignore[arg-type]
-                    os.close(pidfd)  # type: ignore[arg-type]
+                    with interrupt_after():
+                        waited.discard(pidfds.pop(pidfd))  # type: ignore[arg-type]
+                        os.close(pidfd)  # type: ignore[arg-type]
             return None
         finally:
-            for pidfd in pidfds:
-                os.close(pidfd)
-            self._reader.close()
-            self.function.close()
+            with interrupt_after():
+                for pidfd in pidfds:
+                    os.close(pidfd)
+                self._reader.close()
+                self.function.close()
 
 
 class ReportingInit:
