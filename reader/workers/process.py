@@ -50,25 +50,33 @@ _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are i
 _table_lock = threading.Lock()
 
 
-def _renew_lock() -> None:
-    """Free the lock in a forked child: the thread that held it does not exist there."""
+# Workers that were started and not forgotten yet. Where the garbage collector meets one, it calls
+# back multiprocessing, in the midst of whose closing a signal may come.
+_kept: set[BaseProcess] = set()
+
+
+def _renew() -> None:
+    """Free the lock in a forked child: neither the thread that held it is there, nor a worker."""
     global _table_lock
     _table_lock = threading.Lock()
+    _kept.clear()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_renew)
 
 
 def forget_process(process: BaseProcess) -> None:
     """Free what Python keeps of a process that has ended and is joined."""
     with _table_lock:
         process.close()
+        _kept.discard(process)
 
 
 def leave_process(process: BaseProcess) -> None:
     """Have multiprocessing not wait for a process that runs, when the interpreter exits."""
     with _table_lock:
         multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+        _kept.discard(process)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +248,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     try:
         with _table_lock, default_method_left_alone():
             process.start()
+            _kept.add(process)
     except AssertionError as error:
         raise ReaderError(
             f"worker processes cannot be started here: {error}. Start this process with"
