@@ -126,6 +126,10 @@ class ErrorPolicy:
     raises_deaths: bool = False
     passes_exits: bool = False
 
+    def passes(self, error: BaseException) -> bool:
+        """Whether an exception of the dataset or a sampler is raised as it is; see passes_exits."""
+        return self.passes_exits and not isinstance(error, Exception)
+
 
 @dataclasses.dataclass(frozen=True)
 class Policy:

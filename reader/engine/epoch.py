@@ -84,7 +84,7 @@ class EpochIterator(Handover):
             options.in_order,
             cursor.beyond if isinstance(cursor, MapCursor) else (),
             cursor.pass_by if isinstance(cursor, MapCursor) else None,
-            options.errors.passes_exits,
+            options.errors,
         )
         schedule.window = weakref.proxy(window)  # no cycle: what the user made is freed at once
         # what the base class hands over with

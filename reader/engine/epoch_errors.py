@@ -104,7 +104,7 @@ def _worded(
     exc: BaseException, worker: int, where: str, text: str, options: EpochOptions, note: str = ""
 ) -> BaseException:
     """Return an exception of a worker as the user gets it."""
-    if options.errors.passes_exits and not isinstance(exc, Exception):
+    if options.errors.passes(exc):
         return exc
     error = as_user_error(exc)
     if options.errors.reword is not None:

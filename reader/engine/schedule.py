@@ -19,6 +19,7 @@ from reader._core.channel import TaskKind, decode_task
 from reader._core.handover import Task
 from reader._core.signals import is_interrupt
 from reader.data.failure import as_user_error
+from reader.policy import ErrorPolicy
 from reader.workers.worker_state import EpochStart
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Window:
         in_order: False: tasks are delivered as they are answered.
         passed: numbers of tasks that were delivered in an earlier run: drawn, and not sent.
         on_pass: called with each of those when it is drawn.
-        passes_exits: what the source raises and is no Exception is kept as it is; see ErrorPolicy.
+        errors: what is promised of what the source raises.
     """
 
     def __init__(
@@ -106,10 +107,10 @@ class Window:
         in_order: bool = True,
         passed: Iterable[int] = (),
         on_pass: Callable[[Task], None] | None = None,
-        passes_exits: bool = False,
+        errors: ErrorPolicy = ErrorPolicy(),  # noqa: B008
     ) -> None:
         self.size = size
-        self._passes_exits = passes_exits
+        self._errors = errors
         self.leaving = -1  # the task whose answer is being delivered
         self._in_order = in_order
         self._passed = sorted(passed)
@@ -319,8 +320,7 @@ class Window:
                     self._recover(seq, drawn)
                     raise
                 self._drained = True  # the sampler's: raised after the batches before it
-                is_kept = self._passes_exits and not isinstance(error, Exception)
-                self._error = error if is_kept else as_user_error(error)
+                self._error = error if self._errors.passes(error) else as_user_error(error)
                 return
 
     def _pass(self, task: Task) -> None:

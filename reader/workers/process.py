@@ -46,9 +46,8 @@ _log = logging.getLogger("reader")
 _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
 
 # Starting a process walks multiprocessing's set of children; on Python 3.10 it must not meet one
-# that is being closed. Guards nothing else; no other lock is taken while it is held.
+# that is being closed. Guards `_kept` beside it; no other lock is taken while it is held.
 _table_lock = threading.Lock()
-
 
 # Workers that were started and not forgotten yet. Where the garbage collector meets one, it calls
 # back multiprocessing, in the midst of whose closing a signal may come.
@@ -212,9 +211,7 @@ class ProcessStarter(Finalized):
 
     def close(self) -> None:
         """End the template and close what workers inherit. Call it when the workers have ended."""
-        with (
-            interrupt_after()
-        ):  # or a descriptor would be closed twice, which may be another's then
+        with interrupt_after():  # else a descriptor may be closed twice, as another's by then
             if self._template is not None:
                 self._template.close()
             if self._pickled is not None:

@@ -76,7 +76,7 @@ def seed_from(generator: torch.Generator | None = None) -> int:
 
 def pass_global() -> None:
     """Draw a seed from torch's global generator, and drop it."""
-    torch.empty((), dtype=torch.int64).random_()
+    seed_from()
 
 
 def saved(generator: torch.Generator) -> str:
