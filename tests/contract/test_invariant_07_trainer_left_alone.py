@@ -162,6 +162,8 @@ def test_07_dataset_of_the_trainer_is_not_changed_by_workers() -> None:
 def test_07_garbage_collector_is_left_as_it_was(cell: dict[str, Any]) -> None:
     import gc
 
-    before = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
+    before, frozen = (gc.isenabled(), gc.get_threshold()), gc.get_freeze_count()
     train(**cell)
-    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+    assert (gc.isenabled(), gc.get_threshold()) == before
+    # gc.freeze() would add thousands, gc.unfreeze() leave none; a few frozen objects may die
+    assert frozen - 1000 <= gc.get_freeze_count() <= frozen

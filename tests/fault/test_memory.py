@@ -255,26 +255,43 @@ def test_08_full_memory_cgroup_is_an_exception_and_never_a_signal(
 
 
 @pytest.mark.parametrize(
-    ("size_mib", "workers", "way"),
-    [(90, 2, "rows"), (24, 6, "rows"), (16, 8, "rows"), (24, 6, "whole"), (16, 8, "whole")],
+    ("size_mib", "workers", "way", "late"),
+    [
+        (90, 2, "rows", 0),
+        (24, 6, "rows", 0),
+        (16, 8, "rows", 0),
+        (24, 6, "whole", 0),
+        (16, 8, "whole", 0),
+        (24, 6, "whole", 3),
+        (16, 8, "whole", 4),
+    ],
 )
 def test_08_workers_that_fill_a_memory_cgroup_together_are_not_killed(
-    program: Callable[..., Program], cgroup: tuple[Path, str], size_mib: int, workers: int, way: str
+    program: Callable[..., Program],
+    cgroup: tuple[Path, str],
+    size_mib: int,
+    workers: int,
+    way: str,
+    late: int,
 ) -> None:
+    """`late` workers begin when the others have filled the memory."""
     folder, limit = cgroup
     (folder / limit).write_text(str(256 * MIB))
     trainer = program(
         """
-        import sys
+        import sys, time
         import numpy as np
         from reader import DataLoader
         from tests.datasets import Calls
 
         if __name__ == "__main__":
             size, workers, way = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+            late = int(sys.argv[4])
+            init = lambda worker: time.sleep(0.5 if worker >= workers - late else 0)
             rows = size if way == "rows" else 1  # one sample as large as its batch, or many
             sample = lambda i: np.full((size << 20) // rows, i // rows % 251, np.uint8)
-            loader = DataLoader(Calls(sample, 16 * rows), batch_size=rows, num_workers=workers)
+            loader = DataLoader(Calls(sample, 32 * rows), batch_size=rows, num_workers=workers,
+                                worker_init_fn=init)
             for n, batch in enumerate(loader):
                 assert (batch[:, ::4096] == n).all(), n
                 del batch
@@ -283,10 +300,11 @@ def test_08_workers_that_fill_a_memory_cgroup_together_are_not_killed(
         str(size_mib),
         str(workers),
         way,
+        str(late),
         wrapper=("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"),
     )
     status, out, err = trainer.finish(50)
-    assert (status, out.split()) == (0, ["16"]), err
+    assert (status, out.split()) == (0, ["32"]), err
     assert all("memory is short" in line for line in err.splitlines()), err
 
 

@@ -100,6 +100,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     uint64_t rd_slot_offset(const rd_arena*, const rd_slot*) noexcept
     uint64_t rd_bounded(const rd_arena*, uint64_t) noexcept
     uint64_t rd_promised_to_others(const rd_arena*, uint32_t, uint64_t) noexcept
+    uint64_t rd_most_expected(const rd_arena*) noexcept
     void rd_trim_malloc() noexcept
     bint rd_has_busy_neighbour(const rd_arena*, uint32_t) noexcept
     rd_slot* rd_slot_table(const rd_arena*, uint32_t) noexcept

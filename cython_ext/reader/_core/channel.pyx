@@ -169,6 +169,7 @@ cdef class WorkerChannel:
         cdef int rc
         cdef Py_ssize_t i, n
         cdef int64_t* numbers
+        cdef int64_t lacks  # bytes that the task's samples need and that are not there
         cdef const uint8_t* payload = NULL
         cdef rd_record skipped
         while True:
@@ -218,16 +219,17 @@ cdef class WorkerChannel:
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 return kind, keys
-            if kind != TASK_ENTER and not self.heap.expect_samples(kind != TASK_NEXT and kind != TASK_AGAIN):
-                need = self.heap.expected  # before the samples take memory that others count on
-                rd_task_pop(self.c, task)
-                self.refuse_full(need, self.heap.left, self.heap.left, "prefetch_factor")
-                continue
             store_relaxed_u64(&self.c.at_seq, task.seq)
             store_relaxed_u32(&self.c.at_run, task.run)
             store_relaxed_i64(&self.c.at_index, -1)
             store_relaxed_i64(&self.c.at_since_ns, rd_now_ns())
+            lacks = 0
+            if kind != TASK_ENTER:
+                lacks = self.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
             rd_task_pop(self.c, task)
+            if lacks:
+                self.refuse_full(lacks, self.heap.left, self.heap.left, "prefetch_factor")
+                continue
             return kind, keys
 
     @property

@@ -36,7 +36,7 @@ cdef class Heap:
     cdef bint is_fresh(self, rd_slot* slot) noexcept nogil
     cdef uint64_t take_fresh(self, rd_slot* slot) noexcept nogil
     cdef bint promise(self, uint64_t need) except -1
-    cdef bint expect_samples(self, bint is_firm) except -1
+    cdef int64_t reserve_samples(self, bint is_firm) except -1
     cdef void end_task(self) noexcept nogil
     cdef void end_grant(self) noexcept nogil
     cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil

@@ -9,11 +9,11 @@ from posix.mman cimport MADV_HUGEPAGE, madvise
 from reader._core.arena cimport (add_u64, exchange_u64, load_relaxed_u64, load_u64, load_u8,
                                  rd_arena_damage, rd_bounded, rd_fence, RD_FREE,
                                  rd_has_busy_neighbour, rd_head, rd_header, rd_heap_at,
-                                 rd_promised_to_others, rd_slot, rd_slot_at, rd_slot_cool,
-                                 rd_slot_heat, rd_slot_known, rd_slot_offset, rd_slot_punch,
-                                 rd_slot_read, rd_slot_table, rd_stack_next, rd_trim_malloc,
-                                 RD_WRITING, round_up, store_relaxed_u32, store_relaxed_u64,
-                                 store_seq_cst_u64, store_u32, store_u64, sub_u64)
+                                 rd_most_expected, rd_promised_to_others, rd_slot, rd_slot_at,
+                                 rd_slot_cool, rd_slot_heat, rd_slot_known, rd_slot_offset,
+                                 rd_slot_punch, rd_slot_read, rd_slot_table, rd_stack_next,
+                                 rd_trim_malloc, RD_WRITING, round_up, store_relaxed_u32,
+                                 store_relaxed_u64, store_seq_cst_u64, store_u32, store_u64, sub_u64)
 
 from reader.errors import ArenaFull, InternalError
 
@@ -57,6 +57,7 @@ cdef class Heap:
         self.c = rd_heap_at(arena.c, index)
         self.keep_slots = keep_slots
         self.available_bytes = available_bytes
+        self.is_tight = True  # as far as it knows: others may have filled the memory
         self.hot.resize(8 + 4 * 40)
         self.cold.resize(8 + 4 * 40)
         self.publish()  # the promises of a dead owner end
@@ -314,20 +315,22 @@ cdef class Heap:
         self.granted = min((<uint64_t>left - need) // (8 * self.arena.c.nheaps), <uint64_t>16 << 20)
         return True
 
-    cdef bint expect_samples(self, bint is_firm) except -1:
+    cdef int64_t reserve_samples(self, bint is_firm) except -1:
         """Reserve memory for the samples of a task before they are fetched, where memory is short.
 
-        False, if ``is_firm``: there is none while other workers are busy, and the task should wait
-        until fewer are. A worker alone always fetches: its samples may be smaller than the last.
+        Return 0, or, if ``is_firm``, the bytes that are not there while other workers are busy: the
+        task should wait until fewer are. A worker alone always fetches: its samples may be smaller
+        than the last. The owner shows before that it is busy: of two that ask at once, at least one
+        sees the other.
         """
-        cdef uint64_t need = self.expected
+        cdef uint64_t need = self.expected or rd_most_expected(self.arena.c)
         if not self.is_tight or need == 0 or self.available_bytes is None:
-            return True
+            return 0
         if not self.promise(need) and is_firm and rd_has_busy_neighbour(self.arena.c, self.index):
-            return False
+            return need
         self.reserved = need
         self.publish()
-        return True
+        return 0
 
     cdef void end_task(self) noexcept nogil:
         """The samples of the task are gone."""

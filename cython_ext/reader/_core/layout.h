@@ -390,20 +390,36 @@ static inline uint64_t rd_slot_offset(const rd_arena *a, const rd_slot *s) {
     return (uint64_t)((uint8_t *)s - a->base);
 }
 
-/* How many bytes the owners of other heaps may still write or allocate.  A worker at its first batch
- * does not know what its samples take: they count as the asking one's, of which there are
- * `expected`.  The last heap is the trainer's, which makes no batch. */
+/* Whether the worker of a heap makes a batch, or has a task that it has not begun. */
+static inline int rd_has_work(const rd_heap *heap) {
+    return rd_load_relaxed(&heap->at_since_ns) ||
+           rd_load_relaxed(&heap->task_head) != rd_load_relaxed(&heap->task_tail);
+}
+
+/* How many bytes the owners of other heaps may still write or allocate.  A worker before its first
+ * batch does not know what its samples take: they count as the asking one's, of which there are
+ * `expected`.  It may be the batch that is delivered next: those after it must leave room for it.
+ * The last heap is the trainer's, which makes no batch. */
 static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index, uint64_t expected) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < a->nheaps; i++) {
-        rd_heap *heap = rd_heap_at(a, i);
+        const rd_heap *heap = rd_heap_at(a, i);
         if (i == index) continue;
         total += rd_bounded(a, rd_load_acquire(&heap->promised));
-        if (i + 1 < a->nheaps && rd_load_relaxed(&heap->at_since_ns) &&
-            rd_load_relaxed(&heap->expected) == 0)
+        if (i + 1 < a->nheaps && rd_has_work(heap) && rd_load_relaxed(&heap->expected) == 0)
             total += expected;
     }
     return total < INT64_MAX / 2 ? total : INT64_MAX / 2;
+}
+
+/* What the samples of a batch take outside of the arena, as far as any worker knows. */
+static inline uint64_t rd_most_expected(const rd_arena *a) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
+        uint64_t expected = rd_load_relaxed(&rd_heap_at(a, i)->expected);
+        if (expected > most) most = expected;
+    }
+    return rd_bounded(a, most);
 }
 
 #ifdef __cplusplus

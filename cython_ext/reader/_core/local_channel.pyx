@@ -80,7 +80,7 @@ cdef class LocalMemory:
         if load_u64(&self.heap.c.hot_bytes) > load_u64(&self.heap.c.hot_limit):
             self.heap.collect()
             self.heap.trim_own()
-        self.heap.expect_samples(False)
+        self.heap.reserve_samples(False)
         return 0
 
     cdef int give_back(self, list spare) except -1:
