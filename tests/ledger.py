@@ -154,13 +154,21 @@ def _reap_orphan(pid: int) -> bool:
     """Wait for an ended process that no object of Python's waits for; True when it is gone."""
     # copied in one step: a thread that ends a pool removes from it
     children = list(getattr(multiprocessing.process, "_children", ()))
-    owned = {getattr(process, "pid", None) for process in children}
+    owned = {_pid_of(process) for process in children}
     if pid in owned or pid in _popen_pids():
         return False
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return True
+
+
+def _pid_of(process: Any) -> int | None:
+    try:
+        pid: int | None = process.pid
+    except ValueError:  # that thread closed it since
+        return None
+    return pid
 
 
 def _popen_pids() -> set[int]:

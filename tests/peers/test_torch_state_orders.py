@@ -175,3 +175,39 @@ def test_damaged_note_of_a_seeded_order_is_refused() -> None:
     state["_snapshot"]["_main_snapshot"]["engine"]["order"]["seeded"] = 1
     with pytest.raises(StateError, match="seeded in the state must be True, got 1"):
         loader.load_state_dict(state)
+
+
+def _drawing(way: str, workers: int) -> StatefulDataLoader:
+    """A loader whose order is drawn from a generator that the program gives, always seeded alike."""
+    generator = torch.Generator().manual_seed(3)
+    items: Any = [float(n) for n in range(23)]
+    if way == "shuffle":
+        order: dict[str, Any] = {"shuffle": True, "generator": generator, "batch_size": 4}
+    elif way == "sampler":
+        sampler = torch.utils.data.RandomSampler(items, generator=generator)
+        order = {"sampler": sampler, "batch_size": 4}
+    else:
+        sampler = torch.utils.data.RandomSampler(items, generator=generator)
+        order = {"batch_sampler": torch.utils.data.BatchSampler(sampler, 4, False)}
+    return StatefulDataLoader(items, num_workers=workers, **order)
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+@pytest.mark.parametrize("used", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("way", ["shuffle", "sampler", "batch_sampler"])
+def test_state_between_epochs_goes_on_from_its_generator_wherever_the_loaders_own_is(
+    way: str, workers: int, used: int, epochs_before: int
+) -> None:
+    loader = _drawing(way, workers)
+    whole = [[batch.tolist() for batch in loader] for _ in range(3)]
+    loader = _drawing(way, workers)
+    for _ in range(epochs_before):
+        list(loader)
+    state = loader.state_dict()
+    other = _drawing(way, workers)
+    for _ in range(used):
+        list(other)
+    other.load_state_dict(state)
+    got = [[batch.tolist() for batch in other] for _ in range(2)]
+    assert got == whole[epochs_before : epochs_before + 2]

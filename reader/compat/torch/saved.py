@@ -184,6 +184,8 @@ class SavedEpoch:
         own, fit = engine.state_dict(), self._engine_state.get("fit")
         if not isinstance(fit, dict) or own["kind"] != "map" or "sampler" not in fit:
             return
+        if fit == own["fit"] and _generators(self._engine_state) == _generators(own):
+            return  # the sampler is the same: it goes on from the generators that were saved
         if {**fit, "sampler": None} == {**own["fit"], "sampler": None}:
             self._engine_state.update({name: own[name] for name in ("fit", "order", "epochs")})
 
@@ -282,6 +284,13 @@ class Standing:
 def quiet(loader: Any) -> Standing:
     """Return what makes PyTorch's iterator draw no seed and no order."""
     return Standing(loader, ())
+
+
+def _generators(state: dict[str, Any]) -> int:
+    """Return how many generators an order draws from."""
+    order = state.get("order")
+    found = order.get("generators") if isinstance(order, dict) else None
+    return len(found) if isinstance(found, list) else 0
 
 
 def _found(state: Any, name: str, kind: type | None = None) -> Any:
