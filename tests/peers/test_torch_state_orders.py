@@ -178,7 +178,7 @@ def test_damaged_note_of_a_seeded_order_is_refused() -> None:
 
 
 def _drawing(way: str, workers: int) -> StatefulDataLoader:
-    """A loader whose order is drawn from a generator that the program gives, always seeded alike."""
+    """A loader whose order comes from a generator that the program gives, always seeded alike."""
     generator = torch.Generator().manual_seed(3)
     items: Any = [float(n) for n in range(23)]
     if way == "shuffle":
