@@ -1,0 +1,56 @@
+"""Programs on the simulated accelerator, which this session builds from its sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.device.build import CannotBuild, library
+from tests.device.simdev import LIBRARY
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 50.0
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def run_program() -> Run:
+    """Return what runs a program: (framework, text, **environment) -> what became of it."""
+
+    def run(framework: str, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        try:
+            path = library(framework)
+        except CannotBuild as error:
+            pytest.skip(str(error))
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, LIBRARY: str(path), **environment},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def facts_of(run_program: Run) -> Callable[..., dict[str, Any]]:
+    """Return what runs a program as `run_program` does, and reads the JSON that it prints last."""
+
+    def ask(framework: str, text: str, **environment: str) -> dict[str, Any]:
+        done = run_program(framework, text, **environment)
+        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return ask

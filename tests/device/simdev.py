@@ -1,0 +1,87 @@
+"""The simulated accelerator as a program sees it: loaded under torch or Paddle, and counted.
+
+Imports the standard library; `on_torch` and `on_paddle` import their framework. They are called in
+a program of its own, which the fixtures of this folder start: the simulation lasts as long as its
+process, and what is wrong may end that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import types
+from typing import Any
+
+__all__ = ["LIBRARY", "Simdev", "on_paddle", "on_torch"]
+
+LIBRARY = "SIMDEV_LIBRARY"  # names the library that the program loads
+_COUNTS = "copies bytes staged host_waits faults allocs frees used streams events".split()
+
+
+class Simdev:
+    """The simulation in this process.
+
+    Args:
+        path: of the library that the framework has loaded.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._c = ctypes.CDLL(path)
+        self._c.simdev_pin.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self._c.simdev_unpin.argtypes = [ctypes.c_void_p]
+        self._c.simdev_count.restype = ctypes.c_uint64
+        self._c.simdev_set.argtypes = [ctypes.c_char_p, ctypes.c_long]
+
+    def counts(self) -> dict[str, int]:
+        """Return what happened so far: copies, staged ones, waits of the host, faults, memory."""
+        return {name: int(self._c.simdev_count(name.encode())) for name in _COUNTS}
+
+    def faults(self) -> list[str]:
+        """Return what the faults were, a hundred at most."""
+        found: list[str] = []
+        text = ctypes.create_string_buffer(1000)
+        while not self._c.simdev_fault(ctypes.c_size_t(len(found)), text, ctypes.c_size_t(1000)):
+            found.append(text.value.decode())
+        return found
+
+    def pin(self, address: int, nbytes: int) -> int:
+        """Register memory of the host; returns 0, or CUDA's number of the error."""
+        return int(self._c.simdev_pin(address, nbytes))
+
+    def unpin(self, address: int) -> int:
+        """Undo `pin`."""
+        return int(self._c.simdev_unpin(address))
+
+    def set(self, **values: int) -> None:
+        """Set `delay_us` and `jitter_us` of copies from the host, or `mib_per_s` (0: no limit)."""
+        for name, value in values.items():
+            self._c.simdev_set(name.encode(), value)
+
+    def synchronize(self) -> None:
+        """Wait for all streams, without being counted."""
+        self._c.simdev_synchronize()
+
+
+def on_torch() -> Simdev:
+    """Give torch the device "simdev"."""
+    import torch
+
+    path = os.environ[LIBRARY]
+    torch.ops.load_library(path)
+    module: Any = types.ModuleType("torch.simdev")
+    module.is_available = lambda: True
+    module.device_count = lambda: int(os.environ.get("SIMDEV_DEVICES", "4"))
+    module.current_device = lambda: torch.accelerator.current_device_index()
+    module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda _seed: None
+    torch._register_device_module("simdev", module)  # type: ignore[no-untyped-call]
+    return Simdev(path)
+
+
+def on_paddle() -> Simdev:
+    """Import Paddle with the device "simdev"; it must not be imported yet."""
+    path = os.environ[LIBRARY]
+    os.environ["CUSTOM_DEVICE_ROOT"] = os.path.dirname(path)
+    import paddle  # noqa: F401  loads what lies there
+
+    return Simdev(path)
