@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 from collections.abc import Callable
+from mmap import PAGESIZE
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class LoaderConfig:
     prefetch_next_epoch: bool = False
     worker_retries: int = 1
     max_bytes: int | None = None
+    pin_limit: int | None = None
     in_order: bool = True
     snapshot_every_n_steps: int | None = 1
     is_iterable: bool = False
@@ -183,20 +185,28 @@ _NUMBERS = (
     ("prefetch_factor", 1, "It is how many batches each worker may have in flight; default 2."),
     ("worker_retries", 0, "0 raises WorkerDied at the first death of a worker."),
     ("max_bytes", 1, "None lets the arena grow as needed."),
+    ("pin_limit", 0, "None locks the slots that copies to devices read in turn; 0 locks none."),
     ("snapshot_every_n_steps", 0, "0 or None takes no state; batches are then drawn again."),
 )
-_MAY_BE_NONE = ("batch_size", "max_bytes", "snapshot_every_n_steps")
+_MAY_BE_NONE = ("batch_size", "max_bytes", "pin_limit", "snapshot_every_n_steps")
+_BYTE_COUNTS = ("max_bytes", "pin_limit")
 
 
 def _convert_numbers(o: dict[str, Any]) -> None:
     """Check and convert every number of the options `o`, in place."""
     for name, low, remedy in _NUMBERS:
         if o[name] is not None or name not in _MAY_BE_NONE:
-            convert = as_byte_count if name == "max_bytes" else as_int
+            convert = as_byte_count if name in _BYTE_COUNTS else as_int
             o[name] = convert(name, o[name], low=low, remedy=remedy)
     if o["seed"] is not None:
         remedy = "None takes a fresh seed from the system."
         o["seed"] = as_int("seed", o["seed"], low=0, high=SEED_LIMIT - 1, remedy=remedy)
+    if o["pin_limit"] is not None and 0 < o["pin_limit"] < PAGESIZE:
+        raise ConfigError(
+            f"pin_limit={o['pin_limit']} bytes is less than the smallest slot, {PAGESIZE} bytes."
+            " Pass at least the size of a few batches, 0 to lock no pages, or None for as many"
+            " slots as copies read in turn"
+        )
     o["timeout"] = _as_timeout(o["timeout"])
 
 

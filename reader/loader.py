@@ -73,8 +73,9 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             namedtuples and dataclasses of them. A batch of indexed samples that are all None is an
             error, as are masked arrays, unless `collate_fn` takes them.
         feed_list: variables (or names) of a static paddle program; see `return_list`.
-        places: where batches land: None or "cpu", a place of Paddle, or a list of these. With N in
-            the list each step yields N batches, in a list: batch k goes to place k modulo N.
+        places: where batches land: None or "cpu", a device such as "gpu:0", a place of Paddle, a
+            torch.device, a device or sharding of JAX, or a list of these. With N in the list each
+            step yields N batches, in a list: batch k goes to place k modulo N. See docs/devices.md.
         return_list: False, with `feed_list` in static mode: yield `[{name: DenseTensor}]`.
         batch_sampler: an iterable of lists of indices, iterated anew each epoch; excludes
             `batch_size`, `shuffle`, `sampler` and `drop_last`.
@@ -89,7 +90,8 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         num_workers: worker processes, or threads (`worker_type`); 0: the thread that iterates makes
             each batch when it asks for it, in its own context, and nothing ahead. For a thread
             ahead pass `num_workers=1, worker_type="thread"`.
-        use_buffer_reader, reader_buffer_size: accepted, as Paddle's; nothing depends on them.
+        use_buffer_reader, reader_buffer_size: how many batches are copied to each device before
+            their turn; none without `use_buffer_reader`. For the CPU nothing depends on them.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
         use_shared_memory: False copies each batch out of shared memory, into memory of this process
             alone; workers still write to shared memory.
@@ -97,8 +99,8 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             is raised when the batch is made, and the next call returns that batch.
         worker_init_fn: called in each worker with its number, before its first batch.
         persistent_workers: keep the workers between epochs; a new epoch then costs a message.
-        framework: "numpy", "torch" or "paddle": what the leaves of a batch are. In paddle's static
-            mode they are DenseTensors.
+        framework: "numpy", "torch", "paddle" or "jax": what the leaves of a batch are. In paddle's
+            static mode they are DenseTensors.
         sampler: an iterable of indices, iterated anew each epoch; excludes `shuffle`.
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
             augmentation included, with any number of workers. None: fresh seeds.
@@ -117,6 +119,8 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             sampler other than by `set_epoch` then take effect one epoch late.
         worker_retries: how often a batch is retried when its worker process dies.
         max_bytes: limit of the shared memory for batches; None: what the machine has.
+        pin_limit: most bytes of it that are page-locked for copies to devices; None: the slots that
+            copies read in turn; 0: none.
         in_order: False delivers batches as they are made, whatever their numbers.
         snapshot_every_n_steps: take the state of a dataset or sampler with `state_dict` once per so
             many batches; a resume draws again the batches since the last state. 0 or None: a resume
@@ -160,7 +164,7 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         worker_init_fn: Callable[[int], Any] | None = None,
         persistent_workers: bool = False,
         *,
-        framework: Literal["numpy", "paddle", "torch"] = "numpy",
+        framework: Literal["jax", "numpy", "paddle", "torch"] = "numpy",
         sampler: Any = None,
         seed: int | None = None,
         start_method: Literal["fork", "forkserver", "spawn"] | None = None,
@@ -170,6 +174,7 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         prefetch_next_epoch: bool = False,
         worker_retries: int = 1,
         max_bytes: int | None = None,
+        pin_limit: int | None = None,
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
@@ -202,6 +207,7 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             prefetch_next_epoch=prefetch_next_epoch,
             worker_retries=worker_retries,
             max_bytes=max_bytes,
+            pin_limit=pin_limit,
             in_order=in_order,
             snapshot_every_n_steps=snapshot_every_n_steps,
         )

@@ -28,7 +28,7 @@ __all__ = [
     "check_workers",
 ]
 
-FRAMEWORKS = ("numpy", "paddle", "torch")
+FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
 
 
 @dataclasses.dataclass(frozen=True)

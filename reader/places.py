@@ -2,7 +2,7 @@
 
 Imports `reader.errors` alone; places of Paddle and devices of PyTorch are known by their methods,
 so no framework is imported. `reader.frameworks` says whether a place exists in this process, and
-its adapters copy batches there.
+its devices copy batches there.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["CPU", "Place", "parse_place", "parse_places"]
 
-_KINDS = ("cpu", "gpu", "gpu_pinned")
+_WITHOUT_INDEX = ("cpu", "gpu_pinned")
 _ALIASES = {"cuda": "gpu", "cuda_pinned": "gpu_pinned"}
-_NAME = re.compile(r"([a-z_]+)(?::(\d+))?")
+_NAME = re.compile(r"([a-z_]+)(?::(\d{1,4}))?")
 _REMEDY = (
-    'Pass "cpu", "gpu", "gpu:0", "gpu_pinned", a place of Paddle such as paddle.CPUPlace(), a'
-    " torch.device, or a list of these"
+    'Pass "cpu", "gpu", "gpu:0", "gpu_pinned", a plug-in device such as "npu:0", a place of Paddle'
+    " such as paddle.CPUPlace(), a torch.device, a device or sharding of JAX, or a list of these"
 )
 
 
@@ -28,14 +28,18 @@ _REMEDY = (
 class Place:
     """One place.
 
-    `kind`: "cpu", "gpu" (memory of a CUDA device) or "gpu_pinned" (memory of the host that is
-    locked for its copies). `index`: the number of the device, from 0; None for the other kinds.
+    `kind`: "cpu", "gpu" (memory of a CUDA device), "gpu_pinned" (memory of the host that is locked
+    for its copies), or the framework's name of a plug-in device. `index`: the number of the device,
+    from 0; None for "cpu" and "gpu_pinned". `target`: a device or sharding of JAX, of kind "jax".
     """
 
     kind: str = "cpu"
     index: int | None = None
+    target: Any = None
 
     def __str__(self) -> str:
+        if self.target is not None:
+            return str(self.target)
         return self.kind if self.index is None else f"{self.kind}:{self.index}"
 
 
@@ -51,10 +55,10 @@ def parse_places(value: Any) -> tuple[Place, ...]:
 
     Raises:
         ConfigTypeError: something that is no place.
-        ConfigError: a name that is no place, or an empty list.
+        ConfigError: a name that is no place, an empty list, or one with different kinds.
 
-    >>> [str(place) for place in parse_places(["cpu", "gpu:1"])]
-    ['cpu', 'gpu:1']
+    >>> [str(place) for place in parse_places(["gpu:0", "gpu:1"])]
+    ['gpu:0', 'gpu:1']
     """
     if value is None:
         return (CPU,)
@@ -62,7 +66,13 @@ def parse_places(value: Any) -> tuple[Place, ...]:
         return (parse_place(value),)
     if not value:
         raise ConfigError(f"places must name at least one place, got {got(value)}. {_REMEDY}.")
-    return tuple(parse_place(item) for item in value)
+    places = tuple(parse_place(item) for item in value)
+    if len({place.kind for place in places}) > 1:
+        raise ConfigError(
+            f"places: {', '.join(map(str, places))} are of different kinds, and the batches of a"
+            " step go to devices of one kind. Pass places of one kind"
+        )
+    return places
 
 
 def parse_place(value: Any) -> Place:
@@ -78,6 +88,8 @@ def parse_place(value: Any) -> Place:
         return _from_text(value)
     if hasattr(value, "is_cpu_place"):
         return _from_paddle(value)
+    if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
+        return Place("jax", None, value)
     if type(value).__module__ == "torch" and isinstance(getattr(value, "type", None), str):
         return CPU if value.type == "cpu" else _from_text(str(value))
     raise ConfigTypeError(f"places must name where batches land, got {got(value)}. {_REMEDY}.")
@@ -86,9 +98,9 @@ def parse_place(value: Any) -> Place:
 def _from_text(text: str) -> Place:
     found = _NAME.fullmatch(text.strip().lower())
     kind = "" if found is None else _ALIASES.get(found[1], found[1])
-    if found is None or kind not in _KINDS or (kind != "gpu" and found[2] is not None):
+    if found is None or (kind in _WITHOUT_INDEX and found[2] is not None):
         raise ConfigError(f"places: there is no place {text!r}. {_REMEDY}.")
-    return Place(kind, int(found[2] or 0) if kind == "gpu" else None)
+    return Place(kind, None if kind in _WITHOUT_INDEX else int(found[2] or 0))
 
 
 def _from_paddle(place: Any) -> Place:
@@ -98,4 +110,6 @@ def _from_paddle(place: Any) -> Place:
         return Place("gpu_pinned")
     if place.is_gpu_place():
         return Place("gpu", int(place.gpu_device_id()))
+    if place.is_custom_place():
+        return Place(place.get_device_type(), int(place.custom_device_id()))
     raise ConfigError(f"places: batches cannot land on {place} in this version. {_REMEDY}.")

@@ -98,12 +98,12 @@ class BatchPolicy:
         has_plain_containers: containers of a batch become dicts and lists.
         is_as_collated: what `collate_fn` returns in the thread that iterates is the user's batch.
         make_adapter: called with each place; returns the function that makes the user's batch there
-            from a LoDTensorArray. None: the framework's own.
+            from a LoDTensorArray, or a Device that copies it there. None: the framework's own.
     """
 
     has_plain_containers: bool = False
     is_as_collated: bool = False
-    make_adapter: Callable[[Any], Callable[[Any], Any]] | None = None
+    make_adapter: Callable[[Any], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,8 +37,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 FACE = "the face"
 
-# Each of these is imported in reader/frameworks/<adapter> and reader/compat/<adapter> alone;
-# others look in sys.modules.
+# Each of these is imported in reader/frameworks/<adapter>, in files beside it that are named
+# <adapter>_..., and in reader/compat/<adapter> alone; others look in sys.modules.
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
@@ -187,7 +187,8 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
     top, room = _top(each), _room_of(parts)
     if top in ADAPTERS:
         homes = [("reader", home, ADAPTERS[top]) for home in ("frameworks", "compat")]
-        if parts[:3] in homes:
+        is_beside = parts[:2] == homes[0][:2] and parts[2].startswith(f"{ADAPTERS[top]}_")
+        if parts[:3] in homes or is_beside:
             return None
         only = " and ".join("/".join(home) for home in homes)
         return f"imports {top}, which only {only} may; look in sys.modules instead"

@@ -30,7 +30,10 @@ import numpy as np
 
 import reader
 from reader import DataLoader, IterableDataset, get_worker_info
+from reader.policy import BatchPolicy, Policy
+from tests.faces import Face
 from tests.ledger import Ledger, settle
+from tools.late_device import LateDevice
 
 OURS = str(Path(reader.__file__).parent)
 COUNT = 24  # samples
@@ -45,6 +48,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "map-new-processes": {"num_workers": 2},
     "map-any": {"num_workers": 2, "worker_type": "thread", "in_order": False},
     "map-places": {"num_workers": 2, "worker_type": "thread", "places": ["cpu", "cpu"]},
+    "map-device": {**_THREADS, "places": "late:0"},
+    "map-devices": {"num_workers": 2, "worker_type": "thread", "places": ["late:0", "late:1"]},
+    "stream-device": {**_PROCESSES, "places": "late:0"},
     "map-ahead": {**_THREADS, "prefetch_next_epoch": True},
     "map-shuffled": {**_THREADS, "shuffle": True, "seed": 3},
     "map-generator": _THREADS,
@@ -158,6 +164,9 @@ def make(kind: str) -> Any:
     """Make the loader of a kind."""
     dataset: Any = Stream() if kind.startswith("stream") else Rows()
     options = OPTIONS[kind]
+    if "-device" in kind:
+        policy = Policy(batch=BatchPolicy(make_adapter=lambda _: LateDevice()))
+        return Face(policy, dataset, batch_size=4, **options)
     if kind.startswith("torch"):
         return _torch_loader(kind, options)
     if kind.startswith("paddle"):

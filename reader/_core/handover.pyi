@@ -37,6 +37,7 @@ class Made:
     is_batch: bool
     is_error: bool
     step: Callable[[], Any] | None
+    parts: list[Made] | None
     def __init__(
         self,
         value: Any,
@@ -44,12 +45,12 @@ class Made:
         is_batch: bool = False,
         is_error: bool = False,
         step: Callable[[], Any] | None = None,
+        parts: list[Made] | None = None,
     ) -> None: ...
 
 class Handover(Finalized):
     made: Made | None
-    group: list[Any]
-    held: list[Task]
+    ahead: list[Made]
     handed: list[Task]
     feeder: Any
     tasks: dict[int, Any]
@@ -65,7 +66,6 @@ class Handover(Finalized):
     def hand_over(self) -> None: ...
     def prepare(self) -> None: ...
     def keep(self, made: Made) -> None: ...
-    def accept_early(self, made: Made) -> None: ...
     def skip(self, made: Made) -> None: ...
-    def pass_group(self) -> None: ...
+    def pass_ahead(self) -> None: ...
     def drop(self) -> None: ...

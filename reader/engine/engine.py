@@ -26,11 +26,13 @@ from reader.data.sampler import SeededSampler
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
+from reader.engine.copier import Copier, copier_stats, end_copies
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_errors import EpochOptions
 from reader.engine.map_tasks import MapTasks, RoundRobin
 from reader.engine.prefetched_epoch import PrefetchedEpoch
+from reader.engine.registrar import Registrar
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.state import LoaderState, Start, batches_of
@@ -98,6 +100,7 @@ class Engine(Finalized):
             functools.partial(_prefetch, weakref.ref(self)) if config.prefetch_next_epoch else None
         )
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
+        self._copiers: list[Copier] = []  # by place, if they are devices
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -163,7 +166,10 @@ class Engine(Finalized):
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
         )
         self._converts = self._converts or self._make_converts()
-        stage = Stage(self._converts, cursor, config.drop_last_group)
+        copiers = self._copiers
+        if copiers:
+            copiers[0].registrar.unlock_closed()
+        stage = Stage(self._converts, cursor, config.drop_last_group, copiers, self._copies_ahead)
         _set_seeded(epoch, self.sampler, self.batch_sampler)
         make_schedule = functools.partial(self._make_schedule, cursor, start)
         return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
@@ -259,6 +265,7 @@ class Engine(Finalized):
     def _make_converts(self) -> list[Callable[[Any], Any]]:
         """Return, for each place, what makes the user's batch of what a worker sent."""
         config, policy = self.config, self._policy.batch
+        adapters: Any
         if policy.make_adapter is not None:
             adapters = [policy.make_adapter(place) for place in config.places]
         else:
@@ -266,12 +273,27 @@ class Engine(Finalized):
                 config.framework, config.feed_list, config.return_list, config.places
             )
         is_private = config.num_workers > 0 and not config.use_shared_memory
-        if not is_private and not policy.has_plain_containers:
-            return adapters
-        return [
-            functools.partial(_convert, adapter, is_private, policy.has_plain_containers)
-            for adapter in adapters
-        ]
+        is_plain = policy.has_plain_containers
+        if not callable(adapters[0]):
+            self._copiers = self._make_copiers(adapters, is_plain)
+            return [copier.issue for copier in self._copiers]
+        if is_private or is_plain:
+            return [functools.partial(_convert, each, is_private, is_plain) for each in adapters]
+        found: list[Callable[[Any], Any]] = adapters
+        return found
+
+    def _make_copiers(self, devices: list[Any], is_plain: bool) -> list[Copier]:
+        config = self.config
+        copies = 1 + self._copies_ahead
+        # each worker keeps some slots at hand, of each size that its batches have
+        slots = 2 * (self._workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
+        registrar = Registrar(devices[0].locker, slots, config.pin_limit)
+        return [Copier(device, registrar, max(2, copies), is_plain) for device in devices]
+
+    @property
+    def _copies_ahead(self) -> int:
+        """How many copies to each device are issued before their batches' turn."""
+        return self.config.reader_buffer_size if self.config.use_buffer_reader else 0
 
     # -- the next epoch, ahead -------------------------------------------------------------------
 
@@ -344,6 +366,7 @@ class Engine(Finalized):
             "queued": 0 if backend is None else backend.feeder.queued,
             "stages": None if usable is None else usable.feeder.stats(),
             "arena": None if arena is None else arena.stats(),
+            "devices": copier_stats(self._copiers),
         }
 
     def workers(self) -> list[WorkerStatus]:
@@ -357,6 +380,7 @@ class Engine(Finalized):
         """End the workers and wait for it, 0.7 s at most. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
         self._cache.close()
+        end_copies(self._copiers)
 
     def drop(self) -> None:
         """End idle workers in the background; those in use end with their iterators."""

@@ -58,9 +58,9 @@ class EpochIterator(Handover):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._has_group = stage.places > 1
-        self._converts = stage.converts
-        self._is_plain = not self._has_group and options.on_end is None
+        self._convert = stage.convert(0)
+        self._places = stage.places
+        self._is_plain = stage.is_plain and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
         with interrupt_after():
@@ -101,6 +101,8 @@ class EpochIterator(Handover):
         self._workers = cursor.workers
         if self._workers is not None and self._workers.awaited:
             self._take = functools.partial(_take_first, weakref.ref(self), self._take)
+        works_ahead = stage.copiers and self._backend.works_ahead
+        self._poll = schedule.polling(supervisor.poll) if works_ahead else None
         self._refill = schedule.refill
         self._answered = schedule.answered
         if options.start_of is not None:
@@ -195,8 +197,9 @@ class EpochIterator(Handover):
             if self.is_due:
                 self._stage.cursor.settle()
             while True:
-                if self._has_group and len(self.group) == self._stage.places:
-                    self.made = Made(self.group)
+                if self.ahead and len(self.ahead) >= self._places:
+                    self._land_ahead()
+                    self.made = self._stage.take(self.ahead[: self._places], self._places > 1)
                 elif self._supervisor.is_done:
                     self._leave()
                 else:
@@ -230,6 +233,19 @@ class EpochIterator(Handover):
         else:
             self._deliver(item)
 
+    def _land_ahead(self) -> None:
+        """Land what has come of the batches behind the next; waits for nothing."""
+        poll, stage = self._poll, self._stage
+        while poll is not None and len(self.ahead) < stage.most_ahead:
+            if self._supervisor.is_done or not stage.has_room(len(self.ahead)):
+                return
+            item, before = poll(), len(self.ahead)
+            if item is None or type(item) is Failure:
+                return  # an error comes in its turn
+            self._deliver(item)
+            if len(self.ahead) == before:
+                return
+
     def _deliver(self, item: Any) -> None:
         """Land a batch."""
         self._window.leaving = item.seq
@@ -241,9 +257,12 @@ class EpochIterator(Handover):
             if type(item) is UserBatch:
                 batch = item.value
             else:
-                batch = self._converts[len(self.group) if self._has_group else 0](item)
+                convert = self._convert if self._is_plain else self._stage.convert(len(self.ahead))
+                batch = convert(item)
         except Exception as error:
             if not is_interrupt(error):
+                if len(self.ahead) >= self._places:
+                    return  # raised when it is its turn: the item is taken again
                 self.skip(Made(None, task, step=step))
             raise
         self._supervisor.idle_deaths = 0
@@ -251,10 +270,7 @@ class EpochIterator(Handover):
         if self._is_plain:
             self.made = made
             return
-        if self._has_group:
-            self.keep(made)
-        else:
-            self.accept_early(made)
+        self.keep(made)
         has_next = self._options.on_end is not None
         if has_next and self._schedule.is_over and not self._window.has_error:
             self._end()  # begins the next epoch before the user has done with the last batch
@@ -262,6 +278,8 @@ class EpochIterator(Handover):
     def _refuse(self, item: Any) -> None:
         """Handle a Failure in the place of a batch: return to continue, or have it raised."""
         supervisor = self._supervisor
+        if item.kind is FailureKind.FULL:
+            self._stage.free_slots()
         if self._schedule.retry(item, supervisor):
             return
         if item.seq in supervisor.failed:
@@ -291,14 +309,15 @@ class EpochIterator(Handover):
             self.made = Made(error, is_error=True)
             self._window.forget_error()
             return
-        if self.group:
+        if self.ahead:
             if self._stage.delivers_short_group:
-                self.made = Made(self.group)
+                self.made = self._stage.take(self.ahead[:], self._places > 1)
                 return
-            left = len(self.group)
-            self.pass_group()
+            left = len(self.ahead)
+            self.pass_ahead()
             self._stage.cursor.settle()
             self._stage.warn_of_short_group(left, self._stage.cursor.batches)
+        self._stage.sweep()
         cursor = self._stage.cursor
         cursor.settle()
         cursor.is_finished |= self._is_complete

@@ -311,6 +311,10 @@ class MapTasks:
         """Return what takes the next answer: `wait` itself."""
         return wait
 
+    def polling(self, poll: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what takes the next answer where it has come: `poll` itself."""
+        return poll
+
     def send(self) -> None:
         """Workers may have room again, while a batch is waited for."""
         self.window.fill()

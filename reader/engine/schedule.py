@@ -65,6 +65,9 @@ class Schedule(Protocol):
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
         """Return what takes the next batch or Failure; `wait` waits for an answer of a worker."""
 
+    def polling(self, poll: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what takes the next batch or Failure where it has come, as `poll` does."""
+
     def send(self) -> None:
         """Send what workers have room for now; called while a batch is waited for."""
 

@@ -1,15 +1,18 @@
 """The stage: how batches land with the user, place by place.
 
-Imports the cursor. It belongs to one iterator; threads that share that take turns. With several
-places the batches of a step are a group: they count when the group is handed over.
+Imports the cursor and the copier. It belongs to one iterator; threads that share that take turns.
+With several places the batches of a step are a group: they count when the group is handed over. A
+batch whose copy to a device was issued ahead counts when it is handed over, too.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from reader._core.handover import Made
+from reader.engine.copier import Copier
 from reader.engine.cursor import Cursor
 
 __all__ = ["Stage"]
@@ -22,23 +25,67 @@ class Stage:
 
     Attributes:
         places: how many.
-        converts: for each place, what makes the user's batch.
+        most_ahead: how many batches are landed before they are handed over, at most: those of one
+            group, and with devices those whose copies run while the user works.
         cursor: the position of the last batch delivered.
 
     Args:
-        converts: for each place, what makes the user's batch.
+        converts: for each place, what makes the user's batch; for a device its copier's `issue`.
         cursor: of the epoch; it counts what the iterator handed over.
         drop_last_group: what becomes of a last group that is short: False: it is delivered; True:
             it is left out; None: it is left out with a UserWarning that says so.
+        copiers: for each place, if they are devices.
+        copies_ahead: for each device, how many copies are issued before their batches' turn.
     """
 
     def __init__(
-        self, converts: list[Convert], cursor: Cursor, drop_last_group: bool | None = False
+        self,
+        converts: Sequence[Convert],
+        cursor: Cursor,
+        drop_last_group: bool | None = False,
+        copiers: Sequence[Copier] = (),
+        copies_ahead: int = 0,
     ) -> None:
         self.cursor = cursor
         self.places = len(converts)
-        self.converts = converts
+        self.copiers = copiers
+        self.most_ahead = self.places * (1 + copies_ahead) if copiers else self.places
+        self._converts = converts
         self._drop_last_group = drop_last_group
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a batch can be handed over as soon as it is made."""
+        return self.places == 1 and not self.copiers
+
+    def convert(self, index: int) -> Convert:
+        """Return what lands the batch at an index among those that are not handed over yet."""
+        return self._converts[index % self.places]
+
+    def take(self, parts: list[Made], is_group: bool) -> Made:
+        """Return what is handed over next, of batches that have landed; no copy is waited for."""
+        if self.copiers:
+            values = [
+                copier.deliver(part.value)
+                for copier, part in zip(self.copiers, parts, strict=False)
+            ]
+        else:
+            values = [part.value for part in parts]
+        return Made(values if is_group else values[0], parts=parts)
+
+    def has_room(self, index: int) -> bool:
+        """Whether the batch at an index could be landed now, without more copies than may be."""
+        return self.copiers[index % self.places].has_room
+
+    def sweep(self) -> None:
+        """Let go of what copies that are done have held."""
+        for copier in self.copiers:
+            copier.sweep()
+
+    def free_slots(self) -> None:
+        """Wait until the copies under way no longer need their slots: memory is short."""
+        for copier in self.copiers:
+            copier.wait()
 
     @property
     def delivers_short_group(self) -> bool:

@@ -123,6 +123,10 @@ class StreamTasks:
         """Return what takes the next answer."""
         return functools.partial(self._take, wait)
 
+    def polling(self, poll: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what takes the next answer where it has come, and none was asked for again."""
+        return lambda: None if self._early or self._asked is not None else poll()
+
     def _take(self, wait: Callable[[], Any]) -> Any:
         """Return the next answer: a batch that was asked for again comes before all others."""
         if self._asked_seq < 0 and not self._early:

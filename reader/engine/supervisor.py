@@ -134,6 +134,13 @@ class Supervisor:
             self._stats.last_wait_s = time.monotonic() - began
             self._stats.wait_s += self._stats.last_wait_s
 
+    def poll(self) -> Any:
+        """Return the next batch or Failure where it has come, else None; blocks on nothing."""
+        item = self._feeder.take(0)
+        if item is None:
+            self._is_torn = True  # a notice, which the next wait attends to
+        return None if item is False else item
+
     def make(self) -> Any:
         """Have this thread make the next batch. LoadTimeout afterwards, if it took too long."""
         began = self._stats.waiting_since = time.monotonic()

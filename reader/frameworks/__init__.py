@@ -1,7 +1,8 @@
 """The trainer's last step: from a batch in the arena to the user's framework and place.
 
-One module per framework; only that one imports the framework, on first use. This package may import
-errors, places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch.
+Modules named after a framework import it, on first use, and no others do. This package may import
+errors, places, config, `reader._core` and `reader.data`. Adapters keep no state of a batch; what
+copies batches to a device has a stream there.
 """
 
 from __future__ import annotations
@@ -12,36 +13,67 @@ from typing import Any
 from reader._core.leaves import LeafMaker
 from reader._core.tensor_array import LoDTensorArray
 from reader.errors import ConfigError
+from reader.frameworks.device import Device
 from reader.places import Place
 
-__all__ = ["check_places", "make_adapters", "make_unpacked"]
+__all__ = ["check_places", "make_adapters", "make_unpacked", "torch_adapter"]
 
 Adapter = Callable[[LoDTensorArray], Any]
 
 
 def make_adapters(
     framework: str, feed_list: Sequence[Any] | None, return_list: bool, places: Sequence[Place]
-) -> list[Adapter]:
+) -> list[Adapter | Device]:
     """Return, for each place, the function that makes the user's batch from a LoDTensorArray.
 
+    A place that is a device has a Device, which copies the batch there.
+
     Args:
-        framework: "numpy", "torch" or "paddle"; imported here.
+        framework: "numpy", "torch", "paddle" or "jax"; imported here.
         feed_list: the inputs of a static program, variables or names; for paddle.
         return_list: False: one dict per place, by those names.
         places: where the batches go; `check_places` has checked them.
     """
     if framework == "torch":
-        from reader.frameworks.torch import make_torch_adapter
-
-        return [make_torch_adapter(place) for place in places]
+        return [torch_adapter(place) for place in places]
     if framework == "paddle":
-        from reader.frameworks.paddle import make_paddle_adapter
-
         is_single = len(places) == 1
-        return [make_paddle_adapter(feed_list, return_list, place, is_single) for place in places]
+        return [_paddle_adapter(place, feed_list, return_list, is_single) for place in places]
+    if framework == "jax":
+        from reader.frameworks.jax import make_jax_adapter
+
+        return [make_jax_adapter(place) for place in places]
     from reader.frameworks.numpy import to_numpy
 
     return [to_numpy] * len(places)  # the CPU is its only place
+
+
+def _paddle_adapter(
+    place: Place, feed_list: Sequence[Any] | None, return_list: bool, is_single: bool
+) -> Adapter | Device:
+    if place.kind == "cpu":
+        from reader.frameworks.paddle import make_paddle_adapter
+
+        return make_paddle_adapter(feed_list, return_list, is_single)
+    from reader.frameworks.paddle_device import PaddleDevice
+
+    return PaddleDevice(place, feed_list, return_list, is_single)
+
+
+def torch_adapter(place: Place, keeps_arrays: bool = False) -> Adapter | Device:
+    """Return what makes torch's batch of a place.
+
+    Args:
+        place: `check_places` has checked it.
+        keeps_arrays: what a worker sent as a NumPy array stays one.
+    """
+    if place.kind == "cpu":
+        from reader.frameworks.torch import to_torch, to_torch_as_sent
+
+        return to_torch_as_sent if keeps_arrays else to_torch
+    from reader.frameworks.torch_device import TorchDevice
+
+    return TorchDevice(place, keeps_arrays)
 
 
 def make_unpacked(framework: str, is_collated: bool) -> LeafMaker | None:
@@ -68,21 +100,29 @@ def check_places(framework: str, places: Sequence[Place]) -> None:
     """Refuse places that batches cannot be copied to in this process.
 
     Raises:
-        ConfigError: a place that the framework as installed lacks, or that needs CUDA.
+        ConfigError: a place that the framework as installed lacks.
     """
     for place in places:
         if place.kind == "cpu":
             continue
-        reason = "the arrays of NumPy lie on the CPU"
-        if framework == "paddle":
-            from reader.frameworks.paddle import missing_place
+        reason: str | None = "the arrays of NumPy lie on the CPU"
+        if framework == "jax":
+            from reader.frameworks.jax import missing_jax_device
+
+            reason = missing_jax_device(place)
+        elif place.kind == "jax":
+            reason = f"framework={framework!r} knows no devices of JAX"
+        elif framework == "paddle":
+            from reader.frameworks.paddle_device import missing_place
 
             reason = missing_place(place)
         elif framework == "torch":
-            from reader.frameworks.torch import missing_device
+            from reader.frameworks.torch_device import missing_device
 
             reason = missing_device(place)
-        raise ConfigError(
-            f'{reason}. places={str(place)!r} was given, and this version brings batches to "cpu":'
-            " take them there and move them in the training step"
-        )
+        if reason is not None:
+            raise ConfigError(
+                f"{reason}. places={str(place)!r} was given: pass a place that there is,"
+                ' framework="torch", "paddle" or "jax" for devices, or places="cpu" and move the'
+                " batches in the training step"
+            )

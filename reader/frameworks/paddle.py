@@ -14,34 +14,22 @@ import paddle
 from paddle.base import core
 
 from reader._core.tensor_array import LoDTensorArray
-from reader.errors import InternalError
 from reader.frameworks.paddle_feed import FeedPlan
-from reader.places import Place
 
-__all__ = ["make_paddle_adapter", "missing_place", "to_paddle"]
+__all__ = ["dense_fields", "eager_tensors", "make_paddle_adapter", "to_paddle"]
 
 _ARRAY = np.ndarray
-_make_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_list
+eager_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_list
 _TYPES = frozenset(
     "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128"
     " float8_e4m3fn float8_e5m2".split()
 )
 
 
-def missing_place(place: Place) -> str:
-    """Say why batches cannot go to a place that is not the CPU; begins with Paddle's words."""
-    if not core.is_compiled_with_cuda():
-        return (
-            f"The device should not be {place}, since PaddlePaddle is not compiled with CUDA:"
-            " install paddlepaddle-gpu for it"
-        )
-    return f"copies to {str(place)!r} are not made by the loader yet"
-
-
 def make_paddle_adapter(
-    feed_list: Sequence[Any] | None, return_list: bool, place: Place, is_single: bool
+    feed_list: Sequence[Any] | None, return_list: bool, is_single: bool
 ) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes paddle's batch from a LoDTensorArray.
+    """Return the function that makes paddle's batch on the CPU from a LoDTensorArray.
 
     In dynamic mode that is the batch in its containers. In static mode: with `return_list` the same
     with DenseTensors; else a dict by the names of `feed_list`, in a list when there is one place.
@@ -49,11 +37,8 @@ def make_paddle_adapter(
     Args:
         feed_list: the variables of the program, or names.
         return_list: see above.
-        place: where the batch lands; must be the CPU.
         is_single: whether it is the only place.
     """
-    if place.kind != "cpu":
-        raise InternalError(f"an adapter for {place} was asked for, which check_places refuses")
     if feed_list is None:
         return to_paddle
     plan = FeedPlan(feed_list)
@@ -79,8 +64,8 @@ def to_paddle(batch: LoDTensorArray) -> Any:
         return batch.place_fields(dense)
     # all in one call, as paddle's own loader does: far cheaper than Tensor(dense) for each
     if _ARRAY not in map(type, dense):
-        return batch.place_fields(_make_tensors(dense))
-    tensors = iter(_make_tensors([d for d in dense if type(d) is not _ARRAY]))
+        return batch.place_fields(eager_tensors(dense))
+    tensors = iter(eager_tensors([d for d in dense if type(d) is not _ARRAY]))
     return batch.place_fields([d if type(d) is _ARRAY else next(tensors) for d in dense])
 
 

@@ -16,29 +16,13 @@ import torch
 from reader._core.dtype import EXTENDED, FieldType
 from reader._core.tensor import Origin
 from reader._core.tensor_array import LoDTensorArray
-from reader.errors import InternalError
-from reader.places import Place
 
-__all__ = ["leaf_maker", "make_torch_adapter", "tensor_of", "to_torch", "to_torch_as_sent"]
+__all__ = ["field_dtype", "leaf_maker", "tensor_of", "to_torch", "to_torch_as_sent"]
 
 _from_numpy = torch.from_numpy
 _EXTENDED: dict[str, Any] = {
     name: getattr(torch, name) for name in EXTENDED if hasattr(torch, name)
 }
-
-
-def missing_device(place: Place) -> str:
-    """Say why batches cannot go to a place that is not the CPU."""
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} finds no CUDA device for {str(place)!r} here"
-    return f"copies to {str(place)!r} are not made by the loader yet"
-
-
-def make_torch_adapter(place: Place) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes the batch of a place, which must be the CPU."""
-    if place.kind != "cpu":
-        raise InternalError(f"an adapter for {place} was asked for, which check_places refuses")
-    return to_torch
 
 
 def tensor_of(array: Any, name: str | None) -> Any:
@@ -78,7 +62,7 @@ def _makers(batch: LoDTensorArray, keeps_arrays: bool) -> list[Callable[[Any], A
 def leaf_maker(its_type: FieldType) -> Callable[[Any], Any]:
     """Return the function that makes a leaf from a field's bytes."""
     if not its_type.extended:
-        return _from_numpy if _has_torch_type(its_type.storage) else _same
+        return _same if _torch_type(its_type.storage) is None else _from_numpy
     if its_type.name in _EXTENDED:
         return functools.partial(tensor_of, name=its_type.name)
     return lambda field: field.view(its_type.numpy_dtype())
@@ -88,9 +72,17 @@ def _same(field: Any) -> Any:
     return field
 
 
-def _has_torch_type(dtype: Any) -> bool:
+@functools.cache
+def _torch_type(dtype: Any) -> Any:
+    """Return torch's element type for one of NumPy's, or None."""
     try:
-        _from_numpy(np.empty(0, dtype))
+        return _from_numpy(np.empty(0, dtype)).dtype
     except TypeError:
-        return False
-    return True
+        return None
+
+
+def field_dtype(its_type: FieldType) -> Any:
+    """Return torch's element type of a field; None: torch has none, and it stays an array."""
+    if its_type.extended:
+        return _EXTENDED.get(its_type.name)
+    return _torch_type(its_type.storage)

@@ -682,7 +682,7 @@ def test_sources_are_checked_when_they_are_set(static: None) -> None:
             loader.set_sample_generator(samples(1), bad, places=CPU)
     with pytest.raises(TypeError, match="must be a function that returns an iterator"):
         loader.set_batch_generator(batches(1)(), CPU)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="there is no place 'tpu'"):
+    with pytest.raises(ConfigError, match="has no device 'tpu:0'"):
         loader.set_batch_generator(batches(1), "tpu")
     with pytest.raises(ValueError, match="The device should not be gpu:0, since PaddlePaddle is"):
         loader.set_batch_generator(batches(1), "gpu:0")

@@ -34,6 +34,8 @@ PARTS = [range(11), range(100, 106)]
         ("cuda:12", Place("gpu", 12)),
         ("gpu_pinned", Place("gpu_pinned")),
         ("cuda_pinned", Place("gpu_pinned")),
+        ("npu", Place("npu", 0)),
+        ("custom_npu:2", Place("custom_npu", 2)),
     ],
 )
 def test_place_is_named_by_text(text: str, wanted: Place) -> None:
@@ -44,8 +46,8 @@ def test_place_is_named_by_text(text: str, wanted: Place) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "cp", "cpu:", "cpu:0", "cpu:1", "gpu:", "gpu:-1", "gpu:a", "gpu:0:1", "gpu 0", "xpu",
-     "moon", "gpu_pinned:0", "gpu0", "npu:0", "cpu,cpu"],
+    ["", "cpu:", "cpu:0", "cpu:1", "gpu:", "gpu:-1", "gpu:a", "gpu:0:1", "gpu 0", "gpu_pinned:0",
+     "gpu0", "npu:12345", "cpu,cpu"],
 )  # fmt: skip
 def test_text_that_names_no_place_is_refused_with_what_can_be_passed(text: str) -> None:
     with pytest.raises(ConfigError, match="there is no place") as info:
@@ -66,7 +68,7 @@ def test_value_that_is_no_place_is_refused_by_type(value: Any) -> None:
 def test_places_are_one_or_a_list_of_them_and_never_none() -> None:
     assert parse_places(None) == (CPU,)
     assert parse_places(CPU) == (CPU,)
-    assert parse_places(["cpu", "gpu:1"]) == (CPU, Place("gpu", 1))
+    assert parse_places(["gpu", "gpu:1"]) == (Place("gpu", 0), Place("gpu", 1))
     assert parse_places(("cpu", "cpu", "cpu")) == (CPU,) * 3
     for empty in ([], ()):
         with pytest.raises(ConfigError, match="at least one place"):
@@ -75,6 +77,13 @@ def test_places_are_one_or_a_list_of_them_and_never_none() -> None:
         parse_places([None])
     with pytest.raises(ConfigTypeError):
         parse_places([["cpu"]])
+
+
+@pytest.mark.parametrize("mixed", [["cpu", "gpu:1"], ("gpu:0", "gpu_pinned"), ["npu", "gpu"]])
+def test_places_of_different_kinds_are_refused_by_name(mixed: Any) -> None:
+    with pytest.raises(ConfigError, match="different kinds") as info:
+        DataLoader(Rows(), places=mixed, framework="torch")
+    assert ", ".join(str(parse_place(each)) for each in mixed) in str(info.value)
 
 
 def test_place_can_be_compared_hashed_and_printed_and_not_changed() -> None:
@@ -107,8 +116,7 @@ def test_devices_of_torch_are_known() -> None:
         Place("gpu", 2),
         Place("gpu", 0),
     )
-    with pytest.raises(ConfigError, match="meta"):
-        parse_place(torch.device("meta"))
+    assert parse_places(torch.device("xpu", 1)) == (Place("xpu", 1),)
 
 
 def test_device_of_torch_with_a_number_for_the_cpu_is_the_cpu() -> None:
@@ -128,10 +136,22 @@ def test_place_that_is_not_here_is_refused_when_the_loader_is_made(
         pytest.skip("there is a CUDA device here")
     if framework == "paddle" and module.is_compiled_with_cuda():
         pytest.skip("this paddle has CUDA")
-    for places in ("gpu:0", ["cpu", "gpu:0"], "gpu_pinned"):
+    for places in ("gpu:0", ["gpu:1", "gpu:0"]):
         with pytest.raises(ConfigError, match=text) as info:
             DataLoader(Rows(), places=places, framework=framework)
         assert "gpu" in str(info.value)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "paddle"])
+@pytest.mark.parametrize("text", ["gpu_pinned", "cp", "moon:1", "meta", "cpu_:0"])
+def test_place_that_no_framework_has_is_refused_when_the_loader_is_made(
+    framework: str, text: str
+) -> None:
+    pytest.importorskip(framework)
+    with pytest.raises(ConfigError) as info:
+        DataLoader(Rows(), places=text, framework=framework)
+    assert str(parse_place(text)) in str(info.value)
+    assert "pass a place that there is" in str(info.value)
 
 
 # ---- groups ------------------------------------------------------------------------------------

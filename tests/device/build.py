@@ -6,6 +6,7 @@ lie. What was built is kept below `build/device/`, by a hash of its sources and 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -20,7 +21,7 @@ __all__ = ["CannotBuild", "library"]
 
 HERE = Path(__file__).parent
 KEPT = HERE.parents[1] / "build" / "device"
-SOURCES = {"torch": "torch_backend.cpp", "paddle": "paddle_plugin.cc"}
+SOURCES = {"torch": "torch_backend.cpp", "paddle": "paddle_plugin.cc", "cuda": "cuda_driver.cpp"}
 _ASK = {
     "torch": """
 import json, torch
@@ -35,6 +36,7 @@ print(json.dumps([torch.__version__, flags]))
 import json, paddle
 print(json.dumps([paddle.__version__, [f"-I{paddle.sysconfig.get_include()}"]]))
 """,
+    "cuda": 'print(\'["", ["-ldl"]]\')',
 }
 
 
@@ -48,7 +50,8 @@ def library(framework: str) -> Path:
 
     Args:
         framework: "torch": to be loaded by `torch.ops.load_library`; "paddle": its folder is what
-            CUSTOM_DEVICE_ROOT names.
+            CUSTOM_DEVICE_ROOT names; "cuda": a stand-in for the driver, whose folder is named by
+            LD_LIBRARY_PATH.
 
     Raises:
         CannotBuild: see there.
@@ -69,18 +72,21 @@ def library(framework: str) -> Path:
     key = hashlib.sha256("\0".join([version, *flags]).encode())
     for source in sources:
         key.update(source.read_bytes())
-    made = KEPT / f"{framework}-{key.hexdigest()[:16]}" / "libsimdev.so"
-    if not made.exists():
-        _compile(compiler, sources[-1], flags, made)
+    name = "libcuda.so.1" if framework == "cuda" else "libsimdev.so"
+    made = KEPT / f"{framework}-{key.hexdigest()[:16]}" / name
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with (made.parent / "lock").open("w") as lock:  # several test processes ask at a time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            _compile(compiler, sources[-1], flags, made)
     return made
 
 
 def _compile(compiler: str, source: Path, flags: list[str], made: Path) -> None:
-    """Compile into a folder of its own first: several test processes may build at a time."""
-    made.parent.mkdir(parents=True, exist_ok=True)
+    """Compile into a folder of its own first: what is there is whole."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
         target = Path(folder) / made.name
-        options = ["-std=c++20", "-O1", "-g0", "-shared", "-fPIC", "-fvisibility=hidden", "-w"]
+        options = ["-std=c++20", "-O0", "-g0", "-shared", "-fPIC", "-fvisibility=hidden", "-w"]
         command = [compiler, *options, str(source), "-o", str(target), *flags, "-pthread"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

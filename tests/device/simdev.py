@@ -12,7 +12,7 @@ import os
 import types
 from typing import Any
 
-__all__ = ["LIBRARY", "Simdev", "on_paddle", "on_torch"]
+__all__ = ["LIBRARY", "Simdev", "locks_pages", "on_paddle", "on_torch"]
 
 LIBRARY = "SIMDEV_LIBRARY"  # names the library that the program loads
 _COUNTS = "copies bytes staged host_waits faults allocs frees used streams events".split()
@@ -67,7 +67,7 @@ def on_torch() -> Simdev:
     import torch
 
     path = os.environ[LIBRARY]
-    torch.ops.load_library(path)
+    torch.ops.load_library(path)  # type: ignore[no-untyped-call]
     module: Any = types.ModuleType("torch.simdev")
     module.is_available = lambda: True
     module.device_count = lambda: int(os.environ.get("SIMDEV_DEVICES", "4"))
@@ -85,3 +85,39 @@ def on_paddle() -> Simdev:
     import paddle  # noqa: F401  loads what lies there
 
     return Simdev(path)
+
+
+def locks_pages(sim: Simdev) -> None:
+    """Have the loader lock the pages that copies to "simdev" read."""
+    from reader.frameworks.page_locking import set_page_locker
+
+    set_page_locker("simdev", SimdevLocker(sim))
+
+
+class SimdevLocker:
+    """Locks pages by the simulated driver; see reader.frameworks.page_locking.PageLocker.
+
+    Attributes:
+        refuses: what `lock` answers, to try what becomes of a refusal; None: it locks.
+    """
+
+    def __init__(self, sim: Simdev) -> None:
+        self._sim = sim
+        self.refuses: str | None = None
+
+    def lock(self, address: int, nbytes: int) -> str | None:
+        """See PageLocker."""
+        if self.refuses is not None:
+            return self.refuses
+        error = self._sim.pin(address, nbytes)
+        return f"error {error}" if error else None
+
+    def unlock(self, address: int) -> None:
+        """See PageLocker."""
+        error = self._sim.unpin(address)
+        if error:
+            raise RuntimeError(f"error {error}")
+
+    def is_unsafe(self) -> bool:
+        """See PageLocker."""
+        return False

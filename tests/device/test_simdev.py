@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
 Facts = Callable[..., dict[str, Any]]
 
 ON_TORCH = """
@@ -15,6 +16,7 @@ ON_TORCH = """
     from tests.device.simdev import on_torch
 
     sim = on_torch()
+    sim.set(delay_us=100_000)  # later than this machine may be
     facts = {}
     host = np.frombuffer(mmap.mmap(-1, 1 << 16), np.float32)
     host[:] = 7
@@ -95,6 +97,7 @@ ON_PADDLE = """
     import paddle
     from paddle.base import core
 
+    sim.set(delay_us=100_000)  # later than this machine may be
     facts = {"kinds": core.get_all_custom_device_type()}
     host = np.frombuffer(mmap.mmap(-1, 1 << 16), np.float32)
     host[:] = 7

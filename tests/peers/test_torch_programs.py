@@ -150,7 +150,14 @@ def script_of_accelerate(name: str) -> str:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("script", "workers"), [("test_script.py", "2"), ("test_sync.py", "0")])
+@pytest.mark.parametrize(
+    ("script", "workers"),
+    [
+        # with install() the first runs in make test: test_torch_install.py
+        pytest.param("test_script.py", "2", marks=pytest.mark.evidence),
+        pytest.param("test_sync.py", "0", marks=pytest.mark.evidence),
+    ],
+)
 def test_script_that_accelerate_ships_passes_with_our_loader(
     tmp_path: Path, script: str, workers: str
 ) -> None:

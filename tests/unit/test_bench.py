@@ -144,9 +144,9 @@ def test_contestant_that_hangs_is_killed_and_told() -> None:
         ("engine", "tiny", "reader", "numpy"),
         ("engine", "tiny-stream", "reader", "numpy"),
         ("inline", "tiny-tensors-inline", "reader", "torch"),
-        ("inline", "collated-inline", "reader", "torch"),
+        pytest.param("inline", "collated-inline", "reader", "torch", marks=pytest.mark.evidence),
         ("paddle", "feed-inline", "reader", "paddle"),
-        ("torch", "tiny-tensors", "reader", "torch"),
+        pytest.param("torch", "tiny-tensors", "reader", "torch", marks=pytest.mark.evidence),
         ("torch", "resume", "reader", "torch"),
     ],
 )

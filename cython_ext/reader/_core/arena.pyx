@@ -362,6 +362,11 @@ cdef class PageLock:
         """Whether `unlock` has not been called."""
         return self.c is not NULL
 
+    @property
+    def is_closed(self):
+        """Whether no worker writes batches there any more."""
+        return self.c is NULL or load_u32(&rd_head(self.c).stop) != 0
+
     def unlock(self):
         """Let the slot's memory be freed again. The pages must be unlocked by now. Idempotent."""
         cdef rd_arena* c = self.c

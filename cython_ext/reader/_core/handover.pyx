@@ -86,6 +86,7 @@ cdef class Made:
         is_batch: `value` is counted as a batch.
         is_error: `value` is raised.
         step: called, without arguments, in place of accepting the task; it must be written in C.
+        parts: the first of `ahead`, of which `value` was made; they are counted with it.
     """
 
     cdef readonly object value
@@ -93,26 +94,30 @@ cdef class Made:
     cdef readonly bint is_batch
     cdef readonly bint is_error
     cdef readonly object step
+    cdef readonly list parts
     cdef bint is_accepted
+    cdef list behind  # tasks that are counted right behind this one; None: none
 
-    def __init__(self, value, Task task=None, bint is_batch=False, bint is_error=False, step=None):
+    def __init__(self, value, Task task=None, bint is_batch=False, bint is_error=False, step=None,
+                 list parts=None):
         self.value = value
         self.task = task
         self.is_batch = is_batch
         self.is_error = is_error
         self.step = step
+        self.parts = parts
 
 
 cdef class Handover(Finalized):
     """Base class of iterators that hand over what `prepare` made.
 
     `prepare` sets `made`, or raises. It may be left by an exception anywhere, and is called again
-    then; what it has put into `made` or `group` is not lost.
+    then; what it has put into `made` or `ahead` is not lost.
 
     Attributes:
         made: what comes next; None: `prepare` is called for it.
-        group: batches of a group that is not full yet.
-        held: answered tasks that count with that group.
+        ahead: what was made of batches that are handed over later, each a Made: accepted, and not
+            counted.
         handed: tasks of what was handed over, in their order; whoever counts them removes them.
         feeder: has the tasks accepted.
         tasks: those in flight, by number.
@@ -123,8 +128,7 @@ cdef class Handover(Finalized):
     """
 
     cdef public Made made
-    cdef public list group
-    cdef public list held
+    cdef public list ahead
     cdef public list handed
     cdef public object feeder
     cdef public dict tasks
@@ -136,8 +140,7 @@ cdef class Handover(Finalized):
 
     def __cinit__(self, *args, **options):
         self.lock = threading.RLock()  # threads that share the iterator take turns
-        self.group = []
-        self.held = []
+        self.ahead = []
         self.handed = []
 
     @property
@@ -209,12 +212,15 @@ cdef class Handover(Finalized):
 
     def hand_over(self):
         """Accept and count what was made, as handed over; for an iterator around this one."""
-        cdef Made made = self.made
-        cdef bint is_group = made.value is self.group
-        self._accept(made, self.held if self.group and not is_group else self.handed)
-        if is_group:
-            self.handed.extend(self.held)
-            self.group, self.held = [], []
+        cdef Made made = self.made, part
+        if made.parts is None:
+            self._accept(made)
+        else:
+            for part in made.parts:
+                self._count(part, self.handed)
+                if part.behind is not None:
+                    self.handed.extend(part.behind)
+            del self.ahead[:len(made.parts)]
         self.made = None
 
     cdef int _end_task(self, Made made) except -1:
@@ -228,8 +234,21 @@ cdef class Handover(Finalized):
         made.is_accepted = True
         return 0
 
-    cdef int _accept(self, Made made, list tasks) except -1:
+    cdef int _accept(self, Made made) except -1:
+        """Accept a task and count it, behind those that are made ahead."""
+        cdef Made last
+        cdef list tasks
         self._end_task(made)
+        tasks = self.handed
+        if self.ahead:
+            last = self.ahead[len(self.ahead) - 1]
+            if last.behind is None:
+                last.behind = []
+            tasks = last.behind
+        self._count(made, tasks)
+        return 0
+
+    cdef int _count(self, Made made, list tasks) except -1:
         if made.task is not None:
             tasks.append(made.task)
         if made.is_batch and self.stats is not None:
@@ -237,25 +256,24 @@ cdef class Handover(Finalized):
         return 0
 
     def keep(self, Made made not None):
-        """Accept a task, and put its batch into the group."""
-        self._accept(made, self.held)
-        self.group.append(made.value)
-
-    def accept_early(self, Made made not None):
-        """Accept a task, and keep what was made of it for the next step."""
+        """Accept a task, and keep what was made of it in `ahead`."""
         self._end_task(made)
-        self.made = made
+        self.ahead.append(made)
 
     def skip(self, Made made not None):
         """Accept a task and count it; there is nothing to hand over."""
-        self._accept(made, self.held if self.group else self.handed)
+        self._accept(made)
 
-    def pass_group(self):
-        """Count the group, which nobody gets."""
-        self.handed.extend(self.held)
-        self.group, self.held = [], []
+    def pass_ahead(self):
+        """Count what was made ahead, which nobody gets."""
+        cdef Made part
+        for part in self.ahead:
+            self.handed.append(part.task)
+            if part.behind is not None:
+                self.handed.extend(part.behind)
+        self.ahead = []
 
     def drop(self):
         """Drop what was made and not handed over; none of it counts."""
         self.made = None
-        self.group, self.held = [], []
+        self.ahead = []

@@ -6,6 +6,8 @@ while it lives; so does each view made from it.
 import pickle
 import threading
 
+import numpy as np
+
 cimport cython
 cimport numpy as cnp
 from cpython.object cimport PyObject
@@ -27,6 +29,7 @@ cdef extern from "reader/_core/ndarray.h":
                            PyObject* base)
 
 
+cdef object U8 = np.dtype(np.uint8)
 cdef object _unpacking = threading.local()  # fields: of the batch whose objects are unpickled
 
 
@@ -171,6 +174,25 @@ cdef class LoDTensorArray:
                 tensors[place] = tensors[place].reshape(shapes[place])
         return [tensor.make_capsule(False) if tensor.type.name in names else None
                 for tensor in tensors]
+
+    def layout(self):
+        """Return (offset, nbytes, shape) of each field in the slot; None: it lies in no slot."""
+        cdef const int64_t* entry
+        cdef Py_ssize_t i
+        cdef int k
+        if self.table is None:
+            return None
+        made = []
+        entry = <const int64_t*><const char*>self.table
+        for i in range(len(self.schema.types)):
+            made.append((entry[0], entry[1], tuple([entry[3 + k] for k in range(entry[2])])))
+            entry += 3 + entry[2]
+        return made
+
+    def slot_bytes(self, int64_t begin, int64_t end):
+        """Return a NumPy view of bytes of the slot, from ``begin`` to ``end``; both of `layout`."""
+        cdef int64_t nbytes = end - begin
+        return rd_make_ndarray(U8, 1, &nbytes, self.bytes_at + begin, False, <PyObject*>self.lease)
 
     def restore(self, convert=None):
         """Return the batch in its containers: leaves are ``convert(LoDTensor)``, or NumPy views."""

@@ -32,6 +32,7 @@ from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
+from reader.frameworks.paddle_device import paddle_place
 from reader.places import Place, parse_places
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
@@ -303,6 +304,12 @@ def _check_number(name: str, value: Any, low: int, text: str) -> None:
         raise ArgumentError(f"{text}, got {name}={value}")
 
 
+_SUPPORTED = (
+    "Paddle supports CPUPlace, CUDAPlace, CUDAPinnedPlace, XPUPlace, XPUPinnedPlace, IPUPlace and"
+    " CustomPlace"
+)
+
+
 def _parse_places(places: Any) -> tuple[Place, ...]:
     """Check places as Paddle does, with its texts. None is the CPU."""
     for place in places if isinstance(places, (list, tuple)) else (places,):
@@ -310,15 +317,18 @@ def _parse_places(places: Any) -> tuple[Place, ...]:
             raise ConfigError(
                 f"place only support string which is 'Place' and so on, but got {place}"
             )
-    try:
-        parsed = parse_places(places)
-    except ConfigError as error:
-        raise type(error)(
-            "Paddle supports CPUPlace, CUDAPlace, CUDAPinnedPlace, XPUPlace, XPUPinnedPlace,"
-            f" IPUPlace and CustomPlace, but received {places}. {error}"
-        ) from None
-    check_places("paddle", parsed)
-    return parsed
+    kinds = ("cpu", "gpu", "gpu_pinned", *core.get_all_custom_device_type())
+    for place in places if isinstance(places, (list, tuple)) else (places,):
+        try:
+            parsed = parse_places(place)
+        except ConfigError as error:
+            raise type(error)(f"{_SUPPORTED}, but received {place}. {error}") from None
+        if parsed[0].kind not in kinds:
+            raise ConfigError(
+                f"{_SUPPORTED}, but received {place}. The kinds of places here: {', '.join(kinds)}"
+            )
+        check_places("paddle", parsed)
+    return parse_places(places)
 
 
 def _check_batch_size(batch_size: Any) -> None:
@@ -334,10 +344,5 @@ def _check_batch_size(batch_size: Any) -> None:
 def _paddle_place(place: Place) -> Any:
     """Return the place as a `core.Place`, of which programs call `is_cpu_place()` and the like."""
     made = core.Place()
-    if place.kind == "gpu":
-        made.set_place(core.CUDAPlace(place.index or 0))
-    elif place.kind == "gpu_pinned":
-        made.set_place(core.CUDAPinnedPlace())
-    else:
-        made.set_place(core.CPUPlace())
+    made.set_place(paddle_place(place))
     return made

@@ -7,6 +7,7 @@ iterator, and with persistent workers the iterators of one loader, one after the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import multiprocessing
 import threading
 from typing import Any
@@ -18,7 +19,8 @@ from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, LoaderConfig
 from reader.data.order_source import has_state
 from reader.engine.engine import Engine
-from reader.frameworks.torch import to_torch_as_sent
+from reader.frameworks import torch_adapter
+from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
 __all__ = ["make_engine", "start_of"]
@@ -26,7 +28,7 @@ __all__ = ["make_engine", "start_of"]
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
-    batch=BatchPolicy(is_as_collated=True, make_adapter=lambda _: to_torch_as_sent),
+    batch=BatchPolicy(is_as_collated=True),
     errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
@@ -80,11 +82,21 @@ def make_engine(
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
+        places=loader.device,
         in_order=loader.in_order,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
-    policy = dataclasses.replace(_POLICY, worker=worker_policy)
+    make_adapter = functools.partial(_adapter, loader.devices)
+    batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
+    policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
     return Engine(config, policy, config.sampler, config.batch_sampler)
+
+
+def _adapter(devices: dict[Place, Any], place: Place) -> Any:
+    """Return what makes the batch of a place; a loader's iterators share the stream of a device."""
+    if place not in devices:
+        devices[place] = torch_adapter(place, keeps_arrays=True)
+    return devices[place]
 
 
 def start_of(loader: Any) -> dict[str, Any]:

@@ -145,6 +145,8 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
 
     def _pass_on(self) -> None:
         """Have the batches of the engine handed over as they are, where nothing is done to them."""
+        if self._engine.config.places[0].kind != "cpu":
+            self._pin_memory = False  # batches come to the device from the worker's memory
         is_plain = not self._pin_memory and self._IterableDataset_len_called is None
         self.source, self.is_watched = self._batches if is_plain else None, is_profiled
 

@@ -28,6 +28,8 @@ from reader.data.sampler import RandomSampler
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.errors import got
+from reader.frameworks import check_places
+from reader.places import parse_places
 
 __all__ = ["ELSEWHERE", "DataLoader"]
 
@@ -76,6 +78,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
             one is delivered.
         max_bytes: limit of the shared memory for batches; None: what the machine has.
+        device: where batches land, such as "cuda:0": each is copied there from the very memory that
+            its worker wrote, while you work on the one before; `pin_memory` is not needed then.
+            None: the CPU.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -120,6 +125,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         worker_retries: int = 0,
         prefetch_next_epoch: bool = False,
         max_bytes: int | None = None,
+        device: Any = None,
     ) -> None:
         workers: Any = num_workers
         if not isinstance(workers, int):
@@ -154,6 +160,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.worker_retries = worker_retries
         self.prefetch_next_epoch = prefetch_next_epoch
         self.max_bytes = max_bytes
+        self.device = device
+        self.devices: dict[Any, Any] = {}  # with their streams, by place; made by the first epoch
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
@@ -166,7 +174,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             worker_retries=worker_retries,
             prefetch_next_epoch=prefetch_next_epoch,
             max_bytes=max_bytes,
+            places=device,
         )
+        check_places("torch", parse_places(device))
 
     def prepared(self, state: Any) -> Any:  # noqa: ARG002
         """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
@@ -218,7 +228,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy of the loader gets: neither workers nor batches."""
-        return {**self.__dict__, "_newest": None, "_husk": None, "_engine": None}
+        return {**self.__dict__, "_newest": None, "_husk": None, "_engine": None, "devices": {}}
 
     @property
     def epoch(self) -> int:

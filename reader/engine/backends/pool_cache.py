@@ -126,9 +126,10 @@ class PoolCache:
 
     def _make_inline(self) -> InlineBackend:
         config = self._config
-        if self._policy.batch.is_as_collated:
+        is_on_cpu = config.places[0].kind == "cpu"
+        if self._policy.batch.is_as_collated and is_on_cpu:
             self._convert = _same
-        elif self._convert is None and self._policy.batch == BatchPolicy():
+        elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
             self._convert = make_unpacked(config.framework, config.collate_fn is not None)
         made = InlineBackend(
             self._workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert

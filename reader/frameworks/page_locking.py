@@ -1,0 +1,151 @@
+"""Locking pages of the host for the copies of a device, so that it reads them itself.
+
+Imports nothing of a framework until a locker is asked for. A driver that is told of a range of
+memory copies from there without staging; one lock serves all devices of a kind. Source: the CUDA
+driver's documentation of cuMemHostRegister.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from typing import Any, Protocol
+
+from reader.errors import ConfigTypeError, got
+
+__all__ = ["PageLocker", "page_locker", "set_page_locker"]
+
+_PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE: for all contexts of the process
+
+
+class PageLocker(Protocol):
+    """What a driver does to pages of the host."""
+
+    def lock(self, address: int, nbytes: int) -> str | None:
+        """Lock whole pages that have memory; return why that failed, or None.
+
+        An error is not left behind in the driver, where the next call would report it.
+        """
+
+    def unlock(self, address: int) -> None:
+        """Undo `lock`. No copy reads the pages any more."""
+
+    def is_unsafe(self) -> bool:
+        """Whether `lock` must not be called now: a graph of the device is being captured."""
+
+
+_lockers: dict[str, PageLocker | None] = {}
+
+
+def set_page_locker(kind: str, locker: PageLocker | None) -> None:
+    """Have pages locked for the devices of a kind, by what its vendor offers.
+
+    Args:
+        kind: the name of a plug-in device, as in `places="npu:0"`.
+        locker: None: copies are made from pages that are not locked.
+    """
+    if not isinstance(kind, str):
+        raise ConfigTypeError(f"kind must be the name of a device, got {got(kind)}")
+    _lockers[kind] = locker
+
+
+def page_locker(kind: str) -> PageLocker | None:
+    """Return what locks pages for the devices of a kind; None: nothing is known that does."""
+    if kind not in _lockers and kind == "gpu":
+        _lockers[kind] = _cuda_locker()
+    return _lockers.get(kind)
+
+
+def _cuda_locker() -> PageLocker | None:
+    driver: Any
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        driver = None
+    if driver is not None:
+        try:
+            return DriverLocker(driver)
+        except RuntimeError:
+            return None
+    torch = sys.modules.get("torch")
+    return None if torch is None or not torch.cuda.is_available() else TorchLocker(torch)
+
+
+class DriverLocker:
+    """Locks pages by CUDA's driver, which keeps no error for a later call.
+
+    Args:
+        driver: the module cuda.bindings.driver.
+
+    Raises:
+        RuntimeError: there is no driver.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        (error,) = driver.cuInit(0)
+        if int(error):
+            raise RuntimeError(str(error))
+        self._context: Any = None
+
+    def lock(self, address: int, nbytes: int) -> str | None:
+        """See PageLocker."""
+        return self._call(self._driver.cuMemHostRegister, address, nbytes, _PORTABLE)
+
+    def unlock(self, address: int) -> None:
+        """See PageLocker."""
+        self._call(self._driver.cuMemHostUnregister, address)
+
+    def is_unsafe(self) -> bool:
+        """Whether torch captures a graph."""
+        return _captures()
+
+    def _call(self, function: Any, *arguments: Any) -> str | None:
+        driver = self._driver
+        if self._context is None:
+            error, self._context = driver.cuDevicePrimaryCtxRetain(0)
+            if int(error):
+                self._context = None
+                return str(error)
+        (error,) = driver.cuCtxPushCurrent(self._context)
+        if int(error):
+            return str(error)
+        try:
+            (error,) = function(*arguments)
+            return str(error) if int(error) else None
+        finally:
+            driver.cuCtxPopCurrent()
+
+
+class TorchLocker:
+    """Locks pages by the CUDA runtime of torch.
+
+    Args:
+        torch: the module.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def lock(self, address: int, nbytes: int) -> str | None:
+        """See PageLocker."""
+        error = self._torch.cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE)
+        if not int(error):
+            return None
+        with contextlib.suppress(RuntimeError):  # the runtime keeps it, and tells it once
+            self._torch.cuda.current_stream().query()
+        return str(error)
+
+    def unlock(self, address: int) -> None:
+        """See PageLocker."""
+        self._torch.cuda.cudart().cudaHostUnregister(address)
+
+    def is_unsafe(self) -> bool:
+        """See PageLocker."""
+        return _captures()
+
+
+def _captures() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_current_stream_capturing())

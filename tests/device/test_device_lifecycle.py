@@ -1,0 +1,209 @@
+"""What becomes of batches under way to a device where an epoch does not just run to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Facts = Callable[..., dict[str, Any]]
+
+PROGRAM = """
+    import gc, json, logging, os, signal, sys, warnings
+    import numpy as np, torch
+    from tests.device.simdev import SimdevLocker, locks_pages, on_torch
+
+    sim = on_torch()
+    from reader import DataLoader
+    from reader.frameworks.page_locking import set_page_locker
+
+    locks_pages(sim)
+    sim.set(delay_us=3000, jitter_us=2000)
+    SIZE, COUNT = 4, 30
+    facts = {}
+    lines = []
+    logging.getLogger("reader").addHandler(type("Keep", (logging.Handler,), {
+        "emit": lambda self, record: lines.append(record.getMessage())})())
+
+    class Samples:
+        bad = None
+
+        def __len__(self):
+            return COUNT * SIZE
+
+        def __getitem__(self, index):
+            if index == self.bad:
+                raise ValueError("bad")
+            return np.full(30000, index % 251, np.uint8), index
+
+    def loader(samples=None, **more):
+        options = {"batch_size": SIZE, "num_workers": 2, "places": "simdev:1", **more}
+        return DataLoader(samples or Samples(), framework="torch", **options)
+
+    def number(batch):
+        image, label = batch
+        labels = label.cpu().tolist()
+        assert (image.cpu().numpy().T == np.array(labels) % 251).all()
+        assert labels == list(range(labels[0], labels[0] + SIZE))
+        return labels[0] // SIZE
+
+    ALL = list(range(COUNT))
+
+    with loader(persistent_workers=True) as made:
+        for stop in 0, 1, 5, 12:
+            seen = []
+            for batch in made:
+                seen.append(number(batch))
+                if len(seen) > stop:
+                    break
+            assert seen == list(range(stop + 1)), seen
+            assert [number(batch) for batch in made] == ALL
+        facts["break"] = True
+
+    saved = {}
+    with loader() as made:
+        for k, batch in enumerate(made):
+            assert number(batch) == k
+            saved[k] = made.state_dict()
+    for k in 0, 1, 7, 28, 29:
+        with loader() as made:
+            made.load_state_dict(saved[k])
+            assert [number(batch) for batch in made] == list(range(k + 1, COUNT)), k
+    facts["resume"] = True
+
+    for bad in 0, 1, 7, 29:
+        samples = Samples()
+        samples.bad = bad * SIZE + 1
+        for places in "simdev:1", ["simdev:0", "simdev:2"]:
+            with loader(samples, places=places) as made:
+                steps, seen = iter(made), []
+                while True:
+                    try:
+                        group = next(steps)
+                    except StopIteration:
+                        break
+                    except ValueError:
+                        seen.append("bad")
+                        continue
+                    group = group if type(places) is list else [group]
+                    seen += [number(batch) for batch in group]
+                wanted = [n for n in ALL if n != bad]
+                wanted.insert(bad if places == "simdev:1" else bad // 2 * 2, "bad")
+                assert seen == wanted, (bad, places, seen)
+    facts["errors"] = True
+
+    with loader() as made:
+        kept, held = [], 0
+        for batch in made:
+            kept.append(batch)
+            held = max(held, made.stats()["arena"]["held_slots"])
+        assert [number(batch) for batch in kept] == ALL
+    facts["kept"] = held
+    del kept, batch
+
+    steps = iter(loader())
+    next(steps), next(steps)
+    del steps
+    gc.collect()
+    made = loader(persistent_workers=True)
+    steps = iter(made)
+    first = next(steps)
+    del made
+    gc.collect()
+    assert [number(first), *(number(batch) for batch in steps)] == ALL
+    del steps, first
+    facts["dropped"] = True
+
+    with loader(persistent_workers=True, worker_retries=5) as made:
+        seen = []
+        for batch in made:
+            seen.append(number(batch))
+            if len(seen) in (3, 11):
+                os.kill(made.workers()[len(seen) % 2].pid, signal.SIGKILL)
+        assert seen == ALL, seen
+    facts["killed"] = True
+
+    with loader() as made:
+        steps = iter(made)
+        seen = [number(next(steps))]
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                del steps, made
+                gc.collect()
+                code = 0
+            finally:
+                os._exit(code)
+        facts["child"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert seen + [number(batch) for batch in steps] == ALL
+
+    lines.clear()
+    before = sim.counts()["staged"]
+    refusing = SimdevLocker(sim)
+    refusing.refuses = "CUDA_ERROR_OUT_OF_MEMORY"
+    set_page_locker("simdev", refusing)
+    with loader() as made:
+        assert [number(batch) for batch in made] == ALL
+        facts["refused"] = [made.stats()["devices"]["locked_slots"],
+                            sim.counts()["staged"] - before,
+                            [line for line in lines if "page-locked" in line]]
+    locks_pages(sim)
+    with loader(pin_limit=0) as made:
+        assert [number(batch) for batch in made] == ALL
+        facts["no limit left"] = made.stats()["devices"]["locked_slots"]
+    with loader(max_bytes=8 * 131072, prefetch_factor=1) as made:
+        assert [number(batch) for batch in made] == ALL
+    facts["small arena"] = True
+
+    made = loader(persistent_workers=True)
+    steps = iter(made)
+    batch = next(steps)
+    made.close()
+    facts["closed"] = made.stats()["devices"]["locked_slots"]
+    assert number(batch) == 0
+    del batch, steps, made, group
+    gc.collect()
+    sim.synchronize()
+    facts.update(sim.counts())
+    facts["fault texts"] = sim.faults()[:5]
+    print(json.dumps(facts), flush=True)
+    left = iter(loader())
+    next(left)  # and the program ends, with copies under way
+"""
+
+
+@pytest.fixture(scope="module")
+def facts(facts_of: Facts) -> dict[str, Any]:
+    return facts_of("torch", PROGRAM)
+
+
+def test_epochs_that_break_off_resume_fail_and_are_dropped_lose_nothing(
+    facts: dict[str, Any],
+) -> None:
+    for name in ("break", "resume", "errors", "dropped", "killed", "small arena"):
+        assert facts[name], name
+    assert facts["child"] == 0
+
+
+def test_kept_batches_hold_no_slot(facts: dict[str, Any]) -> None:
+    assert facts["kept"] <= 4
+
+
+def test_refused_page_locks_are_told_once_and_the_copies_are_made_all_the_same(
+    facts: dict[str, Any],
+) -> None:
+    locked, staged, lines = facts["refused"]
+    assert locked == 0
+    assert staged >= 30
+    assert len(lines) == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in lines[0]
+    assert facts["no limit left"] == 0
+
+
+def test_nothing_is_left_on_the_device_or_locked(facts: dict[str, Any]) -> None:
+    assert facts["closed"] == 0
+    assert facts["faults"] == 0, facts["fault texts"]
+    assert facts["allocs"] == facts["frees"]
+    assert facts["used"] == 0
