@@ -113,6 +113,7 @@ def test_04_new_epoch_waits_for_nothing_of_the_one_before(
                 made.hear()  # and the other is at batch 6, which it can make
                 break
         wait_until(lambda: any(each.activity is WorkerActivity.IDLE for each in loader.workers()))
+        threading.Event().wait(0.2)  # it sends its answer just behind that
         batches = iter(loader)
         check_rows(next(batches), range(4))
         gate.say()
