@@ -33,14 +33,14 @@ else:  # a default needs Python 3.13: see `__class_getitem__`
 
 # arguments of other libraries' loaders, and what to do here
 _ELSEWHERE = {
-    "pin_memory": "batches come as views of shared memory, to be copied to a device in the loop;"
-    " leave it out, or call lock_pages() of a LoDTensorArray to lock a batch's pages",
-    "pin_memory_device": "leave it out, as pin_memory",
+    "pin_memory": 'pass places="gpu:0": batches are copied there from page-locked memory; or'
+    ' places="gpu_pinned" for batches in such memory',
+    "pin_memory_device": 'pass places=, such as "gpu:0"',
     "generator": "pass seed=, which makes order and augmentation repeatable, or a sampler that has"
     " the generator: sampler=",
     "multiprocessing_context": 'pass start_method="fork", "forkserver" or "spawn"',
     "mp_context": 'pass start_method="fork", "forkserver" or "spawn"',
-    "device": "pass places=, or copy each batch to the device in the loop",
+    "device": 'pass places=, such as "gpu:0"',
     "place": "pass places=",
     "transform": "apply it in __getitem__ of the dataset",
     "random_state": "pass seed=",

@@ -127,6 +127,11 @@ class Copier(Finalized):
         return copied.value
 
     @property
+    def is_capturing(self) -> bool:
+        """Whether a graph of the device is being captured, and no batch can be fetched."""
+        return self._device.is_capturing()
+
+    @property
     def has_room(self) -> bool:
         """Whether a copy can be issued now, without more of them under way than may be."""
         self.sweep()
@@ -141,7 +146,9 @@ class Copier(Finalized):
 
     def sweep(self) -> None:
         """Let go of the slots whose copies are done. Waits for nothing."""
-        if not self._open or not self._lock.acquire(blocking=False):
+        if not self._open or self._device.is_capturing():
+            return
+        if not self._lock.acquire(blocking=False):
             return
         try:
             while self._open and self._is_done(self._open[0]):

@@ -194,6 +194,8 @@ class EpochIterator(Handover):
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
         try:
+            if not self._is_plain:
+                self._stage.check_capture()
             if self.is_due:
                 self._stage.cursor.settle()
             while True:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import threading
 from collections import Counter, OrderedDict
 from typing import Any
@@ -79,7 +80,7 @@ class Registrar(Finalized):
                     del self._readers[address]
 
     def _lock(self, batch: LoDTensorArray, address: int, locker: PageLocker) -> bool:
-        if self._failure is not None or locker.is_unsafe():
+        if self._failure is not None:
             return False
         lock = batch.lock_pages()
         if lock is None:
@@ -104,9 +105,7 @@ class Registrar(Finalized):
     def _has_room(self, nbytes: int) -> bool:
         """Whether the limit has room for a slot, if those are unlocked that nobody reads."""
         self._largest = max(self._largest, nbytes)
-        most = self._most_bytes
-        if most is None:
-            most = self._working_set * self._largest
+        most = self._limit()
         before = self._count - _STALE * self._working_set
         while self._slots and self._locked_bytes + nbytes > most:
             address, (_, used) = next(iter(self._slots.items()))
@@ -114,6 +113,12 @@ class Registrar(Finalized):
                 return False
             self._unlock(address)
         return nbytes <= most
+
+    def _limit(self) -> int:
+        """Return how many bytes are locked at most."""
+        if self._most_bytes is not None:
+            return self._most_bytes
+        return self._working_set * self._largest
 
     def unlock_closed(self) -> None:
         """Unlock slots of arenas whose workers have ended; called when an epoch begins."""
@@ -144,9 +149,22 @@ class Registrar(Finalized):
 
     def stats(self) -> dict[str, Any]:
         """Return counts: see `DataLoader.stats`."""
-        return {
-            "locked_slots": len(self._slots),
-            "locked_bytes": self._locked_bytes,
-            "unlocked_copies": self._unlocked_copies,
-            "lock_failure": self._failure,
-        }
+        by_node: Counter[int | None] = Counter()
+        with self._mutex:
+            for lock, _ in self._slots.values():
+                by_node[lock.node] += lock.nbytes
+            return {
+                "locked_slots": len(self._slots),
+                "locked_bytes": self._locked_bytes,
+                "locked_bytes_by_node": dict(by_node),
+                "lock_limit": self._limit(),
+                "memlock_limit": _memlock_limit(),
+                "unlocked_copies": self._unlocked_copies,
+                "lock_failure": self._failure,
+            }
+
+
+def _memlock_limit() -> int | None:
+    """Return how many bytes this process may lock by itself; None: any."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return None if limit == resource.RLIM_INFINITY else limit

@@ -14,6 +14,7 @@ from typing import Any
 from reader._core.handover import Made
 from reader.engine.copier import Copier
 from reader.engine.cursor import Cursor
+from reader.errors import ReaderError
 
 __all__ = ["Stage"]
 
@@ -72,6 +73,15 @@ class Stage:
         else:
             values = [part.value for part in parts]
         return Made(values if is_group else values[0], parts=parts)
+
+    def check_capture(self) -> None:
+        """Refuse to fetch a batch while a graph is captured: its copy would not be repeated."""
+        if any(copier.is_capturing for copier in self.copiers):
+            raise ReaderError(
+                "a batch was asked for while a CUDA graph is captured: the graph would not fetch"
+                " one when it is replayed. Fetch it before the capture, and copy each later one"
+                " into the tensors that the graph reads (static.copy_(batch)); see docs/devices.md"
+            )
 
     def has_room(self, index: int) -> bool:
         """Whether the batch at an index could be landed now, without more copies than may be."""

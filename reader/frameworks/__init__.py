@@ -7,6 +7,7 @@ copies batches to a device has a stream there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,13 +52,14 @@ def make_adapters(
 def _paddle_adapter(
     place: Place, feed_list: Sequence[Any] | None, return_list: bool, is_single: bool
 ) -> Adapter | Device:
+    from reader.frameworks.paddle import PaddleForm, make_paddle_adapter
+
+    form = PaddleForm(feed_list, return_list, is_single)
     if place.kind == "cpu":
-        from reader.frameworks.paddle import make_paddle_adapter
+        return make_paddle_adapter(form)
+    from reader.frameworks.paddle_device import PaddleDevice, make_pinned_adapter
 
-        return make_paddle_adapter(feed_list, return_list, is_single)
-    from reader.frameworks.paddle_device import PaddleDevice
-
-    return PaddleDevice(place, feed_list, return_list, is_single)
+    return make_pinned_adapter(form) if place.kind == "gpu_pinned" else PaddleDevice(place, form)
 
 
 def torch_adapter(place: Place, keeps_arrays: bool = False) -> Adapter | Device:
@@ -71,6 +73,10 @@ def torch_adapter(place: Place, keeps_arrays: bool = False) -> Adapter | Device:
         from reader.frameworks.torch import to_torch, to_torch_as_sent
 
         return to_torch_as_sent if keeps_arrays else to_torch
+    if place.kind == "gpu_pinned":
+        from reader.frameworks.torch import to_pinned_torch
+
+        return functools.partial(to_pinned_torch, keeps_arrays)
     from reader.frameworks.torch_device import TorchDevice
 
     return TorchDevice(place, keeps_arrays)

@@ -39,6 +39,9 @@ class Device(Protocol):
             The user's batch on the device.
         """
 
+    def is_capturing(self) -> bool:
+        """Whether a graph of the device is being captured now: it must be left alone meanwhile."""
+
     def make_event(self) -> Any:
         """Return an event that `copy` can record."""
 

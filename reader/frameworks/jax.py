@@ -19,6 +19,8 @@ from reader.places import Place
 
 __all__ = ["make_jax_adapter", "missing_jax_device"]
 
+_PINNED = "pinned_host"  # the memory that JAX calls so
+
 
 def missing_jax_device(place: Place) -> str | None:
     """Say why batches cannot go to a place; None: they can."""
@@ -26,7 +28,10 @@ def missing_jax_device(place: Place) -> str | None:
     if place.target is not None:
         return None
     if place.kind == "gpu_pinned":
-        return f"{version} is given its memory by sharding.with_memory_kind, as places="
+        kinds = [each.kind for each in jax.local_devices()[0].addressable_memories()]
+        if _PINNED in kinds:
+            return None
+        return f"{version} has no page-locked memory here (memories: {', '.join(kinds)})"
     try:
         devices = jax.local_devices(backend=place.kind)
     except RuntimeError:
@@ -45,7 +50,9 @@ def make_jax_adapter(place: Place) -> Callable[[LoDTensorArray], Any]:
             Sharding: then a batch is one array per field, divided over the devices.
     """
     target = place.target
-    if target is None:
+    if place.kind == "gpu_pinned":
+        target = jax.sharding.SingleDeviceSharding(jax.local_devices()[0], memory_kind=_PINNED)
+    elif target is None:
         target = jax.local_devices(backend=place.kind)[place.index or 0]
     return functools.partial(_to_jax, target)
 

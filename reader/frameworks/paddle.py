@@ -6,6 +6,7 @@ NumPy array. Paddle holds the memory through DLPack, and releases it without the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,20 +17,22 @@ from paddle.base import core
 from reader._core.tensor_array import LoDTensorArray
 from reader.frameworks.paddle_feed import FeedPlan
 
-__all__ = ["dense_fields", "eager_tensors", "make_paddle_adapter", "to_paddle"]
+__all__ = ["PaddleForm", "dense_fields", "make_paddle_adapter", "tensor_fields"]
 
 _ARRAY = np.ndarray
-eager_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_list
+_eager_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_list
 _TYPES = frozenset(
     "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128"
     " float8_e4m3fn float8_e5m2".split()
 )
 
 
-def make_paddle_adapter(
-    feed_list: Sequence[Any] | None, return_list: bool, is_single: bool
-) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes paddle's batch on the CPU from a LoDTensorArray.
+# (batch, {field: another shape to give it}) -> the fields
+MakeFields = Callable[..., list[Any]]
+
+
+class PaddleForm:
+    """The form in which Paddle wants a batch.
 
     In dynamic mode that is the batch in its containers. In static mode: with `return_list` the same
     with DenseTensors; else a dict by the names of `feed_list`, in a list when there is one place.
@@ -39,34 +42,44 @@ def make_paddle_adapter(
         return_list: see above.
         is_single: whether it is the only place.
     """
-    if feed_list is None:
-        return to_paddle
-    plan = FeedPlan(feed_list)
 
-    def to_list(batch: LoDTensorArray) -> Any:
-        if not paddle.in_dynamic_mode():
-            plan.check_count(batch)
-        return to_paddle(batch)
+    def __init__(self, feed_list: Sequence[Any] | None, return_list: bool, is_single: bool) -> None:
+        self._plan = None if feed_list is None else FeedPlan(feed_list)
+        self._return_list = return_list
+        self._is_single = is_single
 
-    def to_feed(batch: LoDTensorArray) -> Any:
+    def form(self, tensors: MakeFields, dense: MakeFields, batch: LoDTensorArray) -> Any:
+        """Return the batch, its fields made by `tensors` in dynamic, `dense` in static mode."""
         if paddle.in_dynamic_mode():
-            return to_paddle(batch)
-        feed = plan.feed(batch, dense_fields)
-        return [feed] if is_single else feed
+            return batch.place_fields(tensors(batch))
+        plan = self._plan
+        if plan is None:
+            return batch.place_fields(dense(batch))
+        if self._return_list:
+            plan.check_count(batch)
+            return batch.place_fields(dense(batch))
+        feed = plan.feed(batch, dense)
+        return [feed] if self._is_single else feed
 
-    return to_list if return_list else to_feed
+
+def make_paddle_adapter(form: PaddleForm) -> Callable[[LoDTensorArray], Any]:
+    """Return the function that makes Paddle's batch on the CPU, on the memory of the arena."""
+    return functools.partial(form.form, tensor_fields, dense_fields)
 
 
-def to_paddle(batch: LoDTensorArray) -> Any:
-    """Return the batch with paddle leaves that share its memory."""
-    dense = dense_fields(batch)
-    if not paddle.in_dynamic_mode():
-        return batch.place_fields(dense)
+def tensor_fields(
+    batch: LoDTensorArray, shapes: Mapping[int, tuple[int, ...]] | None = None
+) -> list[Any]:
+    """Return the fields as Tensors, or as arrays where paddle lacks the type.
+
+    `shapes`: {field: another shape to give it}.
+    """
+    dense = dense_fields(batch, shapes)
     # all in one call, as paddle's own loader does: far cheaper than Tensor(dense) for each
     if _ARRAY not in map(type, dense):
-        return batch.place_fields(eager_tensors(dense))
-    tensors = iter(eager_tensors([d for d in dense if type(d) is not _ARRAY]))
-    return batch.place_fields([d if type(d) is _ARRAY else next(tensors) for d in dense])
+        return _eager_tensors(dense)
+    tensors = iter(_eager_tensors([d for d in dense if type(d) is not _ARRAY]))
+    return [d if type(d) is _ARRAY else next(tensors) for d in dense]
 
 
 def dense_fields(

@@ -8,7 +8,8 @@ Source: paddle.device, and buffered_reader of Paddle's own loader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,11 @@ from paddle.base import core, framework
 from paddle.base.dygraph.tracer import Tracer
 
 from reader._core.tensor_array import LoDTensorArray
-from reader.frameworks.paddle import dense_fields, eager_tensors
-from reader.frameworks.paddle_feed import FeedPlan
+from reader.frameworks.paddle import PaddleForm, tensor_fields
 from reader.frameworks.page_locking import page_locker
 from reader.places import Place
 
-__all__ = ["PaddleDevice", "missing_place", "paddle_place"]
+__all__ = ["PaddleDevice", "make_pinned_adapter", "missing_place", "paddle_place"]
 
 
 def missing_place(place: Place) -> str | None:
@@ -36,10 +36,6 @@ def missing_place(place: Place) -> str | None:
         count = paddle.device.cuda.device_count()  # asked first: CUDAPlace would end the process
         if not count:
             return f"PaddlePaddle finds no CUDA device for {str(place)!r} here"
-        if place.kind == "gpu_pinned":
-            return (
-                "batches go from page-locked memory to CUDAPlace without a stop at CUDAPinnedPlace"
-            )
     else:
         kinds = core.get_all_custom_device_type()
         if place.kind not in kinds:
@@ -62,37 +58,84 @@ def paddle_place(place: Place) -> Any:
     return core.CustomPlace(place.kind, place.index or 0)
 
 
+def make_pinned_adapter(form: PaddleForm) -> Callable[[LoDTensorArray], Any]:
+    """Return the function that makes Paddle's batch in its page-locked memory, copied there."""
+    copies = Copies(core.CUDAPinnedPlace(), is_blocking=True)
+    return functools.partial(form.form, copies.tensors, copies.dense)
+
+
+class Copies:
+    """Copies fields of batches to a place of Paddle.
+
+    Args:
+        place: where to.
+        is_blocking: a copy is done when it returns; else it is behind the current stream.
+    """
+
+    def __init__(self, place: Any, is_blocking: bool) -> None:
+        self._place = place
+        self._is_blocking = is_blocking
+        self._tracer: Any = None  # copies in static mode are made by dynamic mode's means
+
+    def tensors(
+        self,
+        batch: LoDTensorArray,
+        shapes: Mapping[int, tuple[int, ...]] | None = None,
+        made: list[Any] | None = None,
+    ) -> list[Any]:
+        """Return the fields as Tensors there, or as arrays where Paddle lacks the type.
+
+        Args:
+            batch: whose fields are copied.
+            shapes: {field: another shape to give it}.
+            made: gets each Tensor as soon as there is one.
+        """
+        fields: list[Any] = []
+        for field in tensor_fields(batch, shapes):
+            if isinstance(field, np.ndarray):
+                fields.append(np.array(field))  # in memory of its own: it holds no slot
+                continue
+            fields.append(field._copy_to(self._place, self._is_blocking))
+            if made is not None:
+                made.append(fields[-1])
+        return fields
+
+    def dense(
+        self,
+        batch: LoDTensorArray,
+        shapes: Mapping[int, tuple[int, ...]] | None = None,
+        made: list[Any] | None = None,
+    ) -> list[Any]:
+        """Return the fields as DenseTensors there; see `tensors`."""
+        if self._tracer is None:
+            self._tracer = Tracer()  # type: ignore[no-untyped-call]
+        with framework._dygraph_guard(self._tracer):
+            fields = self.tensors(batch, shapes, made)
+        return [each if isinstance(each, np.ndarray) else _owned(each) for each in fields]
+
+
 class PaddleDevice:
     """One device, and the stream of one loader for copies to it.
 
-    In dynamic mode the batch has Tensors in its containers. In static mode: with `return_list`
-    DenseTensors in them; else a dict by the names of `feed_list`, in a list for a single place.
-
     Args:
         place: of the device; `missing_place` has checked it.
-        feed_list: the variables of the program, or names.
-        return_list: see above.
-        is_single: whether it is the only place.
+        form: of the batches.
     """
 
     frees_in_order = False
 
-    def __init__(
-        self,
-        place: Place,
-        feed_list: Sequence[Any] | None = None,
-        return_list: bool = True,
-        is_single: bool = True,
-    ) -> None:
+    def __init__(self, place: Place, form: PaddleForm) -> None:
         self.locker = page_locker(place.kind)
         self._place = paddle_place(place)
         self._is_cuda = place.kind == "gpu"
-        self._plan = None if feed_list is None else FeedPlan(feed_list)
-        self._return_list = return_list
-        self._is_single = is_single
-        self._tracer: Any = None  # copies in static mode are made by dynamic mode's means
+        self._form = form
+        self._copies = Copies(self._place, is_blocking=False)
         self._guard: Any = None  # the stream, as Paddle guards it; made with the first batch
         self._before: Any = None  # an event on the user's stream
+
+    def is_capturing(self) -> bool:
+        """Whether CUDA captures a graph for Paddle."""
+        return self._is_cuda and bool(core.is_cuda_graph_capturing())
 
     def make_event(self) -> Any:
         """Return an event of the device."""
@@ -100,7 +143,7 @@ class PaddleDevice:
 
     def record(self, event: Any) -> None:
         """Record an event behind all copies so far."""
-        event.record(self._copies().stream_base)
+        event.record(self._side().stream_base)
 
     def is_done(self, event: Any) -> bool:
         """Whether the device has passed an event."""
@@ -117,60 +160,17 @@ class PaddleDevice:
 
     def copy(self, batch: LoDTensorArray, event: Any, tensors: list[Any]) -> Any:
         """Issue the copies of a batch; see Device."""
-        is_dynamic = paddle.in_dynamic_mode()
-        make = self._dynamic if is_dynamic else self._dense
-
-        def fields(batch: LoDTensorArray, shapes: Mapping[int, tuple[int, ...]] = {}) -> list[Any]:
-            return make(batch, dict(shapes), tensors)
-
-        stream = self._copies()
+        make_tensors = functools.partial(self._copies.tensors, made=tensors)
+        make_dense = functools.partial(self._copies.dense, made=tensors)
+        stream = self._side()
         self._before.record(self._current())
         stream.stream_base.wait_event(self._before)
         with paddle.device.stream_guard(stream):
-            value = self._value(batch, is_dynamic, fields)
+            value = self._form.form(make_tensors, make_dense, batch)
             event.record(stream.stream_base)
         return value
 
-    def _value(
-        self, batch: LoDTensorArray, is_dynamic: bool, fields: Callable[..., list[Any]]
-    ) -> Any:
-        plan = self._plan
-        if is_dynamic or plan is None:
-            return batch.place_fields(fields(batch))
-        if self._return_list:
-            plan.check_count(batch)
-            return batch.place_fields(fields(batch))
-        feed = plan.feed(batch, fields)
-        return [feed] if self._is_single else feed
-
-    def _dynamic(
-        self, batch: LoDTensorArray, shapes: dict[int, tuple[int, ...]], sent: list[Any]
-    ) -> list[Any]:
-        found = dense_fields(batch, shapes)
-        is_tensor = [type(each) is not np.ndarray for each in found]
-        on_host = iter(
-            eager_tensors([f for f, is_it in zip(found, is_tensor, strict=True) if is_it])
-        )
-        fields = []
-        for field, is_it in zip(found, is_tensor, strict=True):
-            if is_it:
-                sent.append(next(on_host)._copy_to(self._place, False))
-                field = sent[-1]
-            else:
-                field = np.array(field)  # in memory of its own: it holds no slot
-            fields.append(field)
-        return fields
-
-    def _dense(
-        self, batch: LoDTensorArray, shapes: dict[int, tuple[int, ...]], sent: list[Any]
-    ) -> list[Any]:
-        if self._tracer is None:
-            self._tracer = Tracer()  # type: ignore[no-untyped-call]
-        with framework._dygraph_guard(self._tracer):
-            fields = self._dynamic(batch, shapes, sent)
-        return [each if type(each) is np.ndarray else _owned(each) for each in fields]
-
-    def _copies(self) -> Any:
+    def _side(self) -> Any:
         if self._guard is None:
             kind: Any = core.CUDAStream if self._is_cuda else core.CustomDeviceStream
             stream = kind(self._place)

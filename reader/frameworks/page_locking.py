@@ -31,9 +31,6 @@ class PageLocker(Protocol):
     def unlock(self, address: int) -> None:
         """Undo `lock`. No copy reads the pages any more."""
 
-    def is_unsafe(self) -> bool:
-        """Whether `lock` must not be called now: a graph of the device is being captured."""
-
 
 _lockers: dict[str, PageLocker | None] = {}
 
@@ -97,10 +94,6 @@ class DriverLocker:
         """See PageLocker."""
         self._call(self._driver.cuMemHostUnregister, address)
 
-    def is_unsafe(self) -> bool:
-        """Whether torch captures a graph."""
-        return _captures()
-
     def _call(self, function: Any, *arguments: Any) -> str | None:
         driver = self._driver
         if self._context is None:
@@ -140,12 +133,3 @@ class TorchLocker:
     def unlock(self, address: int) -> None:
         """See PageLocker."""
         self._torch.cuda.cudart().cudaHostUnregister(address)
-
-    def is_unsafe(self) -> bool:
-        """See PageLocker."""
-        return _captures()
-
-
-def _captures() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_current_stream_capturing())

@@ -17,7 +17,14 @@ from reader._core.dtype import EXTENDED, FieldType
 from reader._core.tensor import Origin
 from reader._core.tensor_array import LoDTensorArray
 
-__all__ = ["field_dtype", "leaf_maker", "tensor_of", "to_torch", "to_torch_as_sent"]
+__all__ = [
+    "field_dtype",
+    "leaf_maker",
+    "tensor_of",
+    "to_pinned_torch",
+    "to_torch",
+    "to_torch_as_sent",
+]
 
 _from_numpy = torch.from_numpy
 _EXTENDED: dict[str, Any] = {
@@ -43,6 +50,17 @@ def to_torch(batch: LoDTensorArray) -> Any:
 def to_torch_as_sent(batch: LoDTensorArray) -> Any:
     """As `to_torch`, but what the worker sent as a NumPy array stays one."""
     return batch.adapted(_makers(batch, True))
+
+
+def to_pinned_torch(keeps_arrays: bool, batch: LoDTensorArray) -> Any:
+    """As `to_torch` or `to_torch_as_sent`, copied into memory that torch has page-locked."""
+    makers = _makers(batch, keeps_arrays)
+    return batch.adapted([functools.partial(_pinned, make) for make in makers])
+
+
+def _pinned(make: Callable[[Any], Any], field: Any) -> Any:
+    made = make(field)
+    return made.pin_memory() if isinstance(made, torch.Tensor) else np.array(made)
 
 
 def _makers(batch: LoDTensorArray, keeps_arrays: bool) -> list[Callable[[Any], Any]]:

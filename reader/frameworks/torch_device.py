@@ -34,7 +34,9 @@ def missing_device(place: Place) -> str | None:
     if not hasattr(torch.Stream, "__enter__"):
         return f"{version} has no streams that serve every device: batches go there from 2.7 on"
     if place.kind == "gpu_pinned":
-        return f"{version} takes batches in locked memory by pin_memory=True of reader.compat.torch"
+        if torch.accelerator.is_available():
+            return None
+        return f"{version} finds no device that {str(place)!r} would be locked for here"
     try:
         device = torch_device(place)
         module: Any = torch.get_device_module(device)
@@ -62,9 +64,14 @@ class TorchDevice:
 
     def __init__(self, place: Place, keeps_arrays: bool = False) -> None:
         self.device = torch_device(place)
+        self._is_cuda = self.device.type == "cuda"
         self.locker = page_locker(place.kind)
         self._keeps_arrays = keeps_arrays
         self._stream: Any = None  # made with the first batch: that begins the use of the device
+
+    def is_capturing(self) -> bool:
+        """Whether the current stream of CUDA captures a graph."""
+        return self._is_cuda and torch.cuda.is_current_stream_capturing()
 
     def make_event(self) -> Any:
         """Return an event of the device."""

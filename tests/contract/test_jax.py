@@ -75,7 +75,7 @@ PROGRAM = """
                     gc.collect()
                     arena = loader.stats()["arena"]
                     facts["held"] = max(facts.get("held", 0), (arena or {}).get("held_slots", 0))
-        for wrong in "gpu:0", "tpu", "gpu_pinned":
+        for wrong in "gpu:0", "tpu":
             try:
                 DataLoader(Samples(), framework="jax", places=wrong)
             except ConfigError as error:
@@ -84,6 +84,10 @@ PROGRAM = """
             DataLoader(Samples(), framework="numpy", places=mesh)
         except ConfigError as error:
             facts["refused"].append(str(error))
+        with DataLoader(Samples(), batch_size=SIZE, framework="jax", places="gpu_pinned") as loader:
+            for n, batch in enumerate(loader):
+                check(batch, n * SIZE, {first})
+                facts["memory"] = batch["x"].sharding.memory_kind
         total = jax.jit(lambda x: x.sum())
         with DataLoader(Samples(), batch_size=SIZE, num_workers=1, framework="jax", places=mesh,
                         worker_type="thread") as loader:
@@ -122,15 +126,15 @@ def test_batches_are_jax_arrays_on_each_kind_of_place_and_stay_right_while_they_
     facts: dict[str, Any],
 ) -> None:
     assert facts["held"] == 0
+    assert facts["memory"] == "pinned_host"
     assert facts["sums"] == [256.0 * sum(range(at, at + 8)) for at in range(0, 48, 8)]
 
 
 @pytest.mark.timeout(120)
 def test_places_that_jax_lacks_are_refused_by_name(facts: dict[str, Any]) -> None:
-    gpu, tpu, pinned, mesh = facts["refused"]
+    gpu, tpu, mesh = facts["refused"]
     assert "finds no device for 'gpu:0' here (devices: cpu)" in gpu
     assert "finds no device for 'tpu:0'" in tpu
-    assert "with_memory_kind" in pinned
     assert "framework='numpy' knows no devices of JAX" in mesh
 
 

@@ -117,7 +117,3 @@ class SimdevLocker:
         error = self._sim.unpin(address)
         if error:
             raise RuntimeError(f"error {error}")
-
-    def is_unsafe(self) -> bool:
-        """See PageLocker."""
-        return False

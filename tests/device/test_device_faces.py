@@ -69,6 +69,11 @@ ON_TORCH = """
             DataLoader(pairs, device=wrong)
         except (ConfigError, ConfigTypeError) as error:
             facts["refused"].append(str(error))
+    for workers in 0, 2:
+        loader = DataLoader(pairs, 8, num_workers=workers, device="gpu_pinned")
+        for n, (rows, labels) in enumerate(loader):
+            assert rows.is_pinned() and labels.is_pinned() and rows.device.type == "cpu"
+            assert (rows == pairs.tensors[0][8 * n:8 * n + 8]).all() and int(labels[0]) == 8 * n
     rows, labels = next(iter(DataLoader(pairs, device="cpu")))
     facts["cpu"] = str(rows.device)
 
@@ -99,6 +104,10 @@ ON_PADDLE = """
     from paddle.base import core
     import reader.compat.paddle as io
     from reader import ConfigError
+    from reader.frameworks.paddle import PaddleForm
+    from reader.frameworks.paddle_device import make_pinned_adapter
+    from reader.policy import BatchPolicy, Policy
+    from tests.faces import Face
 
     locks_pages(sim)
     sim.set(delay_us=1000)
@@ -132,7 +141,27 @@ ON_PADDLE = """
         places=place)
     assert numbers(loader) == [n for n in range(9) for _ in range(2)]
 
-    for wrong in "gpu:0", "simdev:4", "npu:0":
+    core.CUDAPinnedPlace = lambda: place  # a Paddle without CUDA has none
+    adapter = make_pinned_adapter(PaddleForm(None, True, True))
+    policy = Policy(batch=BatchPolicy(make_adapter=lambda _: adapter))
+    before = sim.counts()["host_waits"]
+    with Face(policy, Samples(), batch_size=4, num_workers=2, framework="paddle") as loader:
+        assert numbers(loader) == list(range(40))
+        assert loader.stats()["devices"] is None
+    assert sim.counts()["host_waits"] - before >= 10  # each was there when it was handed over
+
+    paddle.set_device("simdev:1")
+    loader = io.DataLoader(Samples(), batch_size=4, num_workers=2)
+    assert numbers(loader) == list(range(40))
+    facts["locked"] = loader.stats()["devices"]["lock_limit"]
+    io.use_pinned_memory(False)
+    loader = io.DataLoader(Samples(), batch_size=4, num_workers=2)
+    assert numbers(loader) == list(range(40))
+    facts["not locked"] = loader.stats()["devices"]["lock_limit"]
+    io.use_pinned_memory(True)
+    paddle.set_device("cpu")
+
+    for wrong in "gpu:0", "gpu_pinned", "simdev:4", "npu:0":
         try:
             io.DataLoader(Samples(), places=wrong)
         except ConfigError as error:
@@ -190,11 +219,13 @@ def test_face_of_pytorch_refuses_devices_that_are_not_there(on_torch: dict[str, 
 
 def test_face_of_paddle_brings_batches_to_its_places(on_paddle: dict[str, Any]) -> None:
     assert on_paddle["faults"] == 0
+    assert on_paddle["locked"] > 0 == on_paddle["not locked"]
 
 
 def test_face_of_paddle_refuses_places_that_are_not_there(on_paddle: dict[str, Any]) -> None:
     texts = on_paddle["refused"]
-    assert len(texts) == 3
-    assert "not compiled with CUDA" in texts[0]
-    assert "finds 4 devices 'simdev' here" in texts[1]
-    assert "but received npu:0. The kinds of places here: cpu, gpu, gpu_pinned, simdev" in texts[2]
+    assert len(texts) == 4
+    assert "gpu:0, since PaddlePaddle is not compiled with CUDA" in texts[0]
+    assert "gpu_pinned, since PaddlePaddle is not compiled with CUDA" in texts[1]
+    assert "finds 4 devices 'simdev' here" in texts[2]
+    assert "but received npu:0. The kinds of places here: cpu, gpu, gpu_pinned, simdev" in texts[3]

@@ -35,7 +35,7 @@ def test_signature_is_pytorchs_with_six_arguments_more() -> None:
     ]
     more = own[len(theirs) :]
     assert [each.name for each in more] == (
-        "seed worker_type worker_retries prefetch_next_epoch max_bytes device".split()
+        "seed worker_type worker_retries prefetch_next_epoch max_bytes device pin_limit".split()
     )
     assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
 

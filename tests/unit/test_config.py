@@ -383,7 +383,7 @@ MEANT = [
     ({"batchsize": 2}, r"did you mean batch_size\?"),
     ({"Shuffle": True}, r"did you mean shuffle\?"),
     ({"collate": len}, r"did you mean collate_fn\?"),
-    ({"pin_memory": True}, r"'pin_memory': batches come as views of shared memory"),
+    ({"pin_memory": True}, r"'pin_memory': pass places=\"gpu:0\""),
     ({"generator": None}, r"'generator': pass seed="),
     ({"multiprocessing_context": "spawn"}, r'pass start_method="fork", "forkserver" or "spawn"'),
     ({"device": "cuda"}, r"'device': pass places="),

@@ -22,6 +22,19 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil,
                        void (*)() noexcept nogil) noexcept
 
+cdef extern from *:
+    """
+    #include <sys/syscall.h>
+    #include <unistd.h>
+
+    static int rd_memory_node(void *address) {  /* -1: the kernel does not tell */
+        int node = -1;
+        const long failed = syscall(SYS_move_pages, 0, 1UL, &address, NULL, &node, 0);
+        return failed ? -1 : node;
+    }
+    """
+    int rd_memory_node(void* address) nogil
+
 cdef rd_ledger the_ledger
 the_ledger.arenas = 0
 the_ledger.leases = 0
@@ -366,6 +379,12 @@ cdef class PageLock:
     def is_closed(self):
         """Whether no worker writes batches there any more."""
         return self.c is NULL or load_u32(&rd_head(self.c).stop) != 0
+
+    @property
+    def node(self):
+        """The NUMA node that the slot's first page lies on; None: the system does not tell."""
+        cdef int node = -1 if self.c is NULL else rd_memory_node(<void*>self.address)
+        return node if node >= 0 else None
 
     def unlock(self):
         """Let the slot's memory be freed again. The pages must be unlocked by now. Idempotent."""

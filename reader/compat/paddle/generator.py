@@ -23,6 +23,7 @@ from reader.compat.paddle.source import (
     as_capacity,
     current_place,
 )
+from reader.compat.paddle.switches import pin_limit
 from reader.config import LoaderConfig
 from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -129,6 +130,7 @@ def make_engine(
         GeneratorDataset(source, current_place()),
         is_iterable=True,
         places=list(parsed),
+        pin_limit=pin_limit(),
         batch_size=None,
         num_workers=1 if use_multiprocess else 0,
         prefetch_factor=-(-capacity // len(parsed)),

@@ -22,7 +22,8 @@ from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.ragged import RaggedCollate
 from reader.compat.paddle.samplers import BatchSampler, RandomSampler
-from reader.compat.paddle.switches import use_pinned_memory
+from reader.compat.paddle.source import current_place
+from reader.compat.paddle.switches import pin_limit, use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.config import LoaderConfig
 from reader.data import SequenceSampler
@@ -171,6 +172,7 @@ class DataLoader(_Base, Generic[T_co]):
             is_iterable=is_iterable,
             feed_list=feed_list if is_static else None,
             places=parsed,
+            pin_limit=pin_limit(),
             return_list=return_list if is_static else True,
             batch_sampler=batches,
             batch_size=None if size is None else size if is_iterable else 1,
@@ -311,9 +313,11 @@ _SUPPORTED = (
 
 
 def _parse_places(places: Any) -> tuple[Place, ...]:
-    """Check places as Paddle does, with its texts. None is the CPU."""
+    """Check places as Paddle does, with its texts. None is where Paddle computes now."""
+    if places is None:
+        places = current_place()
     for place in places if isinstance(places, (list, tuple)) else (places,):
-        if place is not None and not isinstance(place, str) and not hasattr(place, "is_cpu_place"):
+        if not isinstance(place, str) and not hasattr(place, "is_cpu_place"):
             raise ConfigError(
                 f"place only support string which is 'Place' and so on, but got {place}"
             )

@@ -9,18 +9,24 @@ from __future__ import annotations
 from reader.compat.paddle.errors import ArgumentError
 from reader.errors import got
 
-__all__ = ["keep_data_loader_order", "use_pinned_memory"]
+__all__ = ["keep_data_loader_order", "pin_limit", "use_pinned_memory"]
 
 _values: dict[str, bool | None] = {"pinned": None, "order": True}
 
 
 def use_pinned_memory(*args: bool) -> bool | None:
-    """Set whether batches for a GPU pass through page-locked memory; without argument: get it.
+    """Set whether batches go to devices from page-locked memory; without argument: get it.
 
-    None, the initial value, means yes in dynamic and no in static mode. Batches that stay on the
-    CPU are not affected. Source: paddle.io.reader.
+    None, the initial value, means yes. Batches that stay on the CPU are not affected. Paddle's own
+    loader leaves a batch for a GPU in such memory, in dynamic mode; here it is on the GPU.
+    Source: paddle.io.reader.
     """
     return _switch("pinned", "use_pinned_memory", args)
+
+
+def pin_limit() -> int | None:
+    """Return what the switch means for `pin_limit` of the engine."""
+    return 0 if _values["pinned"] is False else None
 
 
 def keep_data_loader_order(*args: bool) -> bool | None:

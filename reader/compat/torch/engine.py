@@ -82,6 +82,7 @@ def make_engine(
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,
         max_bytes=loader.max_bytes,
+        pin_limit=loader.pin_limit,
         places=loader.device,
         in_order=loader.in_order,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),

@@ -44,7 +44,6 @@ ELSEWHERE = {
     "start_method": _CONTEXT_REMEDY,
     "mp_context": _CONTEXT_REMEDY,
     **dict.fromkeys(("workers", "worker_count", "worker_num", "n_jobs"), _WORKERS_REMEDY),
-    "device": "copy each batch to the device in the loop",
     "transform": "apply it in __getitem__ of the dataset",
     "buffer_size": "pass prefetch_factor=, which counts batches of each worker",
     "drop_remainder": "pass drop_last=True",
@@ -81,6 +80,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         device: where batches land, such as "cuda:0": each is copied there from the very memory that
             its worker wrote, while you work on the one before; `pin_memory` is not needed then.
             None: the CPU.
+        pin_limit: most bytes of that memory that are page-locked for it; None: what the copies read
+            in turn; 0: none.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -126,6 +127,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         prefetch_next_epoch: bool = False,
         max_bytes: int | None = None,
         device: Any = None,
+        pin_limit: int | None = None,
     ) -> None:
         workers: Any = num_workers
         if not isinstance(workers, int):
@@ -160,6 +162,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.worker_retries = worker_retries
         self.prefetch_next_epoch = prefetch_next_epoch
         self.max_bytes = max_bytes
+        self.pin_limit = pin_limit
         self.device = device
         self.devices: dict[Any, Any] = {}  # with their streams, by place; made by the first epoch
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
@@ -174,6 +177,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             worker_retries=worker_retries,
             prefetch_next_epoch=prefetch_next_epoch,
             max_bytes=max_bytes,
+            pin_limit=pin_limit,
             places=device,
         )
         check_places("torch", parse_places(device))

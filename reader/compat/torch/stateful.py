@@ -52,7 +52,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             worker, and that of a sampler once per so many draws; a resume draws again what came
             after the last state. A map-style dataset with a state is read with each batch, always.
             0 or None: never; a resume then draws samplers and streams from their beginning.
-        seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device: as of
+        seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit: as of
             DataLoader.
     """
 
@@ -87,6 +87,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         prefetch_next_epoch: bool = False,
         max_bytes: int | None = None,
         device: Any = None,
+        pin_limit: int | None = None,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -115,6 +116,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             prefetch_next_epoch=prefetch_next_epoch,
             max_bytes=max_bytes,
             device=device,
+            pin_limit=pin_limit,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
