@@ -6,13 +6,18 @@ program ends and its pools are being closed.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from multiprocessing import util
 from typing import Protocol
 
-__all__ = ["add", "await_closing", "leave_with_program", "remove", "snapshot"]
+__all__ = ["add", "await_closing", "leave_with_program", "remove", "snapshot", "start_closing"]
+
+_GRACE_S = 1.0
 
 
 class _Pool(Protocol):
@@ -26,6 +31,7 @@ class _Pool(Protocol):
 
 # id -> pool. Listing a dict's values is atomic; a WeakSet may change while it is iterated over.
 _pools: dict[int, weakref.ref[_Pool]] = {}
+_closers: dict[int, weakref.ref[threading.Thread]] = {}  # threads that close pools, by id
 _registered_in: int | None = None  # the process whose exit closes the pools
 _leaving_in: int | None = None  # the process that closes its pools because it ends
 
@@ -61,6 +67,20 @@ def await_closing() -> bool:
     return bool(closing)
 
 
+def start_closing(finish: Callable[[], None]) -> None:
+    """Run what closes a pool in a thread of its own.
+
+    With the pool the thread may free what the user made; so the program waits for its very end.
+
+    Raises:
+        RuntimeError: the interpreter starts no more threads.
+    """
+    thread = threading.Thread(target=finish, name="reader-close", daemon=True)
+    forget = functools.partial(_closers.pop, id(thread))  # nothing global: modules end, too
+    _closers[id(thread)] = weakref.ref(thread, forget)
+    thread.start()
+
+
 def leave_with_program() -> None:
     """End the calling thread if it is a daemon thread and the program is ending.
 
@@ -79,3 +99,8 @@ def _close_all() -> None:
     _leaving_in = os.getpid()
     for pool in snapshot():
         pool.close()
+    deadline = time.monotonic() + _GRACE_S
+    for each in list(_closers.values()):
+        closer = each()
+        if closer is not None and closer.is_alive():
+            closer.join(max(0.0, deadline - time.monotonic()))

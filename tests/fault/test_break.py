@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 import weakref
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 from reader import DataLoader, ReaderError
 from tests.datasets import Rows, Stuck, check_rows
 from tests.ledger import Ledger, settle
-from tests.processes import BOUND_S, Wire
+from tests.processes import BOUND_S, ROOT, Wire
 
 
 def make(workers: int, persistent: bool = False, count: int = 24, **options: Any) -> DataLoader:
@@ -367,3 +370,46 @@ def test_03_garbage_collection_while_batches_are_dropped_in_threads(workers: int
             thread.join(BOUND_S)
         del batch, cycle
         kept.clear()
+
+
+LEAVE_AT_ONCE = """
+    import os, sys, time
+    from reader import DataLoader
+    from reader.workers import pool_registry
+
+    class Data:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return index
+
+        def __del__(self):
+            if os.getpid() == THIS:
+                time.sleep(0.4)
+                print("freed", flush=True)
+
+    THIS = os.getpid()
+    workers, kind = int(sys.argv[1]), sys.argv[2]
+    steps = iter(DataLoader(Data(), num_workers=workers, worker_type=kind))
+    next(steps)
+    del steps  # its pool is the last to have the dataset, and the thread that ends it to have that
+    while pool_registry.snapshot():
+        time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
+def test_06_program_that_ends_at_once_waits_until_its_dataset_is_freed(
+    workers: int, kind: str
+) -> None:
+    # A thread that frees tensors of torch when Python ends would abort the program.
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LEAVE_AT_ONCE), str(workers), kind],
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr

@@ -187,7 +187,7 @@ class Pool(Finalized, abc.ABC):
         self.arena.stop()
         try:
             with interrupt_after():
-                threading.Thread(target=self._finish, name="reader-close", daemon=True).start()
+                pool_registry.start_closing(self._finish)
         except RuntimeError:  # the interpreter shuts down and starts no more threads
             try:
                 self._finish()
