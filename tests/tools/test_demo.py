@@ -5,8 +5,11 @@ What the demo trains is tried by `make test`, which runs it; here is what decide
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -20,6 +23,7 @@ from tools.demo import __main__ as program
 from tools.demo.digits import DigitImages, Split
 from tools.demo.figures import EpochFigures, is_in_arena, timed
 from tools.demo.options import FULL, SMALL, Options, parse
+from tools.demo.places import TrainingPlaces, find_places
 from tools.demo.screen import Screen, duration, percent
 
 ROOT = Path(__file__).parents[2]
@@ -169,9 +173,13 @@ def test_options_have_a_small_setting_with_a_goal_of_its_own() -> None:
     assert parse(["--epochs", "3", "--workers", "0", "--seed", "5"]) == Options(
         epochs=3, batch_size=32, rate=FULL.rate, target=0.97, workers=0, seed=5
     )
+    chosen = parse(["--place", "cpu", "--devices", "3"])
+    assert (chosen.place, chosen.devices) == ("cpu", 3)
 
 
-@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--workers", "-1"], ["--epochs", "many"]])
+@pytest.mark.parametrize(
+    "wrong", [["--epochs", "0"], ["--workers", "-1"], ["--epochs", "many"], ["--devices", "0"]]
+)
 def test_wrong_options_are_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parse(wrong)
@@ -179,8 +187,38 @@ def test_wrong_options_are_refused(wrong: list[str], capsys: pytest.CaptureFixtu
     assert wrong[0] in capsys.readouterr().err
 
 
+def test_place_of_a_step_gets_its_share_of_the_batch() -> None:
+    pytest.importorskip("paddle")
+    assert find_places(None, 2) == TrainingPlaces("cpu", ("cpu", "cpu"))
+    places = find_places("cpu", 4)
+    assert dataclasses.replace(FULL, places=places).share == 8
+    assert dataclasses.replace(FULL, places=find_places("cpu", 100)).share == 1
+    assert places.first.names == ("cpu",)
+
+
+def test_gpus_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    paddle = pytest.importorskip("paddle")
+    if paddle.is_compiled_with_cuda():
+        pytest.skip("there may be some")
+    assert program.main(["--place", "gpu"]) == 2
+    assert "Paddle finds 0 GPUs here, and 1 were asked for. Pass" in capsys.readouterr().out
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("place", ["cpu", "simulated"])
+def test_demo_trains_on_several_places(place: str) -> None:
+    pytest.importorskip("paddle")
+    command = [sys.executable, "-m", "tools.demo", "--small", "--devices", "2", "--place", place]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    graphs = "the dynamic graph" if place == "simulated" else "both graphs"
+    assert f"Done: {graphs} ended at 92.0 % or more" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  2 of 2")]
+    assert [row[-1] in ("us", "ms") for row in rows] == [place == "simulated"] * len(rows)
+
+
 def figures_of(accuracy: float, is_shared: bool = True) -> EpochFigures:
-    return EpochFigures([0.5, 0.25], [2e-3, 4e-5], 0.5, accuracy, is_shared)
+    return EpochFigures([0.5, 0.25], [2e-3, 4e-5], [], 0.5, accuracy, is_shared)
 
 
 @pytest.mark.parametrize(
@@ -238,10 +276,16 @@ def test_screen_writes_a_line_per_epoch_where_there_is_no_terminal() -> None:
     screen.row("1 of 2", figures_of(0.98))
     lines = stream.getvalue().split("\n")
     assert len(lines) == 3
-    assert lines[0].split() == "epoch loss accuracy time start wait: mean p50 max share".split()
-    assert lines[1].split() == (
-        "1 of 2 0.3750 98.0 % 500 ms 2.0 ms 1.0 ms 1.0 ms 2.0 ms 0.4 %".split()
+    assert (
+        lines[0].split() == "epoch loss accuracy time start wait: mean p50 max share copy".split()
     )
+    assert lines[1].split() == (
+        "1 of 2 0.3750 98.0 % 500 ms 2.0 ms 1.0 ms 1.0 ms 2.0 ms 0.4 % -".split()
+    )
+    on_device = figures_of(0.98)
+    on_device.copy_waits_s = [2e-5, 4e-5]
+    screen.row("1 of 2", on_device)
+    assert stream.getvalue().rstrip().endswith(" 30 us")
 
 
 class Terminal(io.StringIO):

@@ -6,6 +6,7 @@ worker processes that persist, and a network of their own; both start afresh, th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,6 +39,9 @@ def compare(
     size = options.batch_size
     batches = [order[start : start + size] for start in range(0, len(order), size)]
     dataset = DigitImages(split, rng_of)
+    # Paddle's loader drops the batches of all places but the first
+    options = dataclasses.replace(options, places=options.places.first)
+    (place,) = options.places.to_paddle()
     found: dict[tuple[str, str], EpochFigures] = {}
     with reader.DataLoader(
         dataset,
@@ -45,12 +49,14 @@ def compare(
         num_workers=options.workers,
         persistent_workers=True,
         framework="paddle",
+        places=place,
     ) as ours:
         theirs: Any = paddle.io.DataLoader(
             dataset,  # type: ignore[arg-type]
             batch_sampler=batches,  # type: ignore[arg-type]
             num_workers=options.workers,
             persistent_workers=True,
+            places=place,
         )
         loaders: dict[str, Iterable[Any]] = {"reader": ours, "paddle.io": theirs}
         trainers = {name: Trainer(len(ROUNDS) * len(batches), options) for name in loaders}

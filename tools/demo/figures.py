@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["EpochFigures", "Show", "is_in_arena", "timed"]
+__all__ = ["EpochFigures", "Show", "is_in_arena", "note_copies", "timed"]
 
 T = TypeVar("T")
 
@@ -24,9 +24,11 @@ class EpochFigures:
 
     losses: list[float] = dataclasses.field(default_factory=list)
     waits_s: list[float] = dataclasses.field(default_factory=list)
+    copy_waits_s: list[float] = dataclasses.field(default_factory=list)  # on devices alone
     total_s: float = 0.0  # training, waiting included; without testing
     accuracy: float | None = None  # on the test images, in [0, 1]
-    is_shared: bool | None = None  # whether the first batch lay in the loader's own memory
+    # whether the network, or the device that copied them, read batches where they were written
+    is_shared: bool | None = None
 
     @property
     def loss(self) -> float:
@@ -54,6 +56,11 @@ class EpochFigures:
         return max(self.waits_s)
 
     @property
+    def mean_copy_wait_s(self) -> float | None:
+        """How long a step waited on average for the copy of its batch; None: there was none."""
+        return statistics.fmean(self.copy_waits_s) if self.copy_waits_s else None
+
+    @property
     def wait_share(self) -> float:
         """Which part of all steps' time was waiting, in [0, 1]."""
         return sum(self.waits_s) / self.total_s if self.total_s else 0.0
@@ -62,8 +69,13 @@ class EpochFigures:
 Show: TypeAlias = Callable[[EpochFigures], None]  # called as an epoch goes on
 
 
-def timed(loader: Iterable[T], figures: EpochFigures) -> Iterator[T]:
-    """Yield what `loader` yields, and note how long each batch was waited for."""
+def timed(
+    loader: Iterable[T], figures: EpochFigures, settle: Callable[[], None] | None = None
+) -> Iterator[T]:
+    """Yield what `loader` yields, and note how long each batch was waited for.
+
+    `settle`, where given, waits until a batch has been copied; that is noted apart.
+    """
     began = asked = time.perf_counter()
     batches = iter(loader)
     while True:
@@ -72,10 +84,22 @@ def timed(loader: Iterable[T], figures: EpochFigures) -> Iterator[T]:
         except StopIteration:
             figures.total_s = time.perf_counter() - began
             return
-        figures.waits_s.append(time.perf_counter() - asked)
+        got = time.perf_counter()
+        figures.waits_s.append(got - asked)
+        if settle is not None:
+            settle()
+            figures.copy_waits_s.append(time.perf_counter() - got)
         yield batch
         del batch  # its memory goes back before the next one is asked for
         asked = time.perf_counter()
+
+
+def note_copies(epochs: Iterable[EpochFigures], loader: Any) -> None:
+    """Note whether devices read all batches where the workers wrote them."""
+    devices = loader.stats()["devices"]
+    if devices is not None:
+        for figures in epochs:
+            figures.is_shared = devices["locked_slots"] > 0 == devices["unlocked_copies"]
 
 
 def is_in_arena(address: Any) -> bool:

@@ -1,6 +1,6 @@
 """The options of a run, and the command line that sets them.
 
-Imports the standard library alone. Options are frozen; whoever parses them owns them.
+Imports the names of the places. Options are frozen; whoever parses them owns them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
+
+from tools.demo.places import CPU, KINDS, TrainingPlaces
 
 __all__ = ["Options", "parse"]
 
@@ -23,6 +25,14 @@ class Options:
     workers: int = 2
     seed: int = 7
     test_batch_size: int = 90
+    place: str | None = None  # of KINDS; None: what the machine has
+    devices: int = 1
+    places: TrainingPlaces = CPU  # found by the program
+
+    @property
+    def share(self) -> int:
+        """How many images of a step's batch each place gets."""
+        return max(1, self.batch_size // len(self.places.names))
 
 
 FULL = Options(epochs=12, batch_size=32, rate=4e-3, target=0.97)
@@ -55,8 +65,26 @@ def parse(arguments: Sequence[str]) -> Options:
         help=f"a quick look: few epochs of small batches, done at {SMALL.target:.0%} instead of "
         f"{FULL.target:.0%}",
     )
+    add(
+        "--place",
+        choices=KINDS,
+        help="where to train; default: GPUs where Paddle finds some, else the CPU. simulated:"
+        " accelerators that are built from source and run on the CPU",
+    )
+    add(
+        "--devices",
+        type=_at_least(1),
+        default=1,
+        metavar="N",
+        help="how many of them; each step takes a batch for each (default 1)",
+    )
     given = parser.parse_args(arguments)
     base = SMALL if given.small else FULL
     return dataclasses.replace(
-        base, epochs=given.epochs or base.epochs, workers=given.workers, seed=given.seed
+        base,
+        epochs=given.epochs or base.epochs,
+        workers=given.workers,
+        seed=given.seed,
+        place=given.place,
+        devices=given.devices,
     )

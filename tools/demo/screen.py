@@ -16,8 +16,8 @@ from tools.demo.figures import EpochFigures
 __all__ = ["Screen", "duration", "percent"]
 
 _REDRAW_S = 0.05
-_COLUMNS = ("loss", "accuracy", "time", "start", "wait: mean", "p50", "max", "share")
-_WIDTHS = (8, 9, 8, 8, 11, 8, 8, 7)
+_COLUMNS = ("loss", "accuracy", "time", "start", "wait: mean", "p50", "max", "share", "copy")
+_WIDTHS = (8, 9, 8, 8, 11, 8, 8, 7, 8)
 
 
 def duration(seconds: float) -> str:
@@ -68,6 +68,7 @@ class Screen:
             duration(figures.median_wait_s),
             duration(figures.longest_wait_s),
             percent(figures.wait_share),
+            "-" if figures.mean_copy_wait_s is None else duration(figures.mean_copy_wait_s),
         )
         cells = [text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True)]
         self.line(f"  {first:<22}" + "".join(cells))

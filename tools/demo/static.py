@@ -11,13 +11,14 @@ import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle.nn import functional
 
 import reader
 from tools.demo.digits import PIXELS, DigitImages, Split
 from tools.demo.epochs import run_epochs
-from tools.demo.figures import EpochFigures, Show, is_in_arena, timed
+from tools.demo.figures import EpochFigures, Show, is_in_arena, note_copies, timed
 from tools.demo.network import make_network, make_optimizer
 from tools.demo.options import Options
 
@@ -68,35 +69,57 @@ def count_hits(scores: Any, labels: Any) -> Any:
 
 
 class Trainer:
-    """The programs that train and test, and the executor that runs them."""
+    """The programs that train and test, and for each place an executor and the parameters."""
 
     def __init__(self, steps: int, options: Options) -> None:
         paddle.seed(options.seed)
+        self.places = options.places
         self.training, self.schedule = make_training(steps, options.rate)
         self.testing = make_graph(count_hits)
-        self.executor = paddle.static.Executor(paddle.CPUPlace())
-        self.executor.run(self.training.startup)
+        self.parameters = [each.name for each in self.training.main.global_block().all_parameters()]
+        self.executors = [paddle.static.Executor(place) for place in self.places.to_paddle()]
+        self.scopes = [paddle.base.core.Scope() for _ in self.executors]
+        for number in range(len(self.executors)):
+            self._run(number, self.training.startup)
+        self._share_parameters()
 
     def run_epoch(self, loader: Iterable[Any], figures: EpochFigures, show: Show) -> None:
         """Train on every batch of `loader`."""
-        for feed in timed(loader, figures):
-            if figures.is_shared is None:
-                figures.is_shared = is_in_arena(feed[0]["images"]._ptr())
-            loss = self._run(self.training, feed)
+        training = self.training
+        settle = self.places.settle if self.places.is_device else None
+        for feeds in timed(loader, figures, settle):
+            if figures.is_shared is None and settle is None:
+                figures.is_shared = is_in_arena(feeds[0]["images"]._ptr())
+            losses = [
+                float(self._run(number, training.main, feed, [training.output])[0])
+                for number, feed in enumerate(feeds)
+            ]
+            if len(self.scopes) > 1:
+                self._share_parameters()
             self.schedule.step()
-            figures.losses.append(float(loss))
+            figures.losses.append(sum(losses) / len(losses))
             show(figures)
 
     def test(self, loader: Iterable[Any]) -> float:
         """Return the part of the images whose label the network finds."""
         hits = images = 0
-        for feed in loader:
-            hits += int(self._run(self.testing, feed))
-            images += feed[0]["labels"].shape()[0]
+        for (feed,) in loader:
+            hits += int(self._run(0, self.testing.main, feed, [self.testing.output])[0])
+            images += feed["labels"].shape()[0]
         return hits / images
 
-    def _run(self, graph: Graph, feed: Any) -> Any:
-        return self.executor.run(graph.main, feed=feed, fetch_list=[graph.output])[0]
+    def _run(self, number: int, program: Any, feed: Any = None, fetch: Any = None) -> Any:
+        with paddle.static.scope_guard(self.scopes[number]):
+            return self.executors[number].run(program, feed=feed, fetch_list=fetch)
+
+    def _share_parameters(self) -> None:
+        """Give each place the mean of all places' parameters."""
+        places = self.places.to_paddle()
+        for name in self.parameters:
+            found = [scope.find_var(name).get_tensor() for scope in self.scopes]
+            mean = sum(np.array(tensor) for tensor in found) / len(found)
+            for tensor, place in zip(found, places, strict=True):
+                tensor.set(mean, place)
 
 
 def train(train_on: Split, test_with: Split, options: Options, show: Show) -> list[EpochFigures]:
@@ -112,18 +135,21 @@ def train(train_on: Split, test_with: Split, options: Options, show: Show) -> li
 
 
 def _train(train_on: Split, test_with: Split, options: Options, show: Show) -> list[EpochFigures]:
-    steps = -(-len(train_on.labels) // options.batch_size)
-    trainer = Trainer(options.epochs * steps, options)
+    batches = -(-len(train_on.labels) // options.share)
+    places = options.places.to_paddle()
+    trainer = Trainer(options.epochs * -(-batches // len(places)), options)
     with (
         reader.DataLoader(
             DigitImages(train_on, reader.sample_rng),
             feed_list=trainer.training.feeds,
             return_list=False,
-            batch_size=options.batch_size,
+            batch_size=options.share,
             shuffle=True,
             num_workers=options.workers,
             persistent_workers=True,
             framework="paddle",
+            places=places,
+            drop_last_group=False,
             seed=options.seed,
         ) as loader,
         reader.DataLoader(
@@ -132,6 +158,9 @@ def _train(train_on: Split, test_with: Split, options: Options, show: Show) -> l
             return_list=False,
             batch_size=options.test_batch_size,
             framework="paddle",
+            places=places[0],
         ) as tests,
     ):
-        return run_epochs(trainer, loader, tests, options.epochs, show)
+        found = run_epochs(trainer, loader, tests, options.epochs, show)
+        note_copies(found, loader)
+        return found
