@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.device.accelerator import ACCELERATOR
 from tests.device.build import CannotBuild, library
 from tests.device.simdev import LIBRARY
 
@@ -26,10 +27,12 @@ def run_program() -> Run:
     """Return what runs a program: (framework, text, **environment) -> what became of it."""
 
     def run(framework: str, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        try:
-            path = library(framework)
-        except CannotBuild as error:
-            pytest.skip(str(error))
+        path: Path | None = None
+        if environment.get(ACCELERATOR) != "cuda":
+            try:
+                path = library(framework)
+            except CannotBuild as error:
+                pytest.skip(str(error))
         return subprocess.run(
             [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text)],
             capture_output=True,
@@ -37,10 +40,19 @@ def run_program() -> Run:
             timeout=LIMIT_S,
             check=False,
             cwd=ROOT,
-            env={**os.environ, LIBRARY: str(path), **environment},
+            env={**os.environ, LIBRARY: str(path), "PYTHONPATH": str(ROOT), **environment},
         )
 
     return run
+
+
+@pytest.fixture(scope="session", params=["simdev", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device_kind(request: pytest.FixtureRequest) -> str:
+    """The accelerators that a program of torch runs on, by ACCELERATOR."""
+    kind: str = request.param
+    if kind == "cuda" and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("torch finds no CUDA device")
+    return kind
 
 
 @pytest.fixture(scope="session")

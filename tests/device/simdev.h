@@ -6,13 +6,17 @@
  *   - memory that is not registered is copied when the copy is issued, and `staged` counts that;
  *   - device memory is PROT_NONE at the addresses that users see, 0xDB when it is fresh and 0xDD
  *     when it is freed: reading it on the host is a SIGSEGV, reading it too early or too late shows;
+ *   - with `holds_pages`, registered memory is the pages that lay there then, as for DMA: where the
+ *     host got others since (a hole was punched), the copy reads the old bytes;
  *   - `host_waits` counts each wait of the host, `faults` what real hardware would not survive: a
  *     copy beyond an allocation, a double free, memory unregistered below a copy.
  *
  * torch_backend.cpp and paddle_plugin.cc put it under the frameworks as they come from the package
  * index.  C++17 and Linux; each library that includes this has a simulation of its own. */
 #pragma once
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -243,6 +247,50 @@ class Memory {
     std::map<size_t, size_t> live_, holes_; /* where -> bytes */
 };
 
+/* The pages that lie below some memory now, whatever the mapping has later: a pipe refers to them. */
+class HeldPages {
+  public:
+    HeldPages(const void *address, size_t nbytes) : nbytes_(nbytes) {
+        open(held_);
+        open(seen_);
+        iovec at{const_cast<void *>(address), nbytes};
+        while (at.iov_len) {
+            const ssize_t done = vmsplice(held_[1], &at, 1, 0);
+            if (done <= 0) fail();
+            at.iov_base = static_cast<uint8_t *>(at.iov_base) + done;
+            at.iov_len -= size_t(done);
+        }
+    }
+    HeldPages(const HeldPages &) = delete;
+    ~HeldPages() {
+        for (int fd : {held_[0], held_[1], seen_[0], seen_[1]}) close(fd);
+    }
+    void read(size_t from, void *to, size_t nbytes) {
+        Hold hold(lock_);
+        if (tee(held_[0], seen_[1], nbytes_, 0) != ssize_t(nbytes_)) fail();
+        std::vector<uint8_t> all(nbytes_);
+        for (size_t got = 0; got < nbytes_;) {
+            const ssize_t done = ::read(seen_[0], all.data() + got, nbytes_ - got);
+            if (done <= 0) fail();
+            got += size_t(done);
+        }
+        memcpy(to, all.data() + from, nbytes);
+    }
+
+  private:
+    [[noreturn]] static void fail() {
+        perror("simdev: pages cannot be held");
+        abort();
+    }
+    void open(int *ends) const {
+        if (pipe2(ends, O_CLOEXEC) || fcntl(ends[1], F_SETPIPE_SZ, int(nbytes_)) < 0) fail();
+    }
+
+    const size_t nbytes_;
+    std::mutex lock_;
+    int held_[2], seen_[2];
+};
+
 /* All of it: made at its first use, and never destroyed, since streams run until the process ends. */
 class Runtime {
   public:
@@ -250,6 +298,8 @@ class Runtime {
     std::atomic<long> delay_us{setting("SIMDEV_DELAY_US", 2000)}; /* of a copy from the host */
     std::atomic<long> jitter_us{setting("SIMDEV_JITTER_US", 0)};  /* more, at most, at random */
     std::atomic<long> mib_per_s{setting("SIMDEV_MIB_PER_S", 0)};  /* 0: as fast as memcpy */
+    std::atomic<long> holds_pages{0}; /* registered memory is its pages; a megabyte at most */
+    std::atomic<uint64_t> last_from{0}; /* where the last copy from the host read, if it was large */
 
     static Runtime &get() {
         static Runtime *the_one = new Runtime;
@@ -312,9 +362,9 @@ class Runtime {
         Hold hold(lock_);
         auto next = pinned_.lower_bound(at);
         if (next != pinned_.end() && next->first < at + nbytes) return false;
-        if (next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second > at)
+        if (next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second.nbytes > at)
             return false;
-        pinned_[at] = nbytes;
+        pinned_[at] = {nbytes, holds_pages ? std::make_shared<HeldPages>(address, nbytes) : nullptr};
         return true;
     }
     bool unpin(const void *address) { /* False: it is not registered */
@@ -323,7 +373,7 @@ class Runtime {
         auto found = pinned_.find(at);
         if (found == pinned_.end()) return false;
         for (const auto &[from, nbytes] : reading_)
-            if (from < at + found->second && at < from + nbytes)
+            if (from < at + found->second.nbytes && at < from + nbytes)
                 counts.fault("memory is unregistered that a copy still reads");
         pinned_.erase(found);
         return true;
@@ -340,6 +390,7 @@ class Runtime {
     }
     void copy_on(Stream *stream, void *to, const void *from, size_t nbytes) {
         const bool is_from_host = device_of(from) < 0;
+        if (is_from_host && nbytes >= LARGE) last_from = uintptr_t(from);
         if (!is_from_host) {
             const bool waits = device_of(to) < 0 && !is_pinned(to, nbytes);
             stream->push([=, this] { copy_now(to, from, nbytes); });
@@ -347,9 +398,10 @@ class Runtime {
             ++counts.host_waits; /* as CUDA does where memory of the host is not registered */
             stream->synchronize();
         } else if (auto read = begin_reading(from, nbytes); read != reading_.end()) {
+            const Pinned pinned = pinned_at(from);
             stream->push([=, this] {
                 travel(nbytes);
-                copy_now(to, from, nbytes);
+                copy_pinned(to, from, nbytes, pinned);
                 Hold hold(lock_);
                 reading_.erase(read);
             });
@@ -365,7 +417,25 @@ class Runtime {
     }
 
   private:
+    static constexpr size_t LARGE = 1024;
     using Reading = std::multimap<uintptr_t, size_t>;
+    struct Pinned {
+        size_t nbytes;
+        std::shared_ptr<HeldPages> pages; /* none: they are not held */
+        uintptr_t at = 0;
+    };
+
+    Pinned pinned_at(const void *address) {
+        Hold hold(lock_);
+        auto found = std::prev(pinned_.upper_bound(uintptr_t(address)));
+        return {found->second.nbytes, found->second.pages, found->first};
+    }
+    void copy_pinned(void *to, const void *from, size_t nbytes, const Pinned &pinned) {
+        if (!pinned.pages) return copy_now(to, from, nbytes);
+        std::vector<uint8_t> bytes(nbytes);
+        pinned.pages->read(uintptr_t(from) - pinned.at, bytes.data(), nbytes);
+        copy_now(to, bytes.data(), nbytes);
+    }
 
     Runtime() {
         const long count = setting("SIMDEV_DEVICES", 4), mib = setting("SIMDEV_MIB", 1024);
@@ -376,7 +446,7 @@ class Runtime {
         auto next = pinned_.upper_bound(at);
         if (next == pinned_.begin()) return false;
         --next;
-        return next->first + next->second >= at + nbytes;
+        return next->first + next->second.nbytes >= at + nbytes;
     }
     /* end(): the memory is not registered. */
     Reading::iterator begin_reading(const void *from, size_t nbytes) {
@@ -396,7 +466,7 @@ class Runtime {
     std::vector<std::unique_ptr<Memory>> devices_;
     std::mutex lock_;
     std::vector<Stream *> streams_;
-    std::map<uintptr_t, size_t> pinned_; /* registered: where -> bytes */
+    std::map<uintptr_t, Pinned> pinned_; /* registered, by where it begins */
     Reading reading_;                    /* registered memory that copies still read */
 };
 
@@ -417,6 +487,7 @@ SIMDEV_API void simdev_set(const char *name, long value) {
     if (wanted == "delay_us") runtime.delay_us = value;
     if (wanted == "jitter_us") runtime.jitter_us = value;
     if (wanted == "mib_per_s") runtime.mib_per_s = value;
+    if (wanted == "holds_pages") runtime.holds_pages = value;
 }
 SIMDEV_API uint64_t simdev_count(const char *name) {
     const auto &counts = sim::Runtime::get().counts;
@@ -424,7 +495,7 @@ SIMDEV_API uint64_t simdev_count(const char *name) {
         {"copies", counts.copies},         {"bytes", counts.bytes},   {"staged", counts.staged},
         {"host_waits", counts.host_waits}, {"faults", counts.faults}, {"allocs", counts.allocs},
         {"frees", counts.frees},           {"used", counts.used},     {"streams", counts.streams},
-        {"events", counts.events}};
+        {"events", counts.events},         {"last_from", sim::Runtime::get().last_from}};
     const auto found = all.find(name);
     return found == all.end() ? UINT64_MAX : found->second;
 }

@@ -32,6 +32,21 @@ class Simdev:
         self._c.simdev_count.restype = ctypes.c_uint64
         self._c.simdev_set.argtypes = [ctypes.c_char_p, ctypes.c_long]
 
+    kind = "simdev"
+    _busy: Any = None
+
+    def name(self, number: int) -> str:
+        """Return the name of a device."""
+        return f"simdev:{number}"
+
+    def work(self, place: str) -> None:
+        """Keep the current stream of a device busy, for as long as a copy takes; under torch."""
+        import torch
+
+        if self._busy is None:
+            self._busy = torch.zeros(64, device="cpu").pin_memory()
+        self._busy.to(place, non_blocking=True)
+
     def counts(self) -> dict[str, int]:
         """Return what happened so far: copies, staged ones, waits of the host, faults, memory."""
         return {name: int(self._c.simdev_count(name.encode())) for name in _COUNTS}
@@ -53,7 +68,11 @@ class Simdev:
         return int(self._c.simdev_unpin(address))
 
     def set(self, **values: int) -> None:
-        """Set `delay_us` and `jitter_us` of copies from the host, or `mib_per_s` (0: no limit)."""
+        """Change how it works.
+
+        `delay_us`, `jitter_us`: of copies from the host. `mib_per_s` of them; 0: no limit.
+        `holds_pages`: what is registered from now on is the pages that lie there then.
+        """
         for name, value in values.items():
             self._c.simdev_set(name.encode(), value)
 
@@ -95,20 +114,13 @@ def locks_pages(sim: Simdev) -> None:
 
 
 class SimdevLocker:
-    """Locks pages by the simulated driver; see reader.frameworks.page_locking.PageLocker.
-
-    Attributes:
-        refuses: what `lock` answers, to try what becomes of a refusal; None: it locks.
-    """
+    """Locks pages by the simulated driver; see reader.frameworks.page_locking.PageLocker."""
 
     def __init__(self, sim: Simdev) -> None:
         self._sim = sim
-        self.refuses: str | None = None
 
     def lock(self, address: int, nbytes: int) -> str | None:
         """See PageLocker."""
-        if self.refuses is not None:
-            return self.refuses
         error = self._sim.pin(address, nbytes)
         return f"error {error}" if error else None
 

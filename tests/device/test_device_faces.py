@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
+from tests.device.accelerator import ACCELERATOR
+
 Facts = Callable[..., dict[str, Any]]
 
 ON_TORCH = """
     import gc, json, pickle
     import torch
     from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
-    from tests.device.simdev import locks_pages, on_torch
+    from tests.device.accelerator import accelerator
 
-    sim = on_torch()
+    sim = accelerator()
     from reader import ConfigError, ConfigTypeError
     from reader.compat.torch import DataLoader, StatefulDataLoader
 
-    locks_pages(sim)
+    ONE, LAST = torch.device(sim.name(1)), torch.device(sim.name(3))
     sim.set(delay_us=1000)
     facts = {"refused": []}
     ALL = list(range(100))
@@ -34,14 +36,14 @@ ON_TORCH = """
     def numbers(loader):
         found = []
         for rows, labels in loader:
-            assert rows.device == labels.device == torch.device("simdev:1"), rows.device
+            assert rows.device == labels.device == ONE, rows.device
             found += labels.cpu().tolist()
         return found
 
     for kind in DataLoader, StatefulDataLoader:
         for workers in 0, 2:
             for persistent in {False, workers > 0}:
-                options = {"batch_size": 8, "num_workers": workers, "device": "simdev:1",
+                options = {"batch_size": 8, "num_workers": workers, "device": str(ONE),
                            "persistent_workers": persistent}
                 loader = kind(pairs, **options)
                 for _ in range(3):
@@ -52,7 +54,7 @@ ON_TORCH = """
                 again = pickle.loads(pickle.dumps(loader))
                 assert numbers(again) == ALL
 
-    options = {"batch_size": 8, "num_workers": 2, "device": torch.device("simdev:1"),
+    options = {"batch_size": 8, "num_workers": 2, "device": ONE,
                "shuffle": True}
     loader = StatefulDataLoader(pairs, **options)
     steps = iter(loader)
@@ -64,7 +66,9 @@ ON_TORCH = """
     other.load_state_dict(state)
     facts["resumed"] = [labels.cpu().tolist() for _, labels in other] == rest
 
-    for wrong in "cuda:0", "simdev:4", "meta", "moon", 3.5, ["cpu", "simdev:1"]:
+    wrong = ["meta", "moon", 3.5, ["cpu", ONE]]
+    wrong = [*(["cuda:0", "simdev:4"] if sim.kind == "simdev" else ["cuda:999", "xpu:0"]), *wrong]
+    for wrong in wrong:
         try:
             DataLoader(pairs, device=wrong)
         except (ConfigError, ConfigTypeError) as error:
@@ -83,9 +87,9 @@ ON_TORCH = """
                 "raw": torch.stack([label for _, label in samples]).numpy()}
 
     for workers in 0, 2:
-        loader = DataLoader(pairs, 8, num_workers=workers, collate_fn=collate, device="simdev:3")
+        loader = DataLoader(pairs, 8, num_workers=workers, collate_fn=collate, device=LAST)
         batch = next(iter(loader))
-        assert batch["x"].device.index == 3 and batch["y"] == list(range(8))
+        assert batch["x"].device == LAST and batch["y"] == list(range(8))
         assert type(batch["raw"]).__name__ == "ndarray" and batch["raw"].tolist() == batch["y"]
         assert (batch["x"].cpu() == pairs.tensors[0][:8]).all()
     del steps, rest, loader, other, again, batch, rows, labels
@@ -190,8 +194,8 @@ ON_PADDLE = """
 
 
 @pytest.fixture(scope="module")
-def on_torch(facts_of: Facts) -> dict[str, Any]:
-    return facts_of("torch", ON_TORCH)
+def on_torch(facts_of: Facts, device_kind: str) -> dict[str, Any]:
+    return facts_of("torch", ON_TORCH, **{ACCELERATOR: device_kind})
 
 
 @pytest.fixture(scope="module")
@@ -199,21 +203,26 @@ def on_paddle(facts_of: Facts) -> dict[str, Any]:
     return facts_of("paddle", ON_PADDLE)
 
 
-def test_face_of_pytorch_brings_batches_to_its_device(on_torch: dict[str, Any]) -> None:
+def test_face_of_pytorch_brings_batches_to_its_device(
+    on_torch: dict[str, Any], device_kind: str
+) -> None:
     assert on_torch["resumed"]
     assert on_torch["cpu"] == "cpu"
-    assert on_torch["staged"] == on_torch["faults"] == 0
-    assert on_torch["allocs"] == on_torch["frees"]
+    assert on_torch["used"] == 0
+    if device_kind == "simdev":
+        assert on_torch["staged"] == on_torch["faults"] == 0
+        assert on_torch["allocs"] == on_torch["frees"]
 
 
-def test_face_of_pytorch_refuses_devices_that_are_not_there(on_torch: dict[str, Any]) -> None:
-    texts = on_torch["refused"]
-    assert len(texts) == 6
-    for text, part in zip(
-        texts,
-        ("finds no CUDA device", "finds 4 devices 'simdev'", "knows no device 'meta:0'",
-         "knows no device 'moon:0'", "got 3.5 (float)", "different kinds"), strict=True,
-    ):  # fmt: skip
+def test_face_of_pytorch_refuses_devices_that_are_not_there(
+    on_torch: dict[str, Any], device_kind: str
+) -> None:
+    parts = {
+        "simdev": ["finds no CUDA device", "finds 4 devices 'simdev'"],
+        "cuda": ["devices 'gpu' here, numbered from 0", "'xpu"],
+    }[device_kind]
+    parts += ["knows no device 'meta:0'", "knows no device 'moon:0'", "got 3.5 (float)"]
+    for text, part in zip(on_torch["refused"], [*parts, "different kinds"], strict=True):
         assert part in text
 
 

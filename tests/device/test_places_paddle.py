@@ -21,11 +21,11 @@ PROGRAM = """
     import paddle
     from paddle.base import core
     from reader import DataLoader
-    from reader.engine import copier, registrar
-    from reader.frameworks import paddle_device
+    from reader.frameworks.paddle_device import PaddleDevice
+    from tests.device.mutants import leave_out
 
-    places, mutant = json.loads(os.environ["PLACES"]), os.environ.get("MUTANT")
-    workers = int(os.environ["WORKERS"])
+    places, workers = json.loads(os.environ["PLACES"]), int(os.environ["WORKERS"])
+    leave_out(os.environ.get("MUTANT"), PaddleDevice)
     is_static = os.environ["MODE"] == "static"
     locks_pages(sim)
     COUNT, SIZE = 60, 4
@@ -37,18 +37,6 @@ PROGRAM = """
         def __getitem__(self, index):
             image = np.full(20000, index % 251, np.float32)
             return {"image": image, "label": np.array([index])}
-
-    def drop_holds(self, batch, issue=copier.Copier._issue):
-        made = issue(self, batch)
-        made.copy.batch = None
-        return made
-
-    if mutant == "hold":
-        copier.Copier._issue = drop_holds
-    elif mutant == "wait":
-        paddle_device.PaddleDevice.await_in_consumer = lambda self, event, tensors: None
-    elif mutant == "lock":
-        registrar.Registrar.begin = lambda self, batch: None
 
     options = {}
     if is_static:

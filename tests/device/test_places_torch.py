@@ -6,28 +6,32 @@ needs, and the same program must notice.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.device.accelerator import ACCELERATOR
+
 pytestmark = pytest.mark.evidence  # the faces go the same roads in make test
 Facts = Callable[..., dict[str, Any]]
-FOUR = ["simdev:0", "simdev:1", "simdev:2", "simdev:3"]
+FOUR = [0, 1, 2, 3]
 
 PROGRAM = """
-    import gc, json, mmap, os, random
+    import gc, json, os, random
     import numpy as np, torch
-    from tests.device.simdev import locks_pages, on_torch
+    from tests.device.accelerator import accelerator
 
-    sim = on_torch()
+    sim = accelerator()
     from reader import DataLoader
-    from reader.engine import copier, registrar
-    from reader.frameworks import torch_device
+    from reader.frameworks.torch_device import TorchDevice
+    from tests.device.mutants import leave_out
 
-    places, mutant = json.loads(os.environ["PLACES"]), os.environ.get("MUTANT")
-    workers = int(os.environ["WORKERS"])
-    locks_pages(sim)
+    mutant, workers = os.environ.get("MUTANT"), int(os.environ["WORKERS"])
+    places = json.loads(os.environ["PLACES"])
+    places = [sim.name(n) for n in places] if isinstance(places, list) else sim.name(places)
+    leave_out(mutant, TorchDevice)
     COUNT, SIZE = 60, 4
     noise = random.Random(5)
 
@@ -39,26 +43,9 @@ PROGRAM = """
             image = np.full(20000 + 3000 * (index // SIZE % 3), index % 251, np.uint8)
             return {"image": image, "label": np.int64(index), "name": f"n{index}"}
 
-    def drop_holds(self, batch, issue=copier.Copier._issue):
-        made = issue(self, batch)
-        made.copy.batch = None
-        return made
-
-    if mutant == "hold":
-        copier.Copier._issue = drop_holds
-    elif mutant == "wait":
-        torch_device.TorchDevice.await_in_consumer = lambda self, event, tensors: [
-            each.record_stream(torch.accelerator.current_stream(self.device)) for each in tensors]
-    elif mutant == "record":
-        torch_device.TorchDevice.await_in_consumer = lambda self, event, tensors: (
-            event and torch.accelerator.current_stream(self.device).wait_event(event))
-    elif mutant == "lock":
-        registrar.Registrar.begin = lambda self, batch: None
-
     sim.set(delay_us=300, jitter_us=1500)
-    host = np.frombuffer(mmap.mmap(-1, 1 << 14), np.uint8)
-    sim.pin(host.ctypes.data, host.nbytes)
-    busy = torch.from_numpy(host)
+    if os.environ.get("TRIMS"):
+        sim.set(holds_pages=1)
     wrong = waits = 0
     most_held = most_used = 0
     facts = {}
@@ -79,7 +66,7 @@ PROGRAM = """
                     assert batch["name"] == [f"n{i}" for i in range(seen, seen + SIZE)]
                     with torch.device(place):
                         torch.accelerator.set_device_index(image.device.index)
-                        busy.to(place, non_blocking=True)  # the user's work, late as the copies
+                        sim.work(place)  # the user's, late as the copies
                         read = torch.empty_like(image)
                         read.copy_(image, non_blocking=True)
                         numbers = torch.empty_like(label)
@@ -87,6 +74,8 @@ PROGRAM = """
                     kept.append((seen, read, numbers))
                     seen += SIZE
                 batch = image = label = group = read = numbers = None
+                if os.environ.get("TRIMS"):
+                    steps.backend.feeder.trim()
                 most_held = max(most_held, (loader.stats()["arena"] or {}).get("held_slots", 0))
                 if len(kept) > 20 or noise.random() < 0.1:
                     for first, read, numbers in kept:
@@ -107,36 +96,51 @@ PROGRAM = """
 """
 
 
-def run(facts_of: Facts, places: Any, workers: int, **more: str) -> dict[str, Any]:
-    import json
+def run(facts_of: Facts, kind: str, places: Any, workers: int, **more: str) -> dict[str, Any]:
+    environment = {ACCELERATOR: kind, "PLACES": json.dumps(places), "WORKERS": str(workers)}
+    return facts_of("torch", PROGRAM, **environment, **more)
 
-    return facts_of("torch", PROGRAM, PLACES=json.dumps(places), WORKERS=str(workers), **more)
 
-
-@pytest.mark.parametrize(
-    ("places", "workers"),
-    [("simdev:1", 0), (FOUR, 2)],
-    ids=["one-0", "four-2"],
-)
-def test_batches_arrive_on_their_devices_without_a_wait_or_a_staged_copy(
-    facts_of: Facts, places: Any, workers: int
-) -> None:
-    facts = run(facts_of, places, workers)
-    assert facts["wrong"] == facts["waits"] == facts["staged"] == facts["faults"] == 0, facts
-    count = len(places) if isinstance(places, list) else 1
-    assert facts["most_held"] <= 3 * count + 1
+def check_right(facts: dict[str, Any]) -> None:
+    assert facts["wrong"] == facts["waits"] == facts["used"] == 0, facts
     assert facts["stats"]["copies"] == 120
     assert facts["stats"]["lock_failure"] is None
     assert facts["stats"]["unlocked_copies"] == 0
+    assert facts["stats"]["locked_slots"] > 0
+
+
+def check_simulated(facts: dict[str, Any]) -> None:
+    assert facts["staged"] == facts["faults"] == 0, facts
     assert facts["allocs"] == facts["frees"]
-    assert facts["used"] == 0
 
 
-@pytest.mark.parametrize("mutant", ["hold", "wait", "record", "lock"])
-def test_mutant_is_noticed(facts_of: Facts, mutant: str) -> None:
-    facts = run(facts_of, "simdev:1", 2, MUTANT=mutant)
-    if mutant == "lock":
-        assert facts["staged"] > 0
-        assert facts["wrong"] == 0
-    else:
-        assert facts["wrong"] > 0, facts
+@pytest.mark.parametrize(("places", "workers"), [(1, 0), (FOUR, 2)], ids=["one-0", "four-2"])
+def test_batches_arrive_on_their_devices_without_a_wait_or_a_staged_copy(
+    facts_of: Facts, device_kind: str, places: Any, workers: int
+) -> None:
+    facts = run(facts_of, device_kind, places, workers)
+    check_right(facts)
+    count = len(places) if isinstance(places, list) else 1
+    assert facts["most_held"] <= 3 * count + 1
+    if device_kind == "simdev":
+        check_simulated(facts)
+
+
+@pytest.mark.parametrize("mutant", ["hold", "wait", "record"])
+def test_mutant_gives_wrong_bytes(facts_of: Facts, device_kind: str, mutant: str) -> None:
+    facts = run(facts_of, device_kind, 1, 2, MUTANT=mutant)
+    assert facts["wrong"] > 0, facts
+
+
+def test_slot_that_is_not_locked_is_staged(facts_of: Facts) -> None:
+    facts = run(facts_of, "simdev", 1, 2, MUTANT="lock")
+    assert facts["staged"] > 0
+    assert facts["wrong"] == 0
+
+
+def test_slot_keeps_the_pages_that_were_locked_while_memory_is_given_back(facts_of: Facts) -> None:
+    facts = run(facts_of, "simdev", 1, 2, TRIMS="1")
+    check_right(facts)
+    check_simulated(facts)
+    facts = run(facts_of, "simdev", 1, 2, TRIMS="1", MUTANT="keep")
+    assert facts["wrong"] > 0, facts
