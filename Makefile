@@ -31,7 +31,7 @@ help:
 	@echo "make build    the compiled core, in place           (make debug: with checks)"
 	@echo "make package  sdist and wheel, tried outside the checkout"
 	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
-	@echo "make gpu      tests that need a CUDA device"
+	@echo "make gpu      tests and measurements on a CUDA device, by PYTHON's torch; writes build/gpu.json"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -128,8 +128,10 @@ nightly:
 matrix: $(VENV)/.has-build
 	$(PY) -m tools.matrix $(VERSIONS) $(ARGS)
 
-gpu: $(VENV)/.has-test build
-	$(PY) -m pytest -m gpu $(ARGS)
+# With what PYTHON has: a torch that finds the device, numpy, pytest, and what building takes.
+gpu:
+	$(PYTHON) setup.py --quiet build_ext --inplace
+	$(PYTHON) -m tools.gpu $(ARGS)
 
 check: $(VENV)/.has-test docs
 	$(PY) -m ruff check .

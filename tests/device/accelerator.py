@@ -45,7 +45,7 @@ class Cuda:
         self._delay_us = self._jitter_us = 0
         self._noise = random.Random(1)
         torch.zeros(1, device="cuda")
-        torch.cuda.set_sync_debug_mode("warn")  # type: ignore[no-untyped-call]
+        torch.cuda.set_sync_debug_mode("warn")
         warnings.simplefilter("always")
         warnings.showwarning = self._count
         device: Any = torch_device.TorchDevice
@@ -66,7 +66,8 @@ class Cuda:
 
     def _sleep(self, us: int) -> None:
         if us:
-            self._torch.cuda._sleep(us * _CYCLES_PER_US)
+            sleep: Any = self._torch.cuda._sleep
+            sleep(us * _CYCLES_PER_US)
 
     def name(self, number: int) -> str:
         """Return the name of a device; where there are fewer, they come again."""
@@ -87,9 +88,17 @@ class Cuda:
         self._delay_us, self._jitter_us = delay_us, jitter_us
 
     def work(self, place: str) -> None:
-        """Keep the current stream of a device busy for some milliseconds."""
+        """Keep the current stream of a device busy for a millisecond."""
         with self._torch.cuda.device(place):
-            self._sleep(3000)
+            self._sleep(1000)
+
+    def work_ms(self, copy_ms: int) -> int:
+        """Return how long `work` takes."""
+        return 1
+
+    def delay(self) -> None:
+        """Delay what the current stream does next as long as a copy of the loader is."""
+        self._sleep(self._delay_us)
 
     def synchronize(self) -> None:
         """Wait for all devices, without being counted."""

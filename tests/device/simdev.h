@@ -16,6 +16,9 @@
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -137,6 +140,9 @@ class Stream {
 
   private:
     void run() {
+        /* A device keeps time whatever the processors do, as far as that is permitted. */
+        prctl(PR_SET_TIMERSLACK, 1000UL);
+        setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), -20);
         std::unique_lock<std::mutex> hold(lock_);
         for (;;) {
             work_.wait(hold, [&] { return stops_ || !steps_.empty(); });
@@ -299,6 +305,7 @@ class Runtime {
     std::atomic<long> jitter_us{setting("SIMDEV_JITTER_US", 0)};  /* more, at most, at random */
     std::atomic<long> mib_per_s{setting("SIMDEV_MIB_PER_S", 0)};  /* 0: as fast as memcpy */
     std::atomic<long> holds_pages{0}; /* registered memory is its pages; a megabyte at most */
+    std::atomic<uint64_t> small_us{0}; /* what copies of less took, which stand for other work */
     std::atomic<uint64_t> last_from{0}; /* where the last copy from the host read, if it was large */
 
     static Runtime &get() {
@@ -460,7 +467,11 @@ class Runtime {
         const long more = jitter_us ? long(random >> 8) % (jitter_us + 1) : 0;
         const long rate = mib_per_s;
         const long us = delay_us + more + (rate ? long(double(nbytes) / 1048576 / rate * 1e6) : 0);
+        const auto begun = std::chrono::steady_clock::now();
         if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
+        const std::chrono::duration<double, std::micro> took =
+            std::chrono::steady_clock::now() - begun;
+        if (nbytes < LARGE) small_us += uint64_t(took.count());
     }
 
     std::vector<std::unique_ptr<Memory>> devices_;
@@ -495,7 +506,8 @@ SIMDEV_API uint64_t simdev_count(const char *name) {
         {"copies", counts.copies},         {"bytes", counts.bytes},   {"staged", counts.staged},
         {"host_waits", counts.host_waits}, {"faults", counts.faults}, {"allocs", counts.allocs},
         {"frees", counts.frees},           {"used", counts.used},     {"streams", counts.streams},
-        {"events", counts.events},         {"last_from", sim::Runtime::get().last_from}};
+        {"events", counts.events},         {"last_from", sim::Runtime::get().last_from},
+        {"small_us", sim::Runtime::get().small_us}};
     const auto found = all.find(name);
     return found == all.end() ? UINT64_MAX : found->second;
 }
@@ -510,4 +522,5 @@ SIMDEV_API int simdev_fault(size_t number, char *text, size_t room) {
 SIMDEV_API void simdev_synchronize(void) { /* for tests alone: no host wait is counted */
     for (int i = 0; i < sim::Runtime::get().device_count(); ++i)
         sim::Runtime::get().synchronize(i);
+    sim::Runtime::get().synchronize(-1); /* streams of no device free memory */
 }

@@ -16,6 +16,7 @@ __all__ = ["LIBRARY", "Simdev", "locks_pages", "on_paddle", "on_torch"]
 
 LIBRARY = "SIMDEV_LIBRARY"  # names the library that the program loads
 _COUNTS = "copies bytes staged host_waits faults allocs frees used streams events".split()
+_COUNTS += ["last_from", "small_us"]
 
 
 class Simdev:
@@ -46,6 +47,13 @@ class Simdev:
         if self._busy is None:
             self._busy = torch.zeros(64, device="cpu").pin_memory()
         self._busy.to(place, non_blocking=True)
+
+    def work_ms(self, copy_ms: int) -> int:
+        """Return how long `work` takes, where a copy takes `copy_ms`."""
+        return copy_ms
+
+    def delay(self) -> None:
+        """Do nothing: copies are late by themselves."""
 
     def counts(self) -> dict[str, int]:
         """Return what happened so far: copies, staged ones, waits of the host, faults, memory."""

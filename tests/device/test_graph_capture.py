@@ -9,6 +9,7 @@ import pytest
 
 from reader import ReaderError
 from reader.policy import BatchPolicy, Policy
+from tests.device.accelerator import ACCELERATOR
 from tests.faces import Face
 from tools.late_device import LateDevice
 
@@ -56,3 +57,40 @@ def test_batch_is_refused_while_a_graph_is_captured_and_comes_afterwards(workers
         labels += [label.tolist() for _, label in steps]
         assert labels == [list(range(first, first + 4)) for first in range(0, 40, 4)]
         assert face.stats()["batches"] == 10
+
+
+ON_CUDA = """
+    import json
+    import torch
+    from tests.device.accelerator import accelerator
+
+    sim = accelerator()
+    from reader import ReaderError
+    from reader.compat.torch import DataLoader
+
+    rows = torch.arange(64.0).reshape(16, 4)
+    loader = DataLoader(rows, 4, num_workers=2, device=sim.name(0))
+    steps = iter(loader)
+    static = next(steps).clone()
+    graph, total = torch.cuda.CUDAGraph(), None
+    refused = ""
+    with torch.cuda.graph(graph):
+        try:
+            next(steps)
+        except ReaderError as error:
+            refused = str(error)
+        total = static.sum()
+    sums = []
+    for batch in steps:
+        static.copy_(batch)
+        graph.replay()
+        sums.append(total.item())
+    print(json.dumps([refused, sums]))
+"""
+
+
+@pytest.mark.gpu
+def test_graph_is_captured_and_replayed_on_each_later_batch(facts_of: Any) -> None:
+    refused, sums = facts_of("torch", ON_CUDA, **{ACCELERATOR: "cuda"})
+    assert "while a CUDA graph is captured" in refused
+    assert sums == [float(sum(range(16 * n, 16 * n + 16))) for n in (1, 2, 3)]
