@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu evidence sanitize nightly matrix format clean distclean
+	gpu paddle-2.6 evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -32,6 +32,7 @@ help:
 	@echo "make package  sdist and wheel, tried outside the checkout"
 	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
 	@echo "make gpu      tests and measurements on a CUDA device, by PYTHON's torch; writes build/gpu.json"
+	@echo "make paddle-2.6  tests of static and dynamic feeding under Paddle 2.6"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -127,6 +128,17 @@ nightly:
 
 matrix: $(VENV)/.has-build
 	$(PY) -m tools.matrix $(VERSIONS) $(ARGS)
+
+# Paddle 2.6 on the CPU, in an environment of its own: PADDLE_26=paddlepaddle-gpu==2.6.2 for that build.
+PADDLE_26 ?= paddlepaddle==2.6.2
+OF_PADDLE_26 := test_static_feed test_generator_loader test_feeding_loader test_samples
+paddle-2.6: build
+	$(PYTHON) -m venv $(VENV)-paddle-2.6
+	$(VENV)-paddle-2.6/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r requirements/paddle-2.6.txt $(PADDLE_26)
+	$(VENV)-paddle-2.6/bin/python -m pytest -n 2 -o filterwarnings=ignore -k "not 63 and not refused \
+		and not e8m0fnu and not torch and not sources_are_checked" \
+		$(OF_PADDLE_26:%=tests/contract/%.py) $(ARGS)
 
 # With what PYTHON has: a torch that finds the device, numpy, pytest, and what building takes.
 gpu:

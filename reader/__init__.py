@@ -4,6 +4,8 @@ The public names live here; everything else is private. Importing this module im
 deep-learning framework and touches no state of the process.
 """
 
+import zlib
+
 from reader._core.blocking_queue import BlockingQueue
 from reader._core.structure import register_container
 from reader._core.tensor import LoDTensor
@@ -49,6 +51,9 @@ from reader.errors import (
 from reader.loader import DataLoader
 from reader.workers.context import WorkerInfo, get_worker_info, sample_rng
 from reader.workers.shard import shard
+
+# Paddle 2.6 for GPUs has a zlib of its own, and Python's breaks if it is not in use by then.
+zlib.decompress(zlib.compress(b"in use"))
 
 __all__ = [
     "ArenaFull",

@@ -13,7 +13,7 @@ from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["CPU", "Place", "parse_place", "parse_places"]
+__all__ = ["CPU", "Place", "is_paddle_place", "parse_place", "parse_places"]
 
 _WITHOUT_INDEX = ("cpu", "gpu_pinned")
 _ALIASES = {"cuda": "gpu", "cuda_pinned": "gpu_pinned"}
@@ -86,7 +86,7 @@ def parse_place(value: Any) -> Place:
         return value
     if isinstance(value, str):
         return _from_text(value)
-    if hasattr(value, "is_cpu_place"):
+    if is_paddle_place(value):
         return _from_paddle(value)
     if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
         return Place("jax", None, value)
@@ -103,7 +103,30 @@ def _from_text(text: str) -> Place:
     return Place(kind, None if kind in _WITHOUT_INDEX else int(found[2] or 0))
 
 
+def is_paddle_place(value: Any) -> bool:
+    """Whether a value is a place of Paddle."""
+    return hasattr(value, "is_cpu_place") or _class_of_paddle(value) is not None
+
+
+def _class_of_paddle(value: Any) -> str | None:
+    """Return the class of a place that cannot be asked what it is, as those of Paddle 2.6."""
+    kind = type(value)
+    is_one = kind.__module__.split(".")[0] == "paddle" and kind.__name__.endswith("Place")
+    return kind.__name__ if is_one else None
+
+
 def _from_paddle(place: Any) -> Place:
+    if not hasattr(place, "is_cpu_place"):
+        name = _class_of_paddle(place)
+        if name == "CPUPlace":
+            return CPU
+        if name == "CUDAPinnedPlace":
+            return Place("gpu_pinned")
+        if name == "CUDAPlace":
+            return Place("gpu", int(place.get_device_id()))
+        if name == "CustomPlace":
+            return Place(place.get_device_type(), int(place.get_device_id()))
+        raise ConfigError(f"places: batches cannot land on {place} in this version. {_REMEDY}.")
     if place.is_cpu_place():
         return CPU
     if place.is_cuda_pinned_place():

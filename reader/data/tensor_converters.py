@@ -60,13 +60,15 @@ def from_torch(value: Any) -> Found | None:
 def from_paddle(value: Any) -> Found | None:
     """Return (array on the tensor's memory, name of an extended type or None, LoD), or None."""
     core = sys.modules["paddle"].base.core
+    is_3 = hasattr(core, "DenseTensor")  # and not 2.6
     if isinstance(value, core.eager.Tensor):
         if 0 in value.shape:
             return _empty(tuple(value.shape), str(value.dtype).rpartition(".")[2])
         if not value._is_initialized():
             raise DatasetError("a paddle tensor without data cannot be collated")
-        value = value.detach().get_tensor()
-    elif not isinstance(value, core.DenseTensor):
+        # strides that 2.6's DLPack does not tell
+        value = (value.detach() if is_3 else value.detach().contiguous()).get_tensor()
+    elif not isinstance(value, core.DenseTensor if is_3 else core.LoDTensor):
         return None
     place = value._place()
     if not place.is_cpu_place():
@@ -78,6 +80,8 @@ def from_paddle(value: Any) -> Found | None:
         names = {str(core.VarDesc.VarType.BF16): "bfloat16"}
         name = names.get(str(value._dtype()))
         return _empty(tuple(value.shape()), name or str(np.array(value).dtype))
+    if not is_3 and value._dtype() == core.VarDesc.VarType.BOOL:  # which its DLPack lacks
+        return np.array(value), None, value.lod()
     tensor = LoDTensor.from_dlpack(value._to_dlpack())
     return tensor.storage(), tensor.dtype if tensor.type.extended else None, value.lod()
 

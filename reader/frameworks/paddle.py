@@ -16,6 +16,7 @@ from paddle.base import core
 
 from reader._core.tensor_array import LoDTensorArray
 from reader.frameworks.paddle_feed import FeedPlan
+from reader.frameworks.paddle_version import IS_3, DenseTensor
 
 __all__ = ["PaddleForm", "dense_fields", "make_paddle_adapter", "tensor_fields"]
 
@@ -24,7 +25,7 @@ _eager_tensors: Callable[[list[Any]], list[Any]] = core.eager.read_next_tensor_l
 _TYPES = frozenset(
     "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128"
     " float8_e4m3fn float8_e5m2".split()
-)
+) - (frozenset() if IS_3 else {"bool"})
 
 
 # (batch, {field: another shape to give it}) -> the fields
@@ -99,6 +100,17 @@ def dense_fields(
         return list(batch.imported)
     imported = iter(batch.imported)
     return [
-        batch[place].numpy() if capsule is None else next(imported)
+        _array_or_copy(batch[place].numpy(), (shapes or {}).get(place))
+        if capsule is None
+        else next(imported)
         for place, capsule in enumerate(capsules)
     ]
+
+
+def _array_or_copy(array: Any, shape: tuple[int, ...] | None) -> Any:
+    """Return an array as it is; one of bool as a DenseTensor with a copy: 2.6 takes no other."""
+    if array.dtype != bool or IS_3:
+        return array
+    dense = DenseTensor()
+    dense.set(array if shape is None else array.reshape(shape), core.CPUPlace())
+    return dense

@@ -19,6 +19,7 @@ from paddle.base.dygraph.tracer import Tracer
 
 from reader._core.tensor_array import LoDTensorArray
 from reader.frameworks.paddle import PaddleForm, tensor_fields
+from reader.frameworks.paddle_version import DenseTensor, is_capturing
 from reader.frameworks.page_locking import page_locker
 from reader.places import Place
 
@@ -135,7 +136,7 @@ class PaddleDevice:
 
     def is_capturing(self) -> bool:
         """Whether CUDA captures a graph for Paddle."""
-        return self._is_cuda and bool(core.is_cuda_graph_capturing())
+        return self._is_cuda and is_capturing()
 
     def make_event(self) -> Any:
         """Return an event of the device."""
@@ -184,6 +185,6 @@ class PaddleDevice:
 
 def _owned(tensor: Any) -> Any:
     """Return a DenseTensor on the memory of a Tensor, whose own one goes with it."""
-    made = core.DenseTensor()
+    made = DenseTensor()
     made._share_data_with(tensor.get_tensor())
     return made

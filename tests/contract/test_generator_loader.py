@@ -24,6 +24,7 @@ from reader.compat.paddle import ArgumentError, PyReader
 from reader.compat.paddle.generator import GeneratorLoader, from_generator
 from reader.compat.paddle.process_reader import multiprocess_reader
 from reader.errors import DatasetError
+from reader.frameworks.paddle_version import DenseTensor
 from tests.contract.feeding import CPU, inputs
 from tests.processes import BOUND_S, wait_until
 
@@ -97,7 +98,7 @@ def test_batch_is_a_list_of_dicts_of_dense_tensors_also_for_one_place(
         assert type(batch) is list
         assert [list(feed) for feed in batch] == [["x", "y"]]
         for tensor in batch[0].values():
-            assert type(tensor) is core.DenseTensor
+            assert type(tensor) is DenseTensor
             assert tensor._place().is_cpu_place()
         assert batch[0]["x"].shape() == [2, 3]
 
@@ -193,7 +194,7 @@ def test_arrays_without_elements_pass(static: None, process: bool) -> None:
 
 def test_dense_tensor_passes_as_it_is(static: None, process: bool) -> None:
     def generator() -> Iterator[Any]:
-        tensor = core.DenseTensor()
+        tensor = DenseTensor()
         tensor.set(np.ones((3, 3), np.float32), core.CPUPlace())
         tensor.set_lod([[0, 1, 3]])
         yield tensor, LoDTensor(np.arange(3).reshape(3, 1), [[0, 2, 3]])
@@ -300,7 +301,7 @@ def test_samples_that_do_not_fit_are_refused_after_the_good_batches(
 
 
 def dense(array: Any) -> Any:
-    tensor = core.DenseTensor()
+    tensor = DenseTensor()
     tensor.set(array, core.CPUPlace())
     return tensor
 
@@ -605,7 +606,7 @@ def test_dynamic_mode_takes_tensors_and_does_not_share_them(process: bool) -> No
                 paddle.assign(paddle.full([2, 2], n, "bfloat16"), x)
                 yield [value]
             else:
-                bits = core.DenseTensor()
+                bits = DenseTensor()
                 bits.set(np.full((2, 2), np.float32(n).view(np.uint32) >> 16, np.uint16), CPU_CORE)
                 yield [bits]
 

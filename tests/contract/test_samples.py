@@ -581,6 +581,8 @@ def test_mixed_frameworks_in_one_sample_each_become_the_asked_for_one() -> None:
 @WORKERS
 def test_paddle_static_mode_gets_dense_tensors_in_a_feed(workers: int) -> None:
     paddle = pytest.importorskip("paddle")
+    from reader.frameworks.paddle_version import DenseTensor
+
     paddle.enable_static()
     try:
         for sample in (
@@ -593,7 +595,7 @@ def test_paddle_static_mode_gets_dense_tensors_in_a_feed(workers: int) -> None:
             ) as loader:  # fmt: skip
                 (first,), (second,) = list(loader)
             assert list(first) == ["image", "label"]
-            assert isinstance(first["image"], paddle.base.core.DenseTensor)
+            assert isinstance(first["image"], DenseTensor)
             assert np.array(second["image"])[:, 0].tolist() == [4, 5, 6, 7]
             assert np.array(second["label"]).tolist() == [4, 5, 6, 7]
         with DataLoader(

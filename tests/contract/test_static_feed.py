@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from paddle.base import core
 
 from reader import CollateError, ConfigError, DataLoader, LoDTensor, LoDTensorArray
 from reader.frameworks.paddle_feed import FeedPlan
+from reader.frameworks.paddle_version import IS_3, DenseTensor
 from tests.datasets import Box, Calls, Point
 
 FEW = pytest.mark.parametrize("workers", [0, 2])
@@ -30,7 +30,8 @@ def static() -> Iterator[Any]:
         ):
             yield paddle.static
     finally:
-        for name in scope.local_var_names():  # paddle's caches keep the scope
+        names = getattr(scope, "local_var_names", list)()  # Paddle 2.6 tells none
+        for name in names:  # paddle's caches keep the scope
             variable_of = scope.find_var(name)
             if variable_of is not None:
                 variable_of.get_tensor()._clear()
@@ -252,7 +253,7 @@ def test_program_runs_on_what_the_loader_feeds_by_position_and_by_name(
                     (its,) = batch
                     assert type(its) is dict
                     assert list(its) == ["x", "y"]
-                    assert isinstance(its["x"], core.DenseTensor)
+                    assert isinstance(its["x"], DenseTensor)
                     assert its["y"].shape() == [len(np.array(its["y"])), 1]
                     sums = exe.run(feed=its, fetch_list=fetch)
                     assert float(sums[0]) == 3 * float(sums[1])
@@ -303,7 +304,7 @@ def test_return_list_gives_dense_tensors_in_their_containers(static: Any, worker
         ) as loader:
             for n, batch in enumerate(loader):
                 parts = [batch["x"], batch["y"]] if isinstance(batch, dict) else list(batch)
-                assert all(isinstance(part, core.DenseTensor) for part in parts)
+                assert all(isinstance(part, DenseTensor) for part in parts)
                 assert np.array(parts[1]).tolist() == [2 * n, 2 * n + 1]
     with (
         DataLoader(
@@ -366,7 +367,7 @@ def test_02_what_was_fed_keeps_its_memory_as_long_as_it_lives(static: Any) -> No
         framework="paddle", num_workers=2, persistent_workers=True,
     ) as loader:  # fmt: skip
         kept = [its["x"] for (its,) in loader]
-        assert loader.stats()["arena"]["held_slots"] == 32
+        assert loader.stats()["arena"]["held_slots"] == (32 if IS_3 else 0)
         for _ in range(2):
             for batch in loader:
                 del batch
@@ -421,7 +422,7 @@ def ragged(samples: list[Any]) -> LoDTensor:
 
 
 def dense_ragged(samples: list[Any]) -> Any:
-    tensor = core.DenseTensor()
+    tensor = DenseTensor()
     tensor.set(np.concatenate(samples), paddle.CPUPlace())
     tensor.set_lod([np.cumsum([0, *map(len, samples)]).tolist()])
     return tensor
@@ -465,7 +466,7 @@ def test_ragged_batch_goes_to_a_program_with_its_lod(
             lods, sums = [], []
             for batch in loader:
                 its = dict(zip("xy", batch, strict=True)) if return_list else batch[0]
-                assert isinstance(its["x"], core.DenseTensor)
+                assert isinstance(its["x"], DenseTensor)
                 lods.append(its["x"].lod())
                 assert its["y"].lod() == []
                 sums.append(float(exe.run(feed=its, fetch_list=fetch)[0]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import paddle
 import paddle.io
@@ -20,6 +20,7 @@ from reader.compat.paddle.errors import ArgumentError
 from reader.data.seeds import order_rng
 from reader.data.subset import draw_permutation, split, split_lengths
 from reader.errors import ConfigError, got
+from reader.frameworks.paddle_version import is_on_cpu
 
 __all__ = [
     "ChainDataset",
@@ -35,6 +36,15 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+if TYPE_CHECKING:
+
+    class _ConcatDataset(paddle.io.ConcatDataset[T]):
+        pass
+
+    class _Subset(paddle.io.Subset[T]):
+        pass
+else:  # Paddle's as they are, which take no type in 2.6
+    _ConcatDataset, _Subset = {T: paddle.io.ConcatDataset}, {T: paddle.io.Subset}
 
 MAP_STYLE = (paddle.io.Dataset, data.Dataset)
 ITERABLE = (paddle.io.IterableDataset, data.IterableDataset)
@@ -127,7 +137,7 @@ class ChainDataset(data.ChainDataset[Any], paddle.io.ChainDataset):
         super().__init__(found)
 
 
-class ConcatDataset(data.ConcatDataset[T], paddle.io.ConcatDataset[T]):
+class ConcatDataset(data.ConcatDataset[T], _ConcatDataset[T]):
     """Hold the samples of several datasets, those of the first one first.
 
     Args:
@@ -148,7 +158,7 @@ class ConcatDataset(data.ConcatDataset[T], paddle.io.ConcatDataset[T]):
         super().__init__(found)
 
 
-class Subset(data.Subset[T], paddle.io.Subset[T]):
+class Subset(data.Subset[T], _Subset[T]):
     """Hold the samples of a dataset that a list of indices names, in its order.
 
     Args:
@@ -200,7 +210,7 @@ def paddle_permutation(count: int) -> list[int]:
 def _permutation_of(count: int, generator: Any) -> list[int]:
     """Draw as `paddle.randperm` does, from `generator`; the global generator does not change."""
     framework: Any = paddle.framework
-    on_cpu = framework._current_expected_place().is_cpu_place()
+    on_cpu = is_on_cpu(framework._current_expected_place())
     if not (on_cpu and paddle.in_dynamic_mode()):
         return _keyed(count, generator)
     usual = core.default_cpu_generator()

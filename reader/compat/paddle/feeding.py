@@ -27,6 +27,7 @@ from reader.compat.paddle.generator import make_engine
 from reader.compat.paddle.source import Source, SourceLoader, current_place
 from reader.engine.engine import Engine
 from reader.errors import ConfigError
+from reader.frameworks.paddle_version import DenseTensor, init_queue
 
 __all__ = ["FeedingLoader"]
 
@@ -201,9 +202,11 @@ def _copied(engine: Engine) -> Iterator[list[Any]]:
 
 def _own(field: Any) -> Any:
     """Copy a DenseTensor with its LoD; return other fields, and empty ones, as they are."""
-    if not isinstance(field, core.DenseTensor) or 0 in field.shape():
+    if not isinstance(field, DenseTensor) or 0 in field.shape():
         return field
-    copied = field._copy(core.CPUPlace())
+    place = core.Place()  # 2.6 takes no other class here
+    place.set_place(core.CPUPlace())
+    copied = field._copy(place)
     copied.set_lod(field.lod())
     return copied
 
@@ -236,9 +239,7 @@ def _add_read_ops(
     number = next(_numbers)
     block = program.current_block()
     queue_name = f"reader_feeding_queue_{number}"
-    queue = core.init_dense_tensor_blocking_queue(
-        paddle.static.global_scope().var(queue_name), capacity, True
-    )
+    queue = init_queue(paddle.static.global_scope().var(queue_name), capacity, True)
     shapes = [list(variable.shape) for variable in feed_list]
     reader = block.create_var(name=f"reader_feeding_{number}")
     block.append_op(

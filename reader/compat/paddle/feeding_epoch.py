@@ -18,6 +18,7 @@ from reader._core.signals import interrupt_after
 from reader._core.tensor import LoDTensor
 from reader.compat.paddle.source import set_place
 from reader.data.failure import as_user_error, with_context
+from reader.frameworks.paddle_version import DenseTensor, DenseTensorArray
 
 __all__ = ["FeedingEpoch"]
 
@@ -145,15 +146,15 @@ def _as_tensors(fields: Iterable[Any]) -> Any:
     the executor may release in its own thread, for which it needs the GIL: a program that ends the
     executor meanwhile holds the GIL and waits for that thread, which is a deadlock.
     """
-    tensors = core.DenseTensorArray()
+    tensors = DenseTensorArray()
     for field in fields:
         dense = field
         if isinstance(field, LoDTensor):
-            dense = core.DenseTensor()
+            dense = DenseTensor()
             dense.set(field.storage(), core.CPUPlace())
             dense.set_lod(field.lod)
         elif isinstance(field, np.ndarray):
-            dense = core.DenseTensor()
+            dense = DenseTensor()
             dense.set(field, core.CPUPlace())
         tensors.append(dense)
     return tensors

@@ -34,7 +34,7 @@ from reader.engine.face import EngineFace
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
 from reader.frameworks.paddle_device import paddle_place
-from reader.places import Place, parse_places
+from reader.places import Place, is_paddle_place, parse_places
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
 __all__ = ["DataLoader"]
@@ -315,9 +315,10 @@ _SUPPORTED = (
 def _parse_places(places: Any) -> tuple[Place, ...]:
     """Check places as Paddle does, with its texts. None is where Paddle computes now."""
     if places is None:
-        places = current_place()
+        now = current_place()
+        places = "cpu" if "undefined" in str(now) else now  # static mode may not have chosen one
     for place in places if isinstance(places, (list, tuple)) else (places,):
-        if not isinstance(place, str) and not hasattr(place, "is_cpu_place"):
+        if not isinstance(place, str) and not is_paddle_place(place):
             raise ConfigError(
                 f"place only support string which is 'Place' and so on, but got {place}"
             )

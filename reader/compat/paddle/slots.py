@@ -16,6 +16,7 @@ from paddle.base.data_feeder import convert_dtype
 
 from reader._core.tensor import LoDTensor
 from reader.errors import CollateError, ConfigError, ConfigTypeError, got
+from reader.frameworks.paddle_version import DenseTensor, is_on_cpu
 
 __all__ = ["FeedSlot", "Field", "FieldTypeError", "as_array", "is_tensor"]
 
@@ -149,7 +150,7 @@ class FeedSlot:
         A DenseTensor is checked and returned as it is. A LoDTensor keeps its LoD. Anything else
         becomes an array of the declared type, which may share the memory of `value`.
         """
-        if isinstance(value, core.DenseTensor):
+        if isinstance(value, DenseTensor):
             return self._check_dense(value)
         if isinstance(value, LoDTensor):
             array = self._fit(self._convert(self._checked(value.storage())))
@@ -232,14 +233,14 @@ class FeedSlot:
 
 def is_tensor(value: Any) -> bool:
     """Say whether a value is an array or a tensor, and so one field rather than several."""
-    return isinstance(value, (np.ndarray, core.DenseTensor, core.eager.Tensor, LoDTensor))
+    return isinstance(value, (np.ndarray, DenseTensor, core.eager.Tensor, LoDTensor))
 
 
 def as_array(value: Any, what: str) -> Any:
     """An array, or the tensor itself if it is one on the CPU. FieldTypeError for other things."""
     if isinstance(value, core.eager.Tensor):
-        return value if value.place.is_cpu_place() else value.cpu()
-    if isinstance(value, (core.DenseTensor, LoDTensor)):
+        return value if is_on_cpu(value.place) else value.cpu()
+    if isinstance(value, (DenseTensor, LoDTensor)):
         return value
     try:
         if isinstance(value, (list, tuple)) and value and is_tensor(value[0]):
@@ -271,6 +272,6 @@ def _round_to_bfloat16(array: _Array) -> _Array:
 
 def _bfloat16_tensor(bits: _Array) -> Any:
     """Return a DenseTensor with a copy of the bits: paddle reads uint16 as bfloat16."""
-    dense = core.DenseTensor()
+    dense = DenseTensor()
     dense.set(bits, core.CPUPlace())
     return dense
