@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu paddle-2.6 evidence sanitize nightly matrix format clean distclean
+	gpu old-paddle evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -32,7 +32,7 @@ help:
 	@echo "make package  sdist and wheel, tried outside the checkout"
 	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
 	@echo "make gpu      tests and measurements on a CUDA device, by PYTHON's torch; writes build/gpu.json"
-	@echo "make paddle-2.6  tests of static and dynamic feeding under Paddle 2.6"
+	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -132,7 +132,7 @@ matrix: $(VENV)/.has-build
 # Paddle 2.6 on the CPU, in an environment of its own: PADDLE_26=paddlepaddle-gpu==2.6.2 for that build.
 PADDLE_26 ?= paddlepaddle==2.6.2
 OF_PADDLE_26 := test_static_feed test_generator_loader test_feeding_loader test_samples
-paddle-2.6: build
+old-paddle: build
 	$(PYTHON) -m venv $(VENV)-paddle-2.6
 	$(VENV)-paddle-2.6/bin/python -m pip --disable-pip-version-check install --quiet \
 		-r requirements/paddle-2.6.txt $(PADDLE_26)
