@@ -121,6 +121,12 @@ class EngineFace:
         always 0, the workers are the bottleneck. `stages`: the reader thread's counts: batches
         `received` from workers, `reordered` ones that came before their turn, slots `trimmed`.
         `arena`: memory and slots; None before there are any. Without workers `stages` is None.
+        `devices`: of copies to devices; None where batches stay on the CPU. `copies`: issued, of
+        them `late_copies` not done when their batch was handed over, and `unlocked_copies` from
+        memory that is not page-locked. `wait_s`: seconds in which no more copies could be issued.
+        `locked_slots` and `locked_bytes` (`locked_bytes_by_node`: by NUMA node, None where the
+        system does not tell), `lock_limit` and `memlock_limit`: bytes that the loader, and that
+        this process by itself, may lock. `lock_failure`: why locking ended; None: it did not.
         """
         return self._engine.stats()
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.device.simdev import Simdev, locks_pages, on_torch
+from tests.device.simdev import Simdev, locks_pages, on_paddle, on_torch
 
 __all__ = ["ACCELERATOR", "Cuda", "accelerator", "refused_locks"]
 
@@ -21,8 +21,16 @@ ACCELERATOR = "ACCELERATOR"
 _CYCLES_PER_US = 2000
 
 
-def accelerator() -> Simdev | Cuda:
-    """Give torch the accelerator, with page-locking; called once, at the start of a program."""
+def accelerator(framework: str = "torch") -> Simdev | Cuda:
+    """Give a framework the accelerator, with page-locking; called once, at a program's start.
+
+    Args:
+        framework: "torch"; or "paddle", for which there is the simulated one alone.
+    """
+    if framework == "paddle":
+        sim = on_paddle()
+        locks_pages(sim)
+        return sim
     if os.environ.get(ACCELERATOR, "simdev") == "cuda":
         return Cuda()
     sim = on_torch()

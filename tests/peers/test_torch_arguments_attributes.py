@@ -270,6 +270,8 @@ OURS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"num_workers": 1, "worker_retries": -1}, "worker_retries"),
     ({"num_workers": 1, "max_bytes": 0}, "max_bytes"),
     ({"num_workers": 1, "max_bytes": "much"}, "max_bytes"),
+    ({"pin_limit": -1}, "pin_limit"),
+    ({"pin_limit": 100}, "pin_limit"),
     ({"prefetch_next_epoch": True}, "prefetch_next_epoch"),
     ({"num_workers": 1, "prefetch_next_epoch": True}, "prefetch_next_epoch"),
     ({"num_workers": 1.5}, "num_workers"),

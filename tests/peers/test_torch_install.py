@@ -195,6 +195,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(120)
 def test_script_that_accelerate_ships_passes_with_its_loaders_served(tmp_path: Path) -> None:
     last = run(tmp_path, SCRIPT, script_of_accelerate("test_script.py"))
@@ -242,6 +243,7 @@ def test_loader_of_ours_inside_accelerate_says_once_that_it_was_replaced(tmp_pat
     assert [each[2] for each in told[1:]] == [[]] * 4
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(240)
 def test_lightning_trains_the_same_with_its_loaders_served(tmp_path: Path) -> None:
     install = "import reader.compat.torch\n    reader.compat.torch.install()\n"

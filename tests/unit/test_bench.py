@@ -396,6 +396,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.evidence
 def test_written_figures_are_shown_again_and_drawn_as_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figures = tmp_path / "a.json"
@@ -418,7 +419,7 @@ def test_wheel_that_is_none_is_refused_before_anything_is_measured(tmp_path: Pat
     assert "none.whl is not a wheel: " in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.evidence
 def test_rows_are_measured_and_written(tmp_path: Path) -> None:
     figures = tmp_path / "folder" / "a.json"
     short = ["--rounds", "2", "--seconds", "0.01", "--json", str(figures)]
