@@ -145,10 +145,8 @@ class Copier(Finalized):
         self.wait_s += time.monotonic() - began
 
     def sweep(self) -> None:
-        """Let go of the slots whose copies are done. Waits for nothing."""
-        if not self._open or self._device.is_capturing():
-            return
-        if not self._lock.acquire(blocking=False):
+        """Let go of the slots whose copies are done. Waits for nothing; not while capturing."""
+        if not self._open or not self._lock.acquire(blocking=False):
             return
         try:
             while self._open and self._is_done(self._open[0]):
@@ -202,7 +200,8 @@ def copier_stats(copiers: list[Copier]) -> dict[str, Any] | None:
     if not copiers:
         return None
     for copier in copiers:
-        copier.sweep()
+        if not copier.is_capturing:
+            copier.sweep()
     return {
         "copies": sum(copier.copies for copier in copiers),
         "late_copies": sum(copier.late for copier in copiers),

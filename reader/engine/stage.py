@@ -76,7 +76,7 @@ class Stage:
 
     def check_capture(self) -> None:
         """Refuse to fetch a batch while a graph is captured: its copy would not be repeated."""
-        if any(copier.is_capturing for copier in self.copiers):
+        if self.copiers and self.copiers[0].is_capturing:
             raise ReaderError(
                 "a batch was asked for while a CUDA graph is captured: the graph would not fetch"
                 " one when it is replayed. Fetch it before the capture, and copy each later one"
