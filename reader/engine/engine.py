@@ -169,7 +169,8 @@ class Engine(Finalized):
         copiers = self._copiers
         if copiers:
             copiers[0].registrar.unlock_closed()
-        stage = Stage(self._converts, cursor, config.drop_last_group, copiers, self._copies_ahead)
+        ahead = self._copies_ahead if copiers else 0
+        stage = Stage(self._converts, cursor, config.drop_last_group, copiers, ahead)
         _set_seeded(epoch, self.sampler, self.batch_sampler)
         make_schedule = functools.partial(self._make_schedule, cursor, start)
         return EpochIterator(self._cache, make_schedule, stage, options, self._stats)

@@ -29,6 +29,7 @@ class Stage:
         most_ahead: how many batches are landed before they are handed over, at most: those of one
             group, and with devices those whose copies run while the user works.
         cursor: the position of the last batch delivered.
+        is_plain: a batch can be handed over as soon as it is made.
 
     Args:
         converts: for each place, what makes the user's batch; for a device its copier's `issue`.
@@ -50,14 +51,10 @@ class Stage:
         self.cursor = cursor
         self.places = len(converts)
         self.copiers = copiers
-        self.most_ahead = self.places * (1 + copies_ahead) if copiers else self.places
+        self.most_ahead = self.places * (1 + copies_ahead)
+        self.is_plain = self.places == 1 and not copiers
         self._converts = converts
         self._drop_last_group = drop_last_group
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a batch can be handed over as soon as it is made."""
-        return self.places == 1 and not self.copiers
 
     def convert(self, index: int) -> Convert:
         """Return what lands the batch at an index among those that are not handed over yet."""

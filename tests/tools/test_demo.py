@@ -190,6 +190,7 @@ def test_wrong_options_are_refused(wrong: list[str], capsys: pytest.CaptureFixtu
 def test_place_of_a_step_gets_its_share_of_the_batch() -> None:
     pytest.importorskip("paddle")
     assert find_places(None, 2) == TrainingPlaces("cpu", ("cpu", "cpu"))
+    assert find_places("cpu,cpu,cpu").names == ("cpu",) * 3
     places = find_places("cpu", 4)
     assert dataclasses.replace(FULL, places=places).share == 8
     assert dataclasses.replace(FULL, places=find_places("cpu", 100)).share == 1
@@ -201,20 +202,22 @@ def test_gpus_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -
     if paddle.is_compiled_with_cuda():
         pytest.skip("there may be some")
     assert program.main(["--place", "gpu"]) == 2
-    assert "Paddle finds 0 GPUs here, and 1 were asked for. Pass" in capsys.readouterr().out
+    assert "Paddle finds 0 GPUs here, and gpu:0 was asked for. Pass" in capsys.readouterr().out
+    assert program.main(["--place", "moon"]) == 2
+    assert "--place moon names no places of one kind. Pass cpu, gpu" in capsys.readouterr().out
 
 
 @pytest.mark.evidence
-@pytest.mark.parametrize("place", ["cpu", "simulated"])
+@pytest.mark.parametrize("place", ["cpu", "simulated", "simdev:0,simdev:2"])
 def test_demo_trains_on_several_places(place: str) -> None:
     pytest.importorskip("paddle")
     command = [sys.executable, "-m", "tools.demo", "--small", "--devices", "2", "--place", place]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    graphs = "the dynamic graph" if place == "simulated" else "both graphs"
+    graphs = "both graphs" if place == "cpu" else "the dynamic graph"
     assert f"Done: {graphs} ended at 92.0 % or more" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  2 of 2")]
-    assert [row[-1] in ("us", "ms") for row in rows] == [place == "simulated"] * len(rows)
+    assert [row[-1] in ("us", "ms") for row in rows] == [place != "cpu"] * len(rows)
 
 
 def figures_of(accuracy: float, is_shared: bool = True) -> EpochFigures:

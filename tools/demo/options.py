@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from tools.demo.places import CPU, KINDS, TrainingPlaces
+from tools.demo.places import CPU, TrainingPlaces
 
 __all__ = ["Options", "parse"]
 
@@ -25,7 +25,7 @@ class Options:
     workers: int = 2
     seed: int = 7
     test_batch_size: int = 90
-    place: str | None = None  # of KINDS; None: what the machine has
+    place: str | None = None  # as find_places takes it
     devices: int = 1
     places: TrainingPlaces = CPU  # found by the program
 
@@ -67,9 +67,10 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     add(
         "--place",
-        choices=KINDS,
-        help="where to train; default: GPUs where Paddle finds some, else the CPU. simulated:"
-        " accelerators that are built from source and run on the CPU",
+        metavar="WHERE",
+        help="where to train: cpu, gpu, simulated (accelerators that are built from source and run"
+        " on the CPU), or names such as gpu:0,gpu:1; default: GPUs where Paddle finds some, else"
+        " the CPU",
     )
     add(
         "--devices",
