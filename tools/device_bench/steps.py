@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tests.device.accelerator import accelerator
-from tests.device.simdev import locks_pages, on_paddle
 from tools.device_bench.works import BATCH, SAMPLE_NBYTES, Batches, Work
 
 __all__ = ["PaddleSteps", "TorchSteps"]
@@ -21,18 +20,36 @@ __all__ = ["PaddleSteps", "TorchSteps"]
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "num_workers": 2, "persistent_workers": True}
 
 
-class TorchSteps:
+class Steps:
+    """What ends a step, of either framework."""
+
+    def __init__(self, sim: Any, work: Work) -> None:
+        self.sim = sim
+        self.work = work
+        sim.set(delay_us=work.copy_ms * 1000)
+        self._ends: list[Any] = []
+
+    def _keep(self, end: Any) -> None:
+        """Wait for the step before the one that ends with this event."""
+        self._ends.append(end)
+        if len(self._ends) > 1:
+            self._ends.pop(0).synchronize()
+
+    def finish(self) -> None:
+        """Wait for all steps."""
+        self.sim.synchronize()
+        self._ends.clear()
+
+
+class TorchSteps(Steps):
     """Steps under torch, on the accelerator that the environment names."""
 
     def __init__(self, work: Work) -> None:
-        self.sim = accelerator()
+        super().__init__(accelerator(), work)
         import torch
 
         self.torch = torch
         self.place = torch.device(self.sim.name(0))
-        self.work = work
-        self.sim.set(delay_us=work.copy_ms * 1000)
-        self.ends: list[Any] = []
 
     def open(self, is_ours: bool, batches: int) -> Any:
         """Return a loader."""
@@ -64,35 +81,24 @@ class TorchSteps:
             self.sim.work(str(self.place))
         end = torch.Event(device=self.place)
         end.record(torch.accelerator.current_stream(self.place))
-        self.ends.append(end)
-        if len(self.ends) > 1:
-            self.ends.pop(0).synchronize()
-
-    def finish(self) -> None:
-        """Wait for all steps."""
-        self.sim.synchronize()
-        self.ends.clear()
+        self._keep(end)
 
 
-class PaddleSteps:
+class PaddleSteps(Steps):
     """Steps under Paddle in dynamic mode, on the simulated accelerator."""
 
     def __init__(self, work: Work) -> None:
-        self.sim = on_paddle()
-        locks_pages(self.sim)
+        super().__init__(accelerator("paddle"), work)
         import paddle
 
         core: Any = paddle.base.core
         self.place = core.CustomPlace("simdev", 0)
-        self.work = work
-        self.sim.set(delay_us=work.copy_ms * 1000)
         self.host = np.zeros(64, np.uint8)
         self.sim.pin(self.host.ctypes.data, self.host.nbytes)
         self.busy = paddle.utils.dlpack.from_dlpack(self.host)
         self.make_event = core.CustomDeviceEvent
         self.stream = paddle.device.current_stream(self.place).stream_base
         self.paddle = paddle
-        self.ends: list[Any] = []
 
     def open(self, is_ours: bool, batches: int) -> Any:
         """Return a loader."""
@@ -118,14 +124,7 @@ class PaddleSteps:
             self.busy._copy_to(self.place, False)
         end = self.make_event(self.place)
         end.record(self.stream)
-        self.ends.append(end)
-        if len(self.ends) > 1:
-            self.ends.pop(0).synchronize()
-
-    def finish(self) -> None:
-        """Wait for all steps."""
-        self.sim.synchronize()
-        self.ends.clear()
+        self._keep(end)
 
 
 def is_shared(address: int) -> bool:
