@@ -11,6 +11,7 @@ from reader.data.distributed_batch_sampler import DistributedBatchSampler
 from reader.data.distributed_sampler import DistributedSampler
 from reader.data.iterable import IterableDataset
 from reader.data.ragged import RaggedFields, concat_ragged
+from reader.data.record_io import RecordIO, RecordWriter
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
 from reader.data.subset import Subset, random_split
 from reader.data.weighted_sampler import WeightedRandomSampler
@@ -27,6 +28,8 @@ __all__ = [
     "NoBatching",
     "RaggedFields",
     "RandomSampler",
+    "RecordIO",
+    "RecordWriter",
     "Sampler",
     "SequenceSampler",
     "Subset",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue ChainDataset CollateError ComposeDataset
 ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler DistributedSampler InternalError IterableDataset LoDTensor LoDTensorArray
-LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError
+LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError RecordIO RecordWriter
 SampleIndexError Sampler SamplerError SequenceSampler StateError Subset SubsetRandomSampler
 TensorDataset WeightedRandomSampler WorkerDied WorkerInfo concat_ragged get_worker_info
 random_split register_container sample_rng shard""".split()
