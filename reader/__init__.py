@@ -13,6 +13,7 @@ from reader._core.tensor_array import LoDTensorArray
 from reader._version import __version__
 from reader.data import (
     BatchSampler,
+    BucketBatchSampler,
     ChainDataset,
     ComposeDataset,
     ConcatDataset,
@@ -61,6 +62,7 @@ __all__ = [
     "ArenaFull",
     "BatchSampler",
     "BlockingQueue",
+    "BucketBatchSampler",
     "ChainDataset",
     "CollateError",
     "ComposeDataset",

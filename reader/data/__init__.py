@@ -5,6 +5,7 @@ import `reader.errors`, `reader.config` and `reader._core`. Its objects belong t
 """
 
 from reader.data.batch_sampler import BatchSampler, NoBatching
+from reader.data.bucket_batch_sampler import BucketBatchSampler
 from reader.data.dataset import Dataset
 from reader.data.datasets import ChainDataset, ComposeDataset, ConcatDataset, TensorDataset
 from reader.data.distributed_batch_sampler import DistributedBatchSampler
@@ -18,6 +19,7 @@ from reader.data.weighted_sampler import WeightedRandomSampler
 
 __all__ = [
     "BatchSampler",
+    "BucketBatchSampler",
     "ChainDataset",
     "ComposeDataset",
     "ConcatDataset",

@@ -84,14 +84,15 @@ def order_rng(seed: int | None, epoch: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key))
 
 
-def order_key(seed: int, epoch: int) -> int:
+def order_key(seed: int, epoch: int, part: int = 0) -> int:
     """Return the key, in [0, 2**128), of the permutation that shuffles `epoch`.
 
     Args:
         seed: in [0, 2**64).
         epoch: from 0.
+        part: of an order that is made of several.
     """
-    low, high = _key(_PERMUTATION, seed, epoch, 0).generate_state(2, np.uint64).tolist()
+    low, high = _key(_PERMUTATION, seed, epoch, part).generate_state(2, np.uint64).tolist()
     return int(low) | int(high) << 64
 
 

@@ -427,7 +427,7 @@ def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
 
 def _set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:
     """Have samplers of ours that do not count epochs themselves give the order of an epoch."""
-    for each in (sampler, getattr(batch_sampler, "sampler", None)):
+    for each in (sampler, batch_sampler, getattr(batch_sampler, "sampler", None)):
         if isinstance(each, SeededSampler) and not each.counts_epochs:
             each.set_epoch(epoch)
 

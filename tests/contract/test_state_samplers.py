@@ -16,6 +16,7 @@ from torch.utils.data import DistributedSampler as TorchDistributedSampler
 from torch.utils.data import RandomSampler as TorchRandomSampler
 
 from reader import (
+    BucketBatchSampler,
     DataLoader,
     DistributedBatchSampler,
     DistributedSampler,
@@ -111,6 +112,7 @@ EXACT: dict[str, Callable[[], Options]] = {
         "batch_sampler": DistributedBatchSampler(Indices(), 4, 2, 1, shuffle=True)
     },
     "ranks": lambda: {"sampler": DistributedSampler(Indices(), 2, 1)},
+    "seeded buckets": lambda: {"batch_sampler": BucketBatchSampler(range(1, COUNT + 1), 4, seed=2)},
     "torch's ranks": lambda: {"sampler": TorchDistributedSampler(Indices(), 2, 1, seed=4)},
     "torchdata's ranks": lambda: {
         "sampler": of_torchdata("StatefulDistributedSampler")(Indices(), 2, 1, seed=4)
@@ -139,6 +141,7 @@ EXACT: dict[str, Callable[[], Options]] = {
 FRESH: dict[str, Callable[[], Options]] = {
     "weighted": lambda: {"sampler": WeightedRandomSampler(range(1, COUNT + 1), COUNT)},
     "subset": lambda: {"sampler": SubsetRandomSampler(range(0, COUNT, 2))},
+    "buckets": lambda: {"batch_sampler": BucketBatchSampler(range(1, COUNT + 1), max_tokens=200)},
     "torch's global": lambda: {"sampler": TorchRandomSampler(Indices())},
     "global": lambda: {"sampler": Global()},
     "ragged": lambda: {"batch_sampler": Ragged()},

@@ -13,8 +13,8 @@ import pytest
 import reader
 
 ROOT = Path(__file__).parents[2]
-NAMES = """ArenaFull BatchSampler BlockingQueue ChainDataset CollateError ComposeDataset
-ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
+NAMES = """ArenaFull BatchSampler BlockingQueue BucketBatchSampler ChainDataset CollateError
+ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler DistributedSampler InternalError IterableDataset LoDTensor LoDTensorArray
 LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError RecordIO RecordWriter
 SampleIndexError Sampler SamplerError SequenceSampler StateError Subset SubsetRandomSampler

@@ -1,0 +1,189 @@
+"""Batches of samples of similar length, so that little is padded.
+
+Imports `reader.checks`, NumPy, and the permutation. It runs in the trainer alone. The order of an
+epoch is computed batch by batch: nothing is shuffled beforehand, and any batch is found at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.checks import as_bool, as_int
+from reader.data.permutation import Permutation
+from reader.data.sampler import SeededSampler
+from reader.data.seeds import order_key
+from reader.data.seekable import as_position
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["BucketBatchSampler"]
+
+_BUCKETS = 10
+
+
+class BucketBatchSampler(SeededSampler[list[int]]):
+    """Yield batches of indices whose samples are of similar length, in random order.
+
+    Samples are sorted into buckets by their lengths; each batch is of one bucket. With a `seed` the
+    order is a function of (seed, epoch): a loader resumes at any batch at once, with any number of
+    workers. Each index comes once in an epoch, but for `drop_last` and ranks.
+
+    Args:
+        lengths: of all samples, positive ints; read once.
+        batch_size: how many samples make a batch; or else
+        max_tokens: the most that a batch may hold, counted as the upper edge of its bucket times
+            its samples: what padding makes of it.
+        buckets: how many, of about equally many samples; or their upper edges, in ascending order,
+            the last of which no length exceeds.
+        shuffle: False: the shortest bucket first, each in the order of the dataset.
+        drop_last: leave out a bucket's last batch when it is short.
+        seed: an int in [0, 2**64). None: another order in each iteration.
+        num_replicas, rank: of ranks that share each epoch, each has every `num_replicas`-th batch.
+            All have equally many: some of the first batches come twice, or with `drop_last` the
+            last ones are left out. They need the same seed.
+
+    Raises:
+        ConfigError: a length or an edge that cannot be; a sample longer than `max_tokens`.
+
+    >>> sampler = BucketBatchSampler([3, 9, 2, 8, 9, 1], batch_size=2, buckets=2, shuffle=False)
+    >>> list(sampler)
+    [[0, 2], [5], [1, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | npt.NDArray[Any],
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        buckets: int | Sequence[int] = _BUCKETS,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int | None = None,
+        num_replicas: int = 1,
+        rank: int = 0,
+    ) -> None:
+        super().__init__(seed)
+        self.shuffle = as_bool("shuffle", shuffle)
+        self.drop_last = as_bool("drop_last", drop_last)
+        remedy = "Pass 1 and 0 for a training of one process."
+        self.num_replicas = as_int("num_replicas", num_replicas, low=1, remedy=remedy)
+        self.rank = as_int("rank", rank, low=0, high=self.num_replicas - 1, remedy=remedy)
+        if (batch_size is None) == (max_tokens is None):
+            raise ConfigError(
+                f"batch_size={batch_size!r} and max_tokens={max_tokens!r}: pass one of them"
+            )
+        found = _as_lengths(lengths)
+        self.edges = _edges(found, buckets)
+        bucket_of = np.searchsorted(self.edges, found).astype(np.uint16)
+        self._order = np.argsort(bucket_of, kind="stable")
+        self.counts: list[int] = np.bincount(bucket_of, minlength=len(self.edges)).tolist()
+        self.batch_sizes = self._sizes(batch_size, max_tokens)
+        self._tokens = int(found.sum())
+        self._starts = list(itertools.accumulate(self.counts, initial=0))
+        batches = [
+            count // size if self.drop_last else -(-count // size)
+            for count, size in zip(self.counts, self.batch_sizes, strict=True)
+        ]
+        self._first_batches: list[int] = list(itertools.accumulate(batches, initial=0))
+
+    def _sizes(self, batch_size: int | None, max_tokens: int | None) -> list[int]:
+        if batch_size is not None:
+            size = as_int("batch_size", batch_size, low=1, remedy="Or pass max_tokens.")
+            return [size] * len(self.edges)
+        assert max_tokens is not None  # noqa: S101  one of them is given
+        most = as_int("max_tokens", max_tokens, low=1, remedy="Or pass batch_size.")
+        if most < self.edges[-1]:
+            raise ConfigError(
+                f"max_tokens={most} is less than a sample of the longest bucket may have"
+                f" ({self.edges[-1]}). Pass more, or leave out long samples"
+            )
+        return [most // edge for edge in self.edges]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self.iter_from(0)
+
+    def iter_from(self, position: int) -> Iterator[list[int]]:
+        """Iterate over the batches from `position` on; seeks there at once."""
+        places = range(len(self))[as_position(position) :]
+        return self._batches(places, self._begin() if self.shuffle else None)
+
+    def _batches(self, places: range, key: tuple[int, int] | None) -> Iterator[list[int]]:
+        count = self._first_batches[-1]
+        within: dict[int, Permutation] = {}
+        order = None if key is None else Permutation(count, order_key(*key))
+        for place in places:
+            number = (place * self.num_replicas + self.rank) % count
+            if order is not None:
+                number = order[number]
+            bucket = bisect_right(self._first_batches, number) - 1
+            size, most = self.batch_sizes[bucket], self.counts[bucket]
+            first = (number - self._first_batches[bucket]) * size
+            last = min(first + size, most)
+            begin = self._starts[bucket]
+            if key is None:
+                yield self._order[begin + first : begin + last].tolist()
+                continue
+            if bucket not in within:
+                within[bucket] = Permutation(most, order_key(*key, part=bucket + 1))
+            yield self._order[begin + within[bucket].take(first, last)].tolist()
+
+    def __len__(self) -> int:
+        """Return the number of batches of this rank."""
+        count = self._first_batches[-1]
+        if self.drop_last:
+            return count // self.num_replicas
+        return (count + self.num_replicas - 1) // self.num_replicas
+
+    def stats(self) -> dict[str, Any]:
+        """Return the buckets, and how much of what their batches hold would be padding.
+
+        `edges`: the longest sample of each may have that length; `counts`: samples;
+        `batch_sizes`; `padding`: the share, in [0, 1), where each sample is padded to its edge.
+        """
+        padded = sum(edge * count for edge, count in zip(self.edges, self.counts, strict=True))
+        return {
+            "edges": list(self.edges),
+            "counts": list(self.counts),
+            "batch_sizes": list(self.batch_sizes),
+            "padding": 1 - self._tokens / padded,
+        }
+
+
+def _as_lengths(lengths: Any) -> npt.NDArray[np.int64]:
+    found = np.asarray(lengths)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ConfigTypeError(
+            f"lengths must be one int for each sample, got {got(lengths)}. Pass a list or an array"
+        )
+    if not len(found):
+        raise ConfigError("lengths is empty: there are no samples to make batches of")
+    least = int(found.argmin())
+    if found[least] < 1:
+        raise ConfigError(
+            f"lengths[{least}] is {found[least]}: a length must be 1 or more. Leave out such"
+            " samples"
+        )
+    return found
+
+
+def _edges(lengths: npt.NDArray[np.int64], buckets: Any) -> list[int]:
+    longest = int(lengths.max())
+    if not isinstance(buckets, (list, tuple, range, np.ndarray)):
+        number = as_int("buckets", buckets, low=1, high=1 << 15, remedy="Or pass their edges.")
+        shares = np.quantile(lengths, np.arange(1, number) / number, method="lower")
+        return sorted({*map(int, shares), longest})
+    edges = [as_int("buckets", edge, low=1, remedy="An edge is a length.") for edge in buckets]
+    if not edges or edges != sorted(set(edges)):
+        raise ConfigError(f"buckets must be edges in ascending order, got {got(buckets)}")
+    if longest > edges[-1]:
+        place = int(lengths.argmax())
+        raise ConfigError(
+            f"lengths[{place}] is {longest}, and the last bucket ends at {edges[-1]}: no bucket"
+            " fits it. Add an edge, or leave out such samples"
+        )
+    return edges
