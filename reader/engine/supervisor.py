@@ -106,7 +106,8 @@ class Supervisor:
         was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
-            self._is_torn, self._stats.last_wait_s = False, 0.0
+            # a notice that nobody has attended to stays for a wait that has the time
+            self._is_torn, self._stats.last_wait_s = was_torn, 0.0
             return item
         if was_torn or self._window.has_unsent:
             item = None  # Ctrl-C may have come between a notice and its handling

@@ -25,7 +25,7 @@ from tests.datasets import (
     check_rows,
     digest_of,
 )
-from tests.processes import BOUND_S, Wire, kill_and_wait, patiently
+from tests.processes import BOUND_S, Wire, kill_and_wait, patiently, wait_until
 
 
 def whole(batches: list[Any], count: int, batch_size: int) -> None:
@@ -331,3 +331,19 @@ class ChildRows(Rows):
             os._exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         return super().__getitem__(index)
+
+
+def test_notice_of_a_death_is_attended_to_behind_batches_that_are_ready(
+    says: Wire, gate: Wire, tmp_path: Path
+) -> None:
+    dataset = Stuck(12, says.path, gate.path, str(tmp_path / "once"))
+    with DataLoader(dataset, batch_size=4, num_workers=2, worker_retries=1) as loader:
+        batches: Any = iter(loader)
+        pid = int(says.hear())  # in batch 3, and those before it are made
+        wait_until(lambda: loader.stats()["queued"] >= 3)
+        kill_and_wait(pid)
+        threading.Event().wait(0.1)  # the reader thread has seen it
+        # a copy to a device that is issued ahead asks for the next batch, and meets the notice
+        assert batches._supervisor.poll() is None
+        for n in range(16):
+            check_rows(next(batches), range(4 * n, 4 * n + 4))
