@@ -33,6 +33,8 @@ PACKAGES = [
     "reader.frameworks",
     "reader.compat",
     "reader.compat.paddle",
+    "reader.compat.gluon",
+    "reader.compat.gluon.nlp",
     "reader.compat.torch",
 ]
 

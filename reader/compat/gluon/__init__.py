@@ -1,0 +1,1 @@
+"""Gluon, name for name, on the engine of `reader`."""

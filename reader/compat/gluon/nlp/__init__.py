@@ -1,0 +1,1 @@
+"""GluonNLP, name for name, on the engine of `reader`."""
