@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu old-paddle evidence sanitize nightly matrix format clean distclean
+	gpu old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -72,7 +72,7 @@ demo: $(VENV)/.has-demo build
 # The cheap and telling parts first, side by side: each is for long on one core.
 test: $(VENV)/.has-test
 	$(MAKE) build
-	$(MAKE) --jobs=3 --output-sync=target check package demo DEMO_ARGS="--epochs 2 --small"
+	$(MAKE) --jobs=3 --output-sync=target simdev check package demo DEMO_ARGS="--epochs 2 --small"
 	$(MAKE) tests APART=
 
 # Four at a time, since they wait much, and then one by one those that count what the machine does,
@@ -88,6 +88,10 @@ OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
 NONE_IS_FINE := $(if $(ARGS),|| test $$$$? -eq 5)
 APART := $(foreach path,$(OF_TOOLS),--ignore=$(path))
 ALONE = $(shell grep -rl "pytest\.mark\.alone" tests --include="test_*.py")
+
+# The simulated accelerator for torch takes half a minute to compile: not within a test's time.
+simdev: $(VENV)/.has-test
+	$(PY) -m tests.device.build
 
 tests: $(VENV)/.has-test
 	$(QUICK_FORKS) $(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ("errors", "places", "checks", "config", "_core")
-_ENGINE = (*_CORE, "data", "workers", "frameworks", "engine")
+_ENGINE = (*_CORE, "data", "collate", "workers", "frameworks", "engine")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -28,9 +28,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "config": ("errors", "places", "checks", "option_checks"),
     "_core": ("errors", "places", "checks", "config"),
     "data": _CORE,
+    "collate": _CORE,
     "workers": (*_CORE, "policy", "data"),
     "frameworks": (*_CORE, "data"),
-    "engine": (*_CORE, "policy", "data", "workers", "frameworks"),
+    "engine": (*_CORE, "policy", "data", "collate", "workers", "frameworks"),
     "loader": (*_ENGINE, "policy"),
     "compat": (*_ENGINE, "policy", "loader"),
     "__main__": (*_ENGINE, "policy", "loader", "compat", "_version", "the face"),

@@ -92,10 +92,31 @@ def _empty(shape: tuple[int, ...], name: str) -> Found:
     return np.empty(shape, kind.storage), name if kind.extended else None, []
 
 
+def from_mxnet(value: Any) -> Found | None:
+    """Return (array on the memory of an mx.nd.NDArray, None, no LoD), or None."""
+    nd = sys.modules["mxnet"].nd
+    if not isinstance(value, nd.NDArray):
+        return None
+    if value.stype != "default":
+        raise DatasetError(
+            f"a sparse array of MXNet ({value.stype}) cannot be collated; call"
+            ' .tostype("default") in the dataset, or pass a batchify function'
+        )
+    if not value.context.device_type.startswith("cpu"):
+        raise DatasetError(
+            f"an array of MXNet on {value.context} cannot be collated; call"
+            " .as_in_context(mx.cpu()) in the dataset, or keep samples on the CPU"
+        )
+    if 0 in value.shape or not value.shape:
+        return value.asnumpy(), None, []
+    return LoDTensor.from_dlpack(value.to_dlpack_for_read()).storage(), None, []
+
+
 def register_known_libraries() -> None:
-    """Register the converters for torch and paddle. Imports neither."""
+    """Register the converters for torch, paddle and mxnet. Imports none of them."""
     register_array_converter("torch", from_torch)
     register_array_converter("paddle", from_paddle)
+    register_array_converter("mxnet", from_mxnet)
 
 
 register_known_libraries()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 import numpy.typing as npt
 
 __all__ = ["nd_of"]

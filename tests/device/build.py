@@ -82,6 +82,15 @@ def library(framework: str) -> Path:
     return made
 
 
+def main() -> None:
+    """Build all that can be built here."""
+    for framework in SOURCES:
+        try:
+            print(library(framework).relative_to(KEPT.parent))
+        except CannotBuild as error:
+            print(f"left out: {error}")
+
+
 def _compile(compiler: str, source: Path, flags: list[str], made: Path) -> None:
     """Compile into a folder of its own first: what is there is whole."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
@@ -92,3 +101,7 @@ def _compile(compiler: str, source: Path, flags: list[str], made: Path) -> None:
         if done.returncode:
             raise CannotBuild(f"{source.name} does not compile: {done.stderr.strip()[-2000:]}")
         target.replace(made)
+
+
+if __name__ == "__main__":
+    main()

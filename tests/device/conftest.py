@@ -19,7 +19,15 @@ from tests.device.simdev import LIBRARY
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 50.0
+BUILD_LIMIT_S = 240  # where `make simdev` has not built the accelerator, the first test does
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests here time for the compiler."""
+    for item in items:
+        if item.path.parent == ROOT / "tests" / "device" and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from reader._core.dtype cimport FieldType, dl_field_type
 from reader._core.exchange cimport (dense_array, is_canonical, is_dense, is_view, look,
                                     needs_gradient, owns_storage, rd_view, tensor_view)
 from reader._core.plan cimport as_ndarray, copy_array
+from reader._core.rows cimport Rows
 from reader._core.structure cimport (CUSTOM, FIELD, MAX_DEPTH, OBJECT, container_children,
                                      container_kind, foreign_converter, make_container, node)
 
@@ -67,6 +68,8 @@ cdef class LeafMaker:
         if is_simple(value):
             return value
         if cls is not tuple and cls is not dict and cls is not list:
+            if cls is Rows:
+                return self.finish((<Rows>value).array(), (<Rows>value).type)
             view = tensor_view(cls)
             if view is not NULL:
                 return self.leaf_of_tensor(view, value, holders)

@@ -17,6 +17,7 @@ from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u
                                  store_relaxed_i64, store_u32)
 from reader._core.dtype cimport FieldType
 from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
+from reader._core.rows cimport Rows
 from reader._core.structure cimport OBJECT, Flat, Structure
 from reader._core.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
 
@@ -440,24 +441,28 @@ cdef class BatchWriter:
         cdef uint64_t at = 0, table
         cdef rd_slot* slot = NULL
         cdef char* start
+        cdef Rows rows
         cdef cnp.ndarray array
-        cdef FieldType type
         cdef Schema schema
         cdef bytes origins = None, packed = None, payload = b""
+        cdef Py_ssize_t nbytes
         cdef int i
         name = [None]
         if self.pack is not None and self.side is None and flat.objects:
             # fields within objects are appended to the others
             packed = pickle_objects(flat.objects, flat.structure, self.pack, flat.fields)
         for value in flat.fields:
-            made = as_ndarray(value, name)
-            type = field_type(name[0] if name[0] is not None else made.dtype)
+            if type(value) is Rows:
+                made, kind = value, (<Rows>value).type
+            else:
+                made = as_ndarray(value, name)
+                kind = field_type(name[0] if name[0] is not None else made.dtype)
             arrays.append(made)
-            types.append(type)
-            at += (3 + made.ndim) * 8
+            types.append(kind)
+            at += (3 + ndim_of(made)) * 8
         table = at
-        for array in arrays:
-            at = aligned(at) + room(cnp.PyArray_NBYTES(array))
+        for made in arrays:
+            at = aligned(at) + room(nbytes_of(made))
         if self.pack is not None:
             origins = find_origins(flat.fields)
         schema = Schema(flat.structure, types, origins)
@@ -474,15 +479,23 @@ cdef class BatchWriter:
                 start = <char*>self.heap.arena.c.base + slot.start
                 self.table.clear()
                 at = table
-                for array, type in zip(arrays, types):
+                for made, kind in zip(arrays, types):
                     at = aligned(at)
+                    nbytes = nbytes_of(made)
                     self.table.push_back(<int64_t>at)
-                    self.table.push_back(cnp.PyArray_NBYTES(array))
-                    self.table.push_back(cnp.PyArray_NDIM(array))
-                    for i in range(cnp.PyArray_NDIM(array)):
-                        self.table.push_back(cnp.PyArray_DIM(array, i))
-                    copy_array(array, type, start + at)
-                    at += room(cnp.PyArray_NBYTES(array))
+                    self.table.push_back(nbytes)
+                    self.table.push_back(ndim_of(made))
+                    if type(made) is Rows:
+                        rows = <Rows>made
+                        for i in range(rows.ndim):
+                            self.table.push_back(rows.extents[i])
+                        rows.write(start + at)
+                    else:
+                        array = <cnp.ndarray>made
+                        for i in range(cnp.PyArray_NDIM(array)):
+                            self.table.push_back(cnp.PyArray_DIM(array, i))
+                        copy_array(array, kind, start + at)
+                    at += room(nbytes)
             if self.side is None:
                 slot = self.add_payload(slot, None, len(arrays), payload, record)
             else:
@@ -522,6 +535,14 @@ cdef class BatchWriter:
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]
+
+
+cdef inline int ndim_of(object field) noexcept:
+    return (<Rows>field).ndim if type(field) is Rows else cnp.PyArray_NDIM(<cnp.ndarray>field)
+
+
+cdef inline Py_ssize_t nbytes_of(object field) noexcept:
+    return (<Rows>field).nbytes if type(field) is Rows else cnp.PyArray_NBYTES(<cnp.ndarray>field)
 
 
 cdef bytes find_origins(list fields):

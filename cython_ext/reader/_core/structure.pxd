@@ -24,6 +24,10 @@ cdef class Structure:
     cdef object build(self, list fields, list objects)
 
 
+cdef class Unwritten:
+    pass
+
+
 cdef class Flat:
     cdef readonly list fields      # array leaves, as they were passed
     cdef readonly list objects

@@ -76,6 +76,10 @@ class Ragged:
     registers how it is restored."""
 
 
+cdef class Unwritten:
+    """A field that its writer puts together at its place: a leaf of a batch, as an array is."""
+
+
 cdef object foreign_converter(object value):
     """Return the converter of the value's type, or None for types that are no tensors."""
     cls = type(value)
@@ -331,6 +335,9 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
     cdef int kind
     cdef list children
     cdef Py_ssize_t nfields, nobjects
+    if isinstance(value, Unwritten):
+        fields.append(value)
+        return node(FIELD, len(fields) - 1, None, None, None, None)
     if isinstance(value, np.ndarray):
         # a masked array stays whole: the bytes of an array have no mask
         if not value.dtype.hasobject and (
@@ -422,6 +429,8 @@ cdef bint holds_fields(object value, int depth) except -1:
         return is_plain(view, value, &tensor)
     if cls is np.ndarray:
         return is_plain_array(value)
+    if isinstance(value, Unwritten):
+        return True
     if depth >= MAX_DEPTH:
         return False
     if cls is list:
@@ -448,10 +457,9 @@ cdef Structure _flatten_exact(object value, list fields, list objects, int depth
         if is_plain(view, value, &tensor):
             fields.append(value)
             return node(FIELD, len(fields) - 1, None, None, None, None)
-    elif type(value) is np.ndarray:
-        if is_plain_array(value):
-            fields.append(value)
-            return node(FIELD, len(fields) - 1, None, None, None, None)
+    elif isinstance(value, Unwritten) or (type(value) is np.ndarray and is_plain_array(value)):
+        fields.append(value)
+        return node(FIELD, len(fields) - 1, None, None, None, None)
     elif holds_fields(value, depth):
         kind = exact_kind(value)
         children = [_flatten_exact(child, fields, objects, depth + 1)

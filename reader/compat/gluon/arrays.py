@@ -9,7 +9,6 @@ import functools
 import importlib.util
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 __all__ = ["as_nd", "has_mxnet", "is_nd"]

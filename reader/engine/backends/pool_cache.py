@@ -13,6 +13,7 @@ from typing import Any
 
 from reader._core.arena import Arena
 from reader._core.local_channel import LocalMemory
+from reader.collate import in_place
 from reader.config import LoaderConfig
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
@@ -32,7 +33,7 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
     """Return what each worker of a loader is given."""
     return WorkerConfig(
         dataset=config.dataset,
-        collate_fn=config.collate_fn,
+        collate_fn=None if config.collate_fn is None else in_place(config.collate_fn),
         worker_init_fn=config.worker_init_fn,
         num_workers=config.num_workers,
         seed=config.seed,
@@ -128,7 +129,9 @@ class PoolCache:
         config = self._config
         is_on_cpu = config.places[0].kind == "cpu"
         if self._policy.batch.is_as_collated and is_on_cpu:
-            self._convert = _same
+            # what is written in place has no arrays before that
+            is_written = self._workers.collate_fn is not config.collate_fn
+            self._convert = None if is_written else _same
         elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
             self._convert = make_unpacked(config.framework, config.collate_fn is not None)
         made = InlineBackend(
