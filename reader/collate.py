@@ -201,7 +201,7 @@ class Tuple(Collate):
                     f" {got(sample)}"
                 )
         columns = (
-            _laid_out(f"[{place}]", each, [sample[place] for sample in samples])
+            collate_field(f"[{place}]", each, [sample[place] for sample in samples])
             for place, each in enumerate(self.functions)
         )
         return tuple(columns)
@@ -232,7 +232,7 @@ class Dict(Collate):
             if missing:
                 raise CollateError(f"sample {row} lacks the keys {missing}; it is {got(sample)}")
         return {
-            key: _laid_out(f"[{key!r}]", each, [sample[key] for sample in samples])
+            key: collate_field(f"[{key!r}]", each, [sample[key] for sample in samples])
             for key, each in self.functions.items()
         }
 
@@ -291,7 +291,8 @@ def _field(where: str, values: list[Any], make: Callable[[Sequence[Any]], Any]) 
         raise _located(where, error) from error.__cause__
 
 
-def _laid_out(where: str, function: Function, values: list[Any]) -> Any:
+def collate_field(where: str, function: Function, values: list[Any]) -> Any:
+    """Return what a function makes of a field; a CollateError then says which field, `where`."""
     try:
         return in_place(function)(values)
     except CollateError as error:

@@ -41,7 +41,8 @@ class LoaderConfig:
     """The options of one loader, checked. Make it with `LoaderConfig.build`.
 
     Every field has the name and the meaning of the argument of `DataLoader`. `timeout` 0 means no
-    deadline (`timeout_s` is then None), and `places` is a tuple of Place.
+    deadline (`timeout_s` is then None), and `places` is a tuple of Place. Some faces have
+    `most_ahead`: the bound on batches that are made ahead, in place of `prefetch_factor`.
     """
 
     dataset: Any = dataclasses.field(repr=False)
@@ -74,6 +75,7 @@ class LoaderConfig:
     pin_limit: int | None = None
     in_order: bool = True
     snapshot_every_n_steps: int | None = 1
+    most_ahead: int | None = None
     is_iterable: bool = False
 
     @property
@@ -99,6 +101,8 @@ class LoaderConfig:
         face works ahead with `num_workers=0`, the staging buffer of `use_buffer_reader` is added,
         as in Paddle.
         """
+        if self.most_ahead is not None:
+            return 1 + self.most_ahead  # beside the one that is waited for
         ahead = self.prefetch_factor * max(1, self.num_workers, len(self.places))
         if self.num_workers == 0 and self.use_buffer_reader:
             ahead += max(2, self.reader_buffer_size) * len(self.places)

@@ -31,6 +31,8 @@ class CollateRules(Protocol):
     pickles what a batch holds beside arrays, so that the whole batch arrives unchanged; it may add
     arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
     places. `revive(array, type name)` makes a tensor again of one that was stacked as an array.
+    `has_origins`, as with `pack`: batches that `collate_fn` made say which fields were arrays of
+    NumPy.
     """
 
     def can_stack(self, sample: Any) -> bool:

@@ -17,6 +17,8 @@ class Task:
     drawn: int | None
     is_error: bool
     is_end: bool
+    part: int
+    parts: int
     def __init__(
         self, kind: int, payload: Any, worker: int = -1, mark: Any = None, seq: int = -1
     ) -> None: ...

@@ -23,6 +23,7 @@ from reader.data.epochs import carried_epochs, epoch_marks, find_carriers, own_e
 from reader.data.order import Order, open_order
 from reader.data.order_origin import Position
 from reader.data.sampler import SeededSampler
+from reader.data.shards import Shards
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
@@ -170,7 +171,8 @@ class Engine(Finalized):
         if copiers:
             copiers[0].registrar.unlock_closed()
         ahead = self._copies_ahead if copiers else 0
-        stage = Stage(self._converts, cursor, config.drop_last_group, copiers, ahead)
+        has_shards = isinstance(self.batch_sampler, Shards)
+        stage = Stage(self._converts, cursor, config.drop_last_group, copiers, ahead, has_shards)
         _set_seeded(epoch, self.sampler, self.batch_sampler)
         make_schedule = functools.partial(self._make_schedule, cursor, start)
         return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
@@ -304,6 +306,11 @@ class Engine(Finalized):
         objects = (self.config.dataset, self.batch_sampler, self.sampler)
         self._prefetched = PrefetchedEpoch(self._begin, self.draws, *objects)
 
+    @property
+    def has_prefetched(self) -> bool:
+        """Whether an epoch was begun ahead."""
+        return self._prefetched is not None
+
     def drop_prefetched(self) -> None:
         """Drop the epoch that was begun ahead, if one was."""
         prefetched, self._prefetched = self._prefetched, None
@@ -427,7 +434,8 @@ def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
 
 def _set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:
     """Have samplers of ours that do not count epochs themselves give the order of an epoch."""
-    for each in (sampler, batch_sampler, getattr(batch_sampler, "sampler", None)):
+    inner = (getattr(batch_sampler, name, None) for name in ("sampler", "batch_sampler"))
+    for each in (sampler, batch_sampler, *inner):
         if isinstance(each, SeededSampler) and not each.counts_epochs:
             each.set_epoch(epoch)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, final
 
 from reader._core.feeder import Failure, FailureKind
-from reader._core.handover import Handover, Made, WaitStats
+from reader._core.handover import Handover, Made, Task, WaitStats
 from reader._core.local_channel import UserBatch
 from reader._core.signals import interrupt_after, is_interrupt
 from reader.engine.backends.backend import Backend
@@ -58,8 +58,7 @@ class EpochIterator(Handover):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._convert = stage.convert(0)
-        self._places = stage.places
+        self._convert = stage.convert(_ANY, 0)
         self._is_plain = stage.is_plain and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
@@ -199,9 +198,9 @@ class EpochIterator(Handover):
             if self.is_due:
                 self._stage.cursor.settle()
             while True:
-                if self.ahead and len(self.ahead) >= self._places:
+                if self.ahead and (size := self._stage.group_size(self.ahead)):
                     self._land_ahead()
-                    self.made = self._stage.take(self.ahead[: self._places], self._places > 1)
+                    self.made = self._stage.take(self.ahead[:size])
                 elif self._supervisor.is_done:
                     self._leave()
                 else:
@@ -255,16 +254,22 @@ class EpochIterator(Handover):
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
         task, step = self._answered(item)
         task.snapshot = item.attached
+        if task.part and self._stage.is_left(task, self.ahead):
+            self.skip(Made(None, task, step=step))
+            return
         try:
             if type(item) is UserBatch:
                 batch = item.value
             else:
-                convert = self._convert if self._is_plain else self._stage.convert(len(self.ahead))
+                convert = self._convert
+                if not self._is_plain:
+                    convert = self._stage.convert(task, len(self.ahead))
                 batch = convert(item)
         except Exception as error:
             if not is_interrupt(error):
-                if len(self.ahead) >= self._places:
+                if self._stage.group_size(self.ahead):
                     return  # raised when it is its turn: the item is taken again
+                self._pass_shards(task)
                 self.skip(Made(None, task, step=step))
             raise
         self._supervisor.idle_deaths = 0
@@ -295,8 +300,17 @@ class EpochIterator(Handover):
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
         task, step = self._schedule.answered(item)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
-        self.made = Made(error, task, is_error=True, step=step)
+        if task.part and self._stage.is_left(task, self.ahead):
+            self.skip(Made(None, task, step=step))  # the step's exception was raised
+        else:
+            self._pass_shards(task)
+            self.made = Made(error, task, is_error=True, step=step)
         item.payload = None  # it may be the exception, and frames refer to the item
+
+    def _pass_shards(self, task: Task) -> None:
+        """Drop the shards before one that failed: the exception stands in the place of the step."""
+        if task.part:
+            self.pass_ahead()
 
     def _end(self) -> None:
         self._is_complete = not self._window.has_error
@@ -313,7 +327,7 @@ class EpochIterator(Handover):
             return
         if self.ahead:
             if self._stage.delivers_short_group:
-                self.made = self._stage.take(self.ahead[:], self._places > 1)
+                self.made = self._stage.take(self.ahead[:])
                 return
             left = len(self.ahead)
             self.pass_ahead()
@@ -324,6 +338,9 @@ class EpochIterator(Handover):
         cursor.settle()
         cursor.is_finished |= self._is_complete
         raise StopIteration
+
+
+_ANY = Task(0, None)
 
 
 def _take_first(iterator: weakref.ref[EpochIterator], take: Callable[[], Any]) -> Any:

@@ -18,6 +18,7 @@ from reader._core.handover import Task
 from reader._core.signals import came_in_callee, is_interrupt
 from reader.data.order import Order
 from reader.data.order_origin import Position
+from reader.data.shards import Shard
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
 from reader.engine.schedule import Window
@@ -220,7 +221,10 @@ class MapTasks:
         self._task = None
 
     def _make_task(self, keys: Any) -> Task:
+        shard: Any = None
         if type(keys) is not list:
+            if type(keys) is Shard:
+                shard = keys
             keys = self._as_list(keys)
         if not keys and not self._takes_any_key:
             raise SamplerError(
@@ -230,7 +234,7 @@ class MapTasks:
         is_batched, takes_any = self._is_batched, self._takes_any_key
         is_usual = self._is_plain and not self._is_first and is_batched
         if is_usual and are_indices(keys, self._count):
-            return Task(TaskKind.TASK_KEYS, keys.copy())
+            return _as_part(Task(TaskKind.TASK_KEYS, keys.copy()), shard)
         try:
             kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)
         except Exception as error:
@@ -257,7 +261,7 @@ class MapTasks:
                 keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
             kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
             payload = keys if is_batched else keys[0]
-        return Task(kind, payload, worker, mark)
+        return _as_part(Task(kind, payload, worker, mark), shard)
 
     def _unsendable(self, keys: list[Any], error: Exception) -> SamplerError:
         return SamplerError(
@@ -346,6 +350,12 @@ class MapTasks:
             else:
                 again.append(self.window.task(seq))
         self.window.hold(again)
+
+
+def _as_part(task: Task, shard: Shard | None) -> Task:
+    if shard is not None:
+        task.part, task.parts = shard.part, shard.parts
+    return task
 
 
 def _is_hashable(key: Any) -> bool:

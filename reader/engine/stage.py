@@ -1,8 +1,8 @@
 """The stage: how batches land with the user, place by place.
 
 Imports the cursor and the copier. It belongs to one iterator; threads that share that take turns.
-With several places the batches of a step are a group: they count when the group is handed over. A
-batch whose copy to a device was issued ahead counts when it is handed over, too.
+With several places the batches of a step are a group, and so are the shards of a step: they count
+when the group is handed over. A batch whose copy to a device was issued ahead counts then, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reader._core.handover import Made
+from reader._core.handover import Made, Task
 from reader.engine.copier import Copier
 from reader.engine.cursor import Cursor
 from reader.errors import ReaderError
@@ -30,6 +30,7 @@ class Stage:
             group, and with devices those whose copies run while the user works.
         cursor: the position of the last batch delivered.
         is_plain: a batch can be handed over as soon as it is made.
+        has_shards: the batch sampler says which batches make a step; shard k lands on place k.
 
     Args:
         converts: for each place, what makes the user's batch; for a device its copier's `issue`.
@@ -47,28 +48,51 @@ class Stage:
         drop_last_group: bool | None = False,
         copiers: Sequence[Copier] = (),
         copies_ahead: int = 0,
+        has_shards: bool = False,
     ) -> None:
         self.cursor = cursor
         self.places = len(converts)
         self.copiers = copiers
         self.most_ahead = self.places * (1 + copies_ahead)
-        self.is_plain = self.places == 1 and not copiers
+        self.is_plain = self.places == 1 and not copiers and not has_shards
+        self.has_shards = has_shards
         self._converts = converts
         self._drop_last_group = drop_last_group
 
-    def convert(self, index: int) -> Convert:
-        """Return what lands the batch at an index among those that are not handed over yet."""
-        return self._converts[index % self.places]
+    def convert(self, task: Task, index: int) -> Convert:
+        """Return what lands the batch of a task.
 
-    def take(self, parts: list[Made], is_group: bool) -> Made:
+        Args:
+            task: of the batch.
+            index: among those that are not handed over yet.
+        """
+        return self._converts[(task.part if self.has_shards else index) % self.places]
+
+    def group_size(self, ahead: list[Made]) -> int:
+        """Return how many of the batches that have landed are handed over next; 0: some lack."""
+        size = self.places
+        if self.has_shards:
+            size = 1 if not ahead or ahead[0].task is None else max(1, ahead[0].task.parts)
+        return size if len(ahead) >= size else 0
+
+    def is_left(self, task: Task, ahead: list[Made]) -> bool:
+        """Whether a batch is a shard of a step of which another shard has failed."""
+        if task.part == 0:
+            return False
+        before = ahead[-1].task if ahead else None
+        return before is None or before.seq + 1 != task.seq or before.part + 1 != task.part
+
+    def take(self, parts: list[Made]) -> Made:
         """Return what is handed over next, of batches that have landed; no copy is waited for."""
         if self.copiers:
             values = [
-                copier.deliver(part.value)
-                for copier, part in zip(self.copiers, parts, strict=False)
+                self.copiers[place % self.places].deliver(part.value)
+                for place, part in enumerate(parts)
             ]
         else:
             values = [part.value for part in parts]
+        first = parts[0].task
+        is_group = first is not None and first.parts > 0 if self.has_shards else self.places > 1
         return Made(values if is_group else values[0], parts=parts)
 
     def check_capture(self) -> None:
@@ -82,6 +106,8 @@ class Stage:
 
     def has_room(self, index: int) -> bool:
         """Whether the batch at an index could be landed now, without more copies than may be."""
+        if self.has_shards:
+            return all(copier.has_room for copier in self.copiers)
         return self.copiers[index % self.places].has_room
 
     def sweep(self) -> None:

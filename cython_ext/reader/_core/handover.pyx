@@ -25,6 +25,8 @@ cdef class Task:
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.
         is_error: an exception was delivered in the batch's place.
         is_end: the worker's copy of the dataset is exhausted; nothing was delivered.
+        part: its number among the shards of a step; 0: the first, or no shard.
+        parts: how many shards the step has; 0: it is no shard.
     """
 
     cdef public int kind
@@ -36,6 +38,8 @@ cdef class Task:
     cdef public object drawn
     cdef public bint is_error
     cdef public bint is_end
+    cdef public int part
+    cdef public int parts
 
     def __init__(self, int kind, payload, int worker=-1, mark=None, seq=-1):
         self.kind = kind

@@ -19,6 +19,7 @@ cdef class BatchWriter:
     cdef dict schemas            # (structure, types) -> offset of the KEPT slot
     cdef object rules            # how to collate samples that are not alike; None: refuse them
     cdef bint is_strict          # the rules want samples that are exactly alike
+    cdef bint has_origins        # ready-made batches say which fields were NumPy arrays
     cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
     cdef object revive           # makes a tensor again of an array, for the rules; or None
     cdef object attach           # makes what is attached to each batch; None: nothing is

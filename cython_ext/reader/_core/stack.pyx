@@ -97,6 +97,7 @@ cdef class BatchWriter:
         self.rules = None
         self.is_strict = False
         self.pack = None
+        self.has_origins = False
         self.revive = None
         self.attach = None
         self.drawn = []
@@ -108,6 +109,7 @@ cdef class BatchWriter:
         self.plan = None
         self.is_strict = getattr(rules, "is_strict", False)
         self.pack = getattr(rules, "pack", None)
+        self.has_origins = self.pack is not None or getattr(rules, "has_origins", False)
         self.revive = getattr(rules, "revive", None)
 
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL:
@@ -463,7 +465,7 @@ cdef class BatchWriter:
         table = at
         for made in arrays:
             at = aligned(at) + room(nbytes_of(made))
-        if self.pack is not None:
+        if self.has_origins:
             origins = find_origins(flat.fields)
         schema = Schema(flat.structure, types, origins)
         record.schema = 0

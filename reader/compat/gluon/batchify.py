@@ -1,0 +1,175 @@
+"""The batchify functions of `mx.gluon.data.batchify` (2.x), which write batches in place.
+
+Imports `reader.collate`. They run in workers and keep no state; called by themselves they return
+arrays of MXNet where it is installed, else of NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from reader import collate
+from reader._core.rows import Rows
+from reader.collate import Collate, collate_field
+from reader.compat.gluon.arrays import as_nd, is_nd
+from reader.errors import CollateError, ConfigTypeError, got
+
+__all__ = ["Append", "AsList", "Batchify", "Group", "Pad", "Stack"]
+
+Function = Callable[[list[Any]], Any]
+
+
+class FieldCountError(CollateError, AssertionError):
+    """Samples have another number of fields than there are functions; Gluon asserts that."""
+
+
+class NoArrayError(CollateError, NotImplementedError):
+    """Samples are tuples, and Pad pads arrays; Gluon raises NotImplementedError."""
+
+
+class Batchify(Collate):
+    """Base of the functions here: arrays are those of MXNet where it is installed."""
+
+    def make(self, rows: Rows) -> Any:
+        """Return the array of a field, when no loader writes it."""
+        return as_nd(rows.numpy())
+
+
+class Stack(Batchify):
+    """Stack samples of one shape; samples that are lists or tuples give a list, field by field.
+
+    That is Gluon 2.x; `default_batchify_fn`, which is 1.x, takes a list for data.
+
+    Args:
+        use_shared_mem: taken, and has no effect: loaders write into shared memory.
+    """
+
+    def __init__(self, use_shared_mem: bool = False) -> None:
+        pass
+
+    def lay_out(self, samples: Sequence[Any]) -> Any:
+        """See Collate."""
+        first = samples[0] if len(samples) else None
+        if not isinstance(first, (list, tuple)):
+            return Rows.stacked(samples)
+        check_count(samples, len(first))
+        return [
+            collate_field(f"[{place}]", self.lay_out, [sample[place] for sample in samples])
+            for place in range(len(first))
+        ]
+
+
+class Pad(Batchify):
+    """Pad samples along all axes, to the longest of the batch.
+
+    GluonNLP's Pad, in `reader.compat.gluon.nlp.batchify`, pads one axis.
+
+    Args:
+        val: what stands behind a sample; None: 0.
+        dtype: of the arrays; None: that of the samples, int64 for lists of ints.
+        round_to: each length is a multiple of it.
+        use_shared_mem: taken, and has no effect.
+    """
+
+    def __init__(
+        self,
+        val: Any = None,
+        dtype: Any = None,
+        round_to: int | None = None,
+        use_shared_mem: bool = False,  # noqa: ARG002
+    ) -> None:
+        self._pad = collate.Pad(None, 0 if val is None else val, round_to, dtype=dtype)
+
+    def lay_out(self, samples: Sequence[Any]) -> Any:
+        """See Collate."""
+        if len(samples) and isinstance(samples[0], tuple):
+            raise NoArrayError(
+                f"Pad pads arrays, and the samples are tuples of {len(samples[0])} fields: use"
+                " Group(Pad(), Stack(), ...), with a function for each field"
+            )
+        pad = self._pad
+        return Rows.padded(samples, None, pad.value, pad.round_to, pad.dtype)
+
+
+class Append(Batchify):
+    """Give the samples as a list of arrays, each with a batch axis of length 1.
+
+    Args:
+        expand: False: the samples have the batch axis.
+        batch_axis: where it is put.
+        use_shared_mem: taken, and has no effect.
+    """
+
+    def __init__(
+        self,
+        expand: bool = True,
+        batch_axis: int = 0,
+        use_shared_mem: bool = False,  # noqa: ARG002
+    ) -> None:
+        self._expand = expand
+        self._batch_axis = batch_axis
+
+    def lay_out(self, samples: Sequence[Any]) -> list[Rows]:
+        """See Collate."""
+        arrays = [each.asnumpy() if is_nd(each) else np.asarray(each) for each in samples]
+        if self._expand:
+            arrays = [np.expand_dims(each, self._batch_axis) for each in arrays]
+        return [Rows.joined([each]) for each in arrays]
+
+
+class AsList(collate.AsList):
+    """Give the samples as a list."""
+
+
+class Group(Batchify):
+    """Collate each field of the samples by a function of its own; the batch is a tuple.
+
+    Args:
+        fn: the functions, or a list of them.
+        args: more functions.
+
+    Raises, when called:
+        FieldCountError: an AssertionError, for a sample with another number of fields.
+    """
+
+    def __init__(self, fn: Function | Sequence[Function], *args: Function) -> None:
+        self._functions = functions_of(fn, args)
+
+    def lay_out(self, samples: Sequence[Any]) -> tuple[Any, ...]:
+        """See Collate."""
+        check_count(samples, len(self._functions))
+        made = (
+            collate_field(f"[{place}]", each, [sample[place] for sample in samples])
+            for place, each in enumerate(self._functions)
+        )
+        return tuple(made)
+
+
+def functions_of(fn: Any, args: tuple[Any, ...]) -> list[Function]:
+    """Return functions that were given one by one, or as a list."""
+    if isinstance(fn, (list, tuple)):
+        if args:
+            raise ConfigTypeError(
+                f"pass the functions one by one, or one list of them: got a list and {len(args)}"
+                " more"
+            )
+        found = list(fn)
+    else:
+        found = [fn, *args]
+    for place, each in enumerate(found):
+        if not callable(each):
+            raise ConfigTypeError(f"batchify function {place} must be callable, got {got(each)}")
+    return found
+
+
+def check_count(samples: Sequence[Any], count: int) -> None:
+    """Refuse samples that have not `count` fields."""
+    for row, sample in enumerate(samples):
+        if not isinstance(sample, (list, tuple)) or len(sample) != count:
+            raise FieldCountError(
+                f"The number of attributes in each data sample should contains {count} elements;"
+                f" sample {row} is {got(sample)}"
+            )

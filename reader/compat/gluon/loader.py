@@ -1,0 +1,259 @@
+"""DataLoader with Gluon's arguments, of MXNet 1.9 and 2.x, and what they promise.
+
+Imports the engine, config and policy. The face checks its arguments and maps them; it holds no
+machinery. Source: mxnet.gluon.data of MXNet 1.9.1 and 2.0.0b1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from reader import data
+from reader.compat.gluon.arrays import has_mxnet
+from reader.compat.gluon.batch_sampler import BatchSampler
+from reader.compat.gluon.collate import ArrayRules, GluonRules
+from reader.compat.gluon.errors import ArgumentError
+from reader.compat.gluon.iterator import LazyIterator
+from reader.compat.gluon.samplers import RandomSampler, SequentialSampler
+from reader.config import LoaderConfig
+from reader.engine.engine import Engine
+from reader.engine.epoch import EpochIterator
+from reader.engine.face import EngineFace
+from reader.errors import ConfigError
+from reader.places import Place
+from reader.policy import BatchPolicy, Policy, WorkerPolicy
+
+__all__ = ["DataLoader", "DataLoaderV1"]
+
+_TIMEOUT_S = 120
+
+
+class DataLoader(EngineFace):
+    """Feed a Gluon program.
+
+    Batches have the arrays of the library that is installed: mx.nd.NDArray on the memory that the
+    worker wrote, or NumPy arrays without MXNet. A batch is yours for as long as you keep it.
+
+    Args:
+        dataset: anything with `__len__` and `__getitem__(int)`. Samples: mx.nd and NumPy arrays,
+            numbers, tuples of these; beyond Gluon dicts and strings.
+        batch_size: samples per batch; needed unless there is a `batch_sampler`.
+        shuffle: a new random order each epoch, from `np.random`, or by `seed`.
+        sampler: an iterable of indices; excludes `shuffle`.
+        last_batch: "keep" (None) delivers a short last batch, "discard" leaves it out, "rollover"
+            begins the next epoch with its samples.
+        batch_sampler: an iterable of lists of indices; excludes `batch_size`, `shuffle`, `sampler`
+            and `last_batch`.
+        batchify_fn: called in the worker with a list of samples; what it returns is the batch.
+            Functions of `batchify` write into shared memory in place. None: `default_batchify_fn`.
+        num_workers: worker processes or threads, which live as long as the loader; 0 or less: the
+            thread that iterates makes each batch.
+        pin_memory: copy the batches into page-locked memory, `mx.cpu_pinned(pin_device_id)`; in
+            this thread, as Gluon does. Tuples in a batch become lists.
+        pin_device_id: of the device for which memory is locked.
+        prefetch: how many batches are made ahead; None: 2 for each worker. Nothing is made ahead
+            without workers.
+        thread_pool: workers are threads.
+        timeout: seconds to wait for a batch, more than 0; without workers nothing is waited for.
+        auto_reload: begin an epoch when the loader is made, and the next one at the end of each, so
+            that its first batches are ready early; see `refresh` and `clean`.
+        try_nopython: taken, and has no effect: there is one engine.
+        seed: makes every batch a function of (dataset, seed, epoch, number of the batch), with any
+            number of workers, random augmentation included. None: orders come from `np.random`.
+        start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
+        framework: what the leaves of a batch are: "numpy", "torch", "paddle" or "jax"; None: those
+            of MXNet if it is installed, else "numpy".
+        places: where batches land, with `framework`; see `reader.DataLoader`. For MXNet the CPU.
+
+    Raises:
+        ConfigError: an argument that cannot work (a ValueError); ArgumentError, an AssertionError
+            too, for a timeout that is not positive.
+
+    While iterating: TimedOut, which is a multiprocessing.TimeoutError, when a batch is late: the
+    next step waits for it again; the dataset's own exceptions in the place of their batches, after
+    which the epoch goes on; WorkerDied.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = _TIMEOUT_S,
+        auto_reload: bool = False,
+        *,
+        try_nopython: bool | None = None,  # noqa: ARG002  a hint to MXNet's own loaders
+        seed: int | None = None,
+        start_method: str | None = None,
+        framework: str | None = None,
+        places: Any = None,
+    ) -> None:
+        if timeout <= 0:
+            raise ArgumentError(
+                f"timeout must be positive, given {timeout}. It is how many seconds to wait for a"
+                f" batch; Gluon's default is {_TIMEOUT_S}"
+            )
+        num_workers = max(0, num_workers)
+        most_ahead = 2 * num_workers if prefetch is None else max(0, int(prefetch))
+        batch_sampler = self._as_steps(
+            _batch_sampler_of(
+                dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, seed
+            )
+        )
+        shards = getattr(batch_sampler, "most_shards", 1)
+        config = LoaderConfig.build(
+            dataset,
+            batch_sampler=batch_sampler,
+            collate_fn=batchify_fn,
+            num_workers=num_workers,
+            timeout=timeout if num_workers else 0,
+            persistent_workers=num_workers > 0,
+            seed=seed,
+            start_method=None if thread_pool else start_method,
+            worker_type="thread" if thread_pool else "process",
+            framework=framework or "numpy",
+            places=places,
+            most_ahead=shards * (1 + most_ahead) - 1,
+        )
+        policy = _policy(batchify_fn, framework, pin_device_id if pin_memory else None)
+        self.dataset = dataset
+        self.timeout = timeout
+        self.thread_pool = thread_pool
+        self.auto_reload = bool(auto_reload) and num_workers > 0
+        self._engine = Engine(config, policy, None, batch_sampler)
+        if self.auto_reload:
+            self.refresh()
+
+    def _as_steps(self, batch_sampler: Any) -> Any:
+        """Return what the engine draws from."""
+        return batch_sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over an epoch, which begins when its first batch is asked for."""
+        return LazyIterator(self)
+
+    def refresh(self) -> None:
+        """Begin an epoch now, in place of one that was begun ahead; the next iterator takes it."""
+        if self._engine.config.num_workers:
+            self._engine.prefetch()
+
+    def clean(self) -> None:
+        """Drop the epoch that was begun ahead; the next one begins when it is asked for."""
+        self._engine.drop_prefetched()
+
+    def begin(self) -> EpochIterator:
+        """Begin an epoch, or take the one that was begun ahead; an iterator calls it."""
+        return iter(self._engine)
+
+    def reload(self) -> None:
+        """Begin the next epoch with `auto_reload`, unless that is done; an iterator calls it."""
+        if self.auto_reload and not self._engine.has_prefetched:
+            self.refresh()
+
+    def __repr__(self) -> str:
+        config = self._engine.config
+        return f"DataLoader({type(self.dataset).__name__}, num_workers={config.num_workers})"
+
+
+class DataLoaderV1(DataLoader):
+    """Gluon's first DataLoader, by its 10 arguments; see DataLoader for what they mean."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            batchify_fn,
+            num_workers,
+            pin_memory,
+            pin_device_id,
+        )
+
+
+def _batch_sampler_of(
+    dataset: Any,
+    batch_size: int | None,
+    shuffle: bool,
+    sampler: Any,
+    last_batch: str | None,
+    batch_sampler: Any,
+    seed: int | None,
+) -> Any:
+    """Return what yields the lists of indices. Refuses what contradicts it, in Gluon's words."""
+    if batch_sampler is not None:
+        if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ConfigError(
+                "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler"
+                " is specified."
+            )
+        return batch_sampler
+    if batch_size is None:
+        raise ConfigError("batch_size must be specified unless batch_sampler is specified")
+    if sampler is not None and shuffle:
+        raise ConfigError("shuffle must not be specified if sampler is specified")
+    if sampler is None:
+        count = len(dataset)
+        sampler = RandomSampler(count, seed=seed) if shuffle else SequentialSampler(count)
+    if last_batch in (None, "keep", "discard"):
+        return data.BatchSampler(sampler, batch_size, last_batch == "discard")
+    return BatchSampler(sampler, batch_size, last_batch)
+
+
+def _policy(batchify_fn: Any, framework: str | None, pin_device_id: int | None) -> Policy:
+    """Return the policy of a loader.
+
+    Args:
+        batchify_fn: the user's.
+        framework: the user's.
+        pin_device_id: of the device for which batches are copied; None: they are not.
+    """
+    is_default = batchify_fn is None
+    make_adapter = None
+    if framework is None and has_mxnet():
+        make_adapter = functools.partial(_mxnet_adapter, not is_default, pin_device_id)
+    return Policy(
+        worker=WorkerPolicy(rules=GluonRules() if is_default else ArrayRules()),
+        batch=BatchPolicy(
+            has_plain_containers=is_default or pin_device_id is not None,
+            is_as_collated=not is_default and framework is None and pin_device_id is None,
+            make_adapter=make_adapter,
+        ),
+    )
+
+
+def _mxnet_adapter(keeps_arrays: bool, pin_device_id: int | None, place: Place) -> Any:
+    if place.kind != "cpu":
+        raise ConfigError(
+            f"places={str(place)!r} was given, and arrays of MXNet are made on the CPU. Move the"
+            ' batches in the training step (as_in_context), or pass framework="torch", "paddle" or'
+            ' "jax"'
+        )
+    from reader.frameworks.mxnet import to_mxnet
+
+    return functools.partial(to_mxnet, keeps_arrays, pin_device_id)
