@@ -124,6 +124,10 @@ class Engine(Finalized):
         self._state.choose(self._next_epoch)
         set_epochs(self._next_epoch, self.config.dataset, self.sampler, self.batch_sampler)
 
+    def set_orders(self) -> None:
+        """Have samplers with a seed, also as for their length, be at the next epoch."""
+        _set_seeded(self.epoch, self.sampler, self.batch_sampler)
+
     def __iter__(self) -> EpochIterator:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
         prefetched, self._prefetched = self._prefetched, None

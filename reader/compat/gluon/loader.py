@@ -143,6 +143,11 @@ class DataLoader(EngineFace):
         """Return an iterator over an epoch, which begins when its first batch is asked for."""
         return LazyIterator(self)
 
+    def __len__(self) -> int:
+        """Return the number of batches of the next epoch; with "rollover" it changes."""
+        self._engine.set_orders()
+        return super().__len__()
+
     def refresh(self) -> None:
         """Begin an epoch now, in place of one that was begun ahead; the next iterator takes it."""
         if self._engine.config.num_workers:
