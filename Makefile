@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu old-paddle simdev evidence sanitize nightly matrix format clean distclean
+	gpu gluon old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -33,6 +33,7 @@ help:
 	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
 	@echo "make gpu      tests and measurements on a CUDA device, by PYTHON's torch; writes build/gpu.json"
 	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
+	@echo "make gluon    tests and speed beside MXNet 1.9.1, in an environment of its own"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -143,6 +144,17 @@ old-paddle: build
 	$(VENV)-paddle-2.6/bin/python -m pytest -n 2 -o filterwarnings=ignore -k "not 63 and not refused \
 		and not e8m0fnu and not torch and not sources_are_checked" \
 		$(OF_PADDLE_26:%=tests/contract/%.py) $(ARGS)
+
+# MXNet 1.9.1, in an environment of its own with NumPy 1.23: under Python 3.10 or 3.11, which is that of
+# the core.
+OF_GLUON = tests/peers/test_gluon_mxnet.py $(wildcard tests/contract/test_gluon_*.py tests/unit/test_gluon_*.py \
+	tests/unit/test_nlp_*.py tests/contract/test_shards.py tests/unit/test_collate.py)
+gluon: build
+	$(PYTHON) -m venv $(VENV)-mxnet-1.9
+	$(VENV)-mxnet-1.9/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r requirements/mxnet-1.9.txt
+	$(VENV)-mxnet-1.9/bin/python -m pytest -n 2 -o filterwarnings=ignore $(OF_GLUON) $(ARGS)
+	$(VENV)-mxnet-1.9/bin/python -W ignore -m tools.gluon_bench
 
 # With what PYTHON has: a torch that finds the device, numpy, pytest, and what building takes.
 gpu:

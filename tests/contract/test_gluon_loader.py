@@ -82,8 +82,8 @@ def test_arguments_stand_where_gluon_has_them() -> None:
         *(
             (
                 {"batch_sampler": [[0]], **more},
-                "batch_size, shuffle, sampler and last_batch must not be specified if"
-                " batch_sampler is specified.",
+                ("batch_size, shuffle, sampler and last_batch must not be specified if"
+                " batch_sampler is specified."),
             )
             for more in (
                 {"batch_size": 1},
@@ -398,7 +398,7 @@ class Gate:
 
     def __getitem__(self, index: int) -> int:
         if index == 0:
-            with open(self.path, "rb") as gate:  # noqa: PTH123  a pipe: waits for its writer
+            with open(self.path, "rb") as gate:
                 gate.read()
         return index
 

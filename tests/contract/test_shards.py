@@ -1,4 +1,4 @@
-"""Steps of several shards: made by different workers, delivered together, resumed, failed, placed."""
+"""Steps of several shards: made by several workers, delivered together, resumed, failed, placed."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_each_shard_is_padded_by_itself() -> None:
 
 
 def test_workers_may_be_killed() -> None:
-    steps = [[[i, i + 1], [i + 2], [i + 3, i]] for i in range(0, 16)] * 20
+    steps = [[[i, i + 1], [i + 2], [i + 3, i]] for i in range(16)] * 20
     with ShardedDataLoader(Samples(), batch_sampler=steps, num_workers=2) as loader:
         batches = iter(loader)
         found = []

@@ -8,6 +8,7 @@ docs/gluon.md says, line by line, what is the same and what is better.
 from reader.compat.gluon import batchify
 from reader.compat.gluon.batch_sampler import BatchSampler
 from reader.compat.gluon.collate import default_batchify_fn, default_mp_batchify_fn
+from reader.compat.gluon.datasets import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
 from reader.compat.gluon.loader import DataLoader, DataLoaderV1
 from reader.compat.gluon.samplers import (
     FilterSampler,

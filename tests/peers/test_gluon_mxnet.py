@@ -1,0 +1,286 @@
+"""The Gluon face beside MXNet itself, in one program: every batch equal, and every refusal.
+
+Runs where mxnet is installed: `make gluon` makes that environment, for MXNet 1.9.1 needs a NumPy
+older than ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader.compat import gluon as ours
+
+mx = pytest.importorskip("mxnet")
+theirs = mx.gluon.data
+
+pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore")]
+
+
+def told(value: Any) -> Any:
+    """Return a value with the types, element types and bytes of all that is in it."""
+    if isinstance(value, mx.nd.NDArray):
+        context = str(value.context).replace("cpu_shared", "cpu")  # ours are plain: no file each
+        return ("nd", str(np.dtype(value.dtype)), value.shape, context, value.asnumpy().tolist())
+    if isinstance(value, np.ndarray):
+        return ("np", str(value.dtype), value.tolist())
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, [told(each) for each in value])
+    if isinstance(value, dict):
+        return ("dict", {key: told(each) for key, each in value.items()})
+    return (type(value).__name__, repr(value))
+
+
+def both(run: Any) -> Any:
+    """Return what a function of the package gives with ours, having seen that theirs agrees."""
+    found = []
+    for package in (ours, theirs):
+        np.random.seed(7)
+        random.seed(7)
+        mx.random.seed(7)
+        try:
+            found.append(run(package))
+        except Exception as error:
+            found.append((error, str(error)))
+    mine, its = found
+    if isinstance(its, tuple) and isinstance(its[0], Exception):
+        assert isinstance(mine[0], type(its[0])), (mine, its)
+        assert its[1] in mine[1]
+        return mine[0]
+    assert mine == its
+    return mine
+
+
+def epochs(loader: Any, count: int = 3) -> list[Any]:
+    found = []
+    for _ in range(count):
+        found.append(len(loader))
+        found += [told(batch) for batch in loader]
+    return found
+
+
+DATA: dict[str, Any] = {
+    "numbers": list(range(10)),
+    "floats": [i / 4 for i in range(10)],
+    "array": np.arange(40, dtype="f4").reshape(10, 2, 2),
+    "bytes": np.arange(40, dtype="u1").reshape(10, 4),
+    "halves": np.ones((10, 3), "f2"),
+    "bools": np.arange(20).reshape(10, 2) % 3 == 0,
+    "nd": mx.nd.arange(30).reshape((10, 3)),
+    "nd samples": [mx.nd.full((2, 2), i) for i in range(10)],
+    "nd integers": [mx.nd.full((2,), i, dtype="int32") for i in range(10)],
+    "pairs": [(np.full(3, i, "f4"), i) for i in range(10)],
+    "nested": [((np.full(2, i), mx.nd.full((1,), i)), i, float(i)) for i in range(10)],
+    "lists": [[i, i + 1] for i in range(10)],
+    "lists in tuples": [([i, i + 1], np.float32(i)) for i in range(10)],
+    "mixed numbers": [1, 2.5, 3, True, 5, 6, 7.5, 8, 9, 10],
+}
+WORKERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "thread_pool": True},
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("data", DATA)
+def test_batches_are_equal(data: str, workers: str) -> None:
+    both(lambda at: epochs(at.DataLoader(DATA[data], 4, **WORKERS[workers]), 1))
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("last_batch", [None, "keep", "discard", "rollover"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_orders_and_last_batches_are_equal(
+    workers: str, last_batch: str | None, shuffle: bool
+) -> None:
+    for count, size in itertools.product((1, 3, 10), (1, 3, 4, 11)):
+        both(
+            lambda at, count=count, size=size: epochs(
+                at.DataLoader(
+                    list(range(count)), size, shuffle, None, last_batch, **WORKERS[workers]
+                ),
+                4,
+            )
+        )
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_samplers_serve_both(workers: str) -> None:
+    data = list(range(12))
+    for make in (
+        lambda at: {"sampler": at.RandomSampler(12), "batch_size": 5},
+        lambda at: {"sampler": at.SequentialSampler(7), "batch_size": 5},
+        lambda at: {"sampler": at.SequentialSampler(4, 3), "batch_size": 3},
+        lambda at: {"sampler": at.FilterSampler(lambda x: x % 2, data), "batch_size": 4},
+        lambda at: {
+            "batch_sampler": at.BatchSampler(at.SequentialSampler(11), 3, "rollover"),
+        },
+        lambda at: {"batch_sampler": [[0, 1], [5], [2, 3, 4]]},
+        lambda at: {"sampler": [3, 1, 2], "batch_size": 2, "last_batch": "discard"},
+    ):
+        both(lambda at, make=make: epochs(at.DataLoader(data, **make(at), **WORKERS[workers])))
+
+
+def scaled(x: Any) -> Any:
+    return x * 2
+
+
+def scaled_pair(x: Any, y: Any) -> Any:
+    return x * 2, y + 1
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_transforms_are_equal(workers: str, lazy: bool) -> None:
+    def run(at: Any) -> Any:
+        array = np.arange(20, dtype="f4").reshape(10, 2)
+        one = at.ArrayDataset(array).transform(scaled, lazy)
+        two = at.ArrayDataset(array, np.arange(10)).transform(scaled_pair, lazy)
+        first = at.ArrayDataset(array, list(range(10))).transform_first(scaled, lazy)
+        return [epochs(at.DataLoader(each, 3, **WORKERS[workers]), 1) for each in (one, two, first)]
+
+    both(run)
+
+
+def listed(dataset: Any) -> list[Any]:
+    return [told(dataset[index]) for index in range(len(dataset))]
+
+
+def test_datasets_are_equal() -> None:
+    for run in (
+        lambda at: listed(at.SimpleDataset([1, "a", (2, 3)])),
+        lambda at: listed(at.ArrayDataset([1, 2, 3])),
+        lambda at: listed(at.ArrayDataset([1, 2], np.ones((2, 2)), mx.nd.arange(2))),
+        lambda at: [listed(at.SimpleDataset(range(9)).shard(4, i)) for i in range(4)],
+        lambda at: [listed(at.SimpleDataset(range(2)).shard(4, i)) for i in range(4)],
+        lambda at: [listed(at.SimpleDataset(range(5)).take(n)) for n in (None, 0, 3, 9)],
+        lambda at: listed(at.SimpleDataset(range(9)).filter(lambda x: x % 2)),
+        lambda at: listed(at.SimpleDataset(range(9)).sample(at.SequentialSampler(3))),
+        lambda at: listed(at.SimpleDataset(range(9)).sample(at.RandomSampler(9))),
+        lambda at: listed(
+            at.SimpleDataset([(1, 2), (3, 4)]).transform(lambda x, y: x * y).filter(lambda x: x > 2)
+        ),
+        lambda at: listed(at.SimpleDataset([[1, 2], [3, 4]]).transform_first(lambda x: x * 2)),
+        lambda at: listed(at.SimpleDataset([(1, 2), (3, 4)]).transform_first(lambda x: x * 10)),
+    ):
+        both(run)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda at: at.DataLoader([1]),
+        lambda at: at.DataLoader([1], 1, True, [0]),
+        lambda at: at.DataLoader([1], 1, batch_sampler=[[0]]),
+        lambda at: at.DataLoader([1], batch_sampler=[[0]], shuffle=True),
+        lambda at: at.DataLoader([1], 1, timeout=0),
+        lambda at: len(at.DataLoader([1, 2, 3], 2, last_batch="no")),
+        lambda at: list(at.DataLoader([1, 2, 3], 2, last_batch="no")),
+        lambda at: at.ArrayDataset(),
+        lambda at: at.SimpleDataset(range(4)).shard(4, 4),
+        lambda at: at.SimpleDataset(range(4)).shard(0, 0),
+        lambda at: at.SimpleDataset(range(4)).shard(4, -1),
+        lambda at: at.SimpleDataset(range(4)).sample([0]),
+    ],
+)
+def test_refusals_are_equal(run: Any) -> None:
+    assert isinstance(both(run), Exception)
+
+
+class Bad:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        if index == 2:
+            raise ZeroDivisionError("of the user")
+        return index
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_errors_come_at_the_same_place(workers: str) -> None:
+    def run(at: Any) -> Any:
+        batches = iter(at.DataLoader(Bad(), 2, **WORKERS[workers]))
+        found = [told(next(batches))]
+        try:
+            next(batches)
+        except ZeroDivisionError as error:
+            found.append(str(error))
+        return found
+
+    assert both(run)[1].startswith("of the user")
+
+
+def test_pinned_batches_are_equal() -> None:
+    def run(at: Any) -> Any:
+        data = [(np.ones(2), i) for i in range(4)]
+        return [
+            told(batch)
+            for workers in WORKERS.values()
+            for batch in at.DataLoader(data, 2, pin_memory=True, **workers)
+        ]
+
+    assert "cpu_pinned(0)" in str(both(run))
+
+
+def stacked_nd(data: Any) -> Any:
+    return mx.nd.stack(*[mx.nd.array(each) for each in data])
+
+
+def numpy_tuple(data: Any) -> Any:
+    return np.stack(data), len(data), {"n": mx.nd.ones((2,))}, "text"
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("function", [stacked_nd, numpy_tuple])
+def test_what_batchify_functions_return_is_equal(workers: str, function: Any) -> None:
+    data = [np.full(2, i, "f4") for i in range(6)]
+    both(lambda at: epochs(at.DataLoader(data, 2, batchify_fn=function, **WORKERS[workers]), 1))
+
+
+def test_batches_lie_in_shared_memory_and_may_be_written() -> None:
+    loader = ours.DataLoader(np.ones((40, 1000), "f4"), 10, num_workers=2)
+    batches = list(loader)
+    for number, batch in enumerate(batches):
+        batch[:] = number
+    mx.nd.waitall()
+    assert [batch.asnumpy().mean() for batch in batches] == [0, 1, 2, 3]
+    del batches, batch
+    for batch in loader:
+        assert batch.asnumpy().min() == 1
+    assert loader.stats()["arena"] is not None
+    loader.close()
+
+
+def test_training_programs_run(tmp_path: Path) -> None:
+    from mxnet import autograd, gluon
+
+    def run(at: Any) -> Any:
+        np.random.seed(0)
+        mx.random.seed(0)
+        features = np.random.rand(64, 5).astype("f4")
+        labels = (features.sum(1) > 2.5).astype("f4")
+        loader = at.DataLoader(at.ArrayDataset(features, labels), 16, True, num_workers=2)
+        net = gluon.nn.Dense(1)
+        net.initialize(mx.init.Constant(0.1))
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
+        loss = gluon.loss.SigmoidBCELoss()
+        found = []
+        for _ in range(3):
+            for x, y in loader:
+                with autograd.record():
+                    step = loss(net(x), y)
+                step.backward()
+                trainer.step(len(x))
+                found.append(round(float(step.mean().asscalar()), 5))
+        return found
+
+    assert len(both(run)) == 12
