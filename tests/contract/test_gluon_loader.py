@@ -82,8 +82,10 @@ def test_arguments_stand_where_gluon_has_them() -> None:
         *(
             (
                 {"batch_sampler": [[0]], **more},
-                ("batch_size, shuffle, sampler and last_batch must not be specified if"
-                " batch_sampler is specified."),
+                (
+                    "batch_size, shuffle, sampler and last_batch must not be specified if"
+                    " batch_sampler is specified."
+                ),
             )
             for more in (
                 {"batch_size": 1},
