@@ -1,0 +1,113 @@
+"""Images between their files' bytes and NumPy arrays, by Pillow.
+
+Imports PIL, where an image is read or written. Keeps no state; threads may call it at once, and
+Pillow releases the GIL while it decodes.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
+
+__all__ = ["decode", "encode", "require_pillow"]
+
+_ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
+_WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
+_FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG"}
+
+
+def require_pillow() -> Any:
+    """Return `PIL.Image`. ConfigError: Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ConfigError(
+            f"images are read and written by Pillow, which cannot be imported: {error}. Run: pip"
+            " install pillow"
+        ) from error
+    return Image
+
+
+def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
+    """Return an image as an array of its own: height x width x channels, of 8 bits.
+
+    Args:
+        content: of a file, in any format that Pillow reads.
+        color: 1: red, green and blue; 0: one channel, the luminance; -1: the channels that the
+            file has, 1, 3, or 4 with opacity. Unless it is -1, the image is turned as the file says
+            that the camera was held.
+
+    Raises:
+        DatasetError: Pillow cannot read it.
+    """
+    image_module = require_pillow()
+    try:
+        with image_module.open(io.BytesIO(content)) as image:
+            array = _pixels(image if color < 0 else _upright(image), color)
+    except Exception as error:  # many types, by format
+        raise DatasetError(
+            f"an image of {len(content)} bytes cannot be read: {error!r}. Is the file whole, and"
+            " an image?"
+        ) from error
+    return array[:, :, np.newaxis] if array.ndim == 2 else array
+
+
+def _upright(image: Any) -> Any:
+    if image.getexif().get(_ORIENTATION, 1) == 1:
+        return image  # Pillow would copy it
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(image)
+
+
+def _pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
+    if image.mode.startswith("I"):  # 16 bits: `convert` would cut off what is above 255
+        gray = (np.asarray(image) >> 8).astype(np.uint8)
+        return np.repeat(gray[:, :, np.newaxis], 3, axis=2) if color == 1 else gray
+    if color < 0:
+        has_opacity = image.mode in _WITH_OPACITY or "transparency" in image.info
+        mode = "RGBA" if has_opacity else "L" if image.mode in ("1", "L") else "RGB"
+    else:
+        mode = "RGB" if color else "L"
+    return np.array(image if image.mode == mode else image.convert(mode))
+
+
+def encode(array: Any, ending: str, quality: int) -> bytes:
+    """Return an image as the content of a file.
+
+    Args:
+        array: height x width x 3 of red, green and blue, or x 4 with opacity, or height x width;
+            of 8 bits.
+        ending: of the file: ".jpg", ".jpeg" or ".png".
+        quality: of a JPEG, 1 to 100; of a PNG how hard to compress, 0 to 9, and 9 for more.
+
+    Raises:
+        ConfigError: the array is no image, or the ending names no such format.
+    """
+    image_module = require_pillow()
+    kind = _FORMATS.get(ending.lower().lstrip("."))
+    if kind is None:
+        raise ConfigError(
+            f"an image cannot be written as {ending!r}: pass one of .jpg, .jpeg and .png"
+        )
+    pixels = np.asarray(array)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    is_right = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
+    if pixels.dtype != np.uint8 or not is_right or not pixels.size:
+        raise ConfigTypeError(
+            "an image is an array of 8 bits, height x width x channels, got"
+            f" {pixels.dtype} of shape {pixels.shape}: {got(array)}. Convert it to uint8"
+        )
+    options = {"quality": quality} if kind == "JPEG" else {"compress_level": min(quality, 9)}
+    image = image_module.fromarray(np.ascontiguousarray(pixels))
+    if kind == "JPEG" and image.mode == "RGBA":
+        image = image.convert("RGB")
+    written = io.BytesIO()
+    image.save(written, kind, **options)
+    return written.getvalue()
