@@ -16,15 +16,16 @@ from typing import Any
 from reader._core.channel import encode_task
 from reader.checks import as_int, as_reiterable
 from reader.compat.gluon.samplers import Sampler
-from reader.data.batch_sampler import NoBatching, count_of
+from reader.data.batch_sampler import NoBatching, batched, count_of
 from reader.data.epochs import set_epochs
 from reader.data.order import Order, check_order_state, open_order
 from reader.data.order_origin import Position
+from reader.data.order_source import has_state, is_seekable, is_sharding_sampler, state_of
 from reader.data.sampler import SeededSampler, state_number
-from reader.data.seekable import iterate_from
+from reader.data.seekable import as_position, iterate_from
 from reader.errors import ConfigError, StateError, got
 
-__all__ = ["BatchSampler"]
+__all__ = ["BatchSampler", "SeekableBatchSampler"]
 
 
 class BatchSampler(Sampler[list[Any]]):
@@ -32,13 +33,12 @@ class BatchSampler(Sampler[list[Any]]):
 
     With 'rollover', indices that fill no batch are carried into the next epoch. They are taken when
     an epoch begins, and others kept when it runs to its end: if it is abandoned, both are lost, and
-    `len` differs from epoch to epoch. This is Gluon's rule. Where the sampler has a seed and the
-    loader sets its epochs (`RandomSampler(length, seed=1)`), all epochs are one sequence instead,
-    cut into batches: what an epoch yields is a function of (seed, epoch), whatever became of the
-    epochs before it.
+    `len` differs from epoch to epoch. This is Gluon's rule. With a seeded sampler,
+    `RandomSampler(length, seed=1)`, there is another: all epochs are one sequence that is cut into
+    batches. What an epoch yields is then a function of (seed, epoch), whatever became of those
+    before it. The loader sets the epoch, or `set_epoch` does.
 
-    A loader saves and resumes it in the middle of an epoch as between epochs; it draws again what
-    the sampler cannot skip.
+    A loader saves and resumes it, in the middle of an epoch as between two.
 
     Args:
         sampler: an iterable of indices that can be iterated over anew for each epoch.
@@ -47,10 +47,22 @@ class BatchSampler(Sampler[list[Any]]):
             'discard' drops them, and 'rollover' begins the next epoch with them. As in Gluon,
             another word is refused by `len`, and where there are such indices.
 
+    An instance is a SeekableBatchSampler where the sampler and `last_batch` allow it.
+
     >>> batches = BatchSampler(range(5), 2, "rollover")
     >>> list(batches), list(batches)
     ([[0, 1], [2, 3]], [[4, 0], [1, 2], [3, 4]])
     """
+
+    def __new__(
+        cls,
+        sampler: Any = None,  # an unpickled one has no arguments
+        batch_size: int = 0,  # noqa: ARG004
+        last_batch: str = "keep",
+    ) -> BatchSampler:
+        """Choose the class: a loader asks the class whether an order can be opened anywhere."""
+        is_able = cls is BatchSampler and _is_seekable(sampler, last_batch)
+        return super().__new__(SeekableBatchSampler if is_able else cls)
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, last_batch: str = "keep") -> None:
         self.sampler: Any = as_reiterable("sampler", sampler)
@@ -66,41 +78,24 @@ class BatchSampler(Sampler[list[Any]]):
         """Return the number of batches of the epoch that would begin now."""
         count, size = count_of(self.sampler), self.batch_size
         if self.last_batch == "keep":
-            return -(-count // size)
+            return (count + size - 1) // size
         if self.last_batch == "discard":
             return count // size
         if self.last_batch == "rollover":
-            carry = self._seeded_carry(count) if self._is_seeded else len(self._carry)
-            return (carry + count) // size
+            return (self._carried(count) + count) // size
         raise _unknown(self.last_batch)
+
+    def _carried(self, count: int) -> int:  # noqa: ARG002
+        """How many indices the next epoch, of `count` of them, has beside its own."""
+        return len(self._carry)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0, whose order later iterations take, if the sampler has any."""
         set_epochs(epoch, self.sampler)
 
-    @property
-    def _is_seeded(self) -> bool:
-        """Whether the sampler's orders are a function of an epoch that loaders set."""
-        sampler = self.sampler
-        is_set = isinstance(sampler, SeededSampler) and not sampler.counts_epochs
-        return is_set and sampler.seed is not None
-
-    def _seeded_carry(self, count: int) -> int:
-        return int(self.sampler.epoch * count % self.batch_size)
-
     def begin_epoch(self) -> list[Any]:
         """Return what an epoch that begins now begins with, and keep it no longer."""
         carry, self._carry = self._carry, []
-        if self.last_batch != "rollover" or not self._is_seeded:
-            return carry
-        count, epoch = count_of(self.sampler), self.sampler.epoch
-        carry, missing = [], self._seeded_carry(count)
-        while missing > 0 and epoch > 0:
-            epoch -= 1
-            earlier = copy.copy(self.sampler)
-            earlier.load_state_dict({"seed": self.sampler.seed, "epoch": epoch})
-            carry = [*iterate_from(earlier, max(0, count - missing)), *carry]
-            missing -= count
         return carry
 
     def end_epoch(self, rest: list[Any]) -> bool:
@@ -112,7 +107,7 @@ class BatchSampler(Sampler[list[Any]]):
         if self.last_batch == "keep":
             return True
         if self.last_batch == "rollover":
-            self._carry = [] if self._is_seeded else rest
+            self._carry = rest
         elif self.last_batch != "discard":
             raise _unknown(self.last_batch)
         return False
@@ -127,17 +122,90 @@ class BatchSampler(Sampler[list[Any]]):
         Raises:
             StateError: it is no state of such a batch sampler. Nothing has changed then.
         """
-        self._carry = self._carry_of(state)
+        self._carry = self.carry_of(state)
 
-    def _carry_of(self, state: Any) -> list[Any]:
+    def carry_of(self, state: Any) -> list[Any]:
+        """Return the carry in a state. StateError: there is none."""
         carry = state.get("carry") if isinstance(state, dict) else None
         if not isinstance(carry, list) or len(carry) >= self.batch_size:
             raise StateError(
-                f"the state of a BatchSampler is a dict with 'carry', a list of fewer indices than"
+                "the state of a BatchSampler is a dict with 'carry', a list of fewer indices than"
                 f" batch_size={self.batch_size}, got {got(state)}. Load a state that was saved with"
                 " the same batch size"
             )
         return list(carry)
+
+
+class SeekableBatchSampler(BatchSampler):
+    """A batch sampler whose epochs begin at any batch at once, and depend on no epoch before them.
+
+    It is what BatchSampler makes of a sampler that can begin anywhere; with 'rollover', of one that
+    is seeded, too.
+    """
+
+    _loaded: tuple[int, int] | None = None  # the seed and epoch that the next iteration must take
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self.iter_from(0)
+
+    def iter_from(self, position: int) -> Iterator[list[Any]]:
+        """Iterate over the batches from `position` on; seeks there at once."""
+        carry = self._carry_now() if self.last_batch == "rollover" else []
+        skipped = as_position(position) * self.batch_size - len(carry)
+        indices = iterate_from(self.sampler, max(0, skipped))
+        if skipped < 0:
+            indices = chain(carry, indices)
+        return batched(indices, self.batch_size, self.last_batch != "keep")
+
+    def _carry_now(self) -> list[Any]:
+        """Return the end of the earlier epochs that the epochs' sequence leaves to this one."""
+        key, self._loaded = self._loaded, None
+        seed, epoch = key or (self.sampler.seed, self.sampler.epoch)
+        count = len(self.sampler)
+        carry: list[Any] = []
+        missing = epoch * count % self.batch_size
+        while missing > 0:
+            epoch -= 1
+            earlier = copy.copy(self.sampler)
+            earlier.load_state_dict({"seed": seed, "epoch": epoch})
+            carry = [*iterate_from(earlier, max(0, count - missing)), *carry]
+            missing -= count
+        return carry
+
+    def _carried(self, count: int) -> int:
+        return int(self.sampler.epoch * count % self.batch_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what repeats the last begun iteration: the state of the sampler, if it has one.
+
+        The state has no position: the consumer counts batches, and passes the count to `iter_from`.
+        """
+        return {"sampler": state_of(self.sampler)} if has_state(self.sampler) else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration, and it alone, be the one that the state describes.
+
+        Raises:
+            StateError: it is no state of such a batch sampler. Nothing has changed then.
+        """
+        self.check_state(state)
+        if has_state(self.sampler):
+            self.sampler.load_state_dict(copy.deepcopy(state["sampler"]))
+        if self.last_batch == "rollover":
+            self._loaded = SeededSampler.check_state(state["sampler"])
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Change nothing. StateError: it is no state of such a batch sampler."""
+        if isinstance(state, dict) and ("sampler" in state) == has_state(self.sampler):
+            check = getattr(self.sampler, "check_state", None)
+            if check is not None:
+                check(state["sampler"])
+            return
+        raise StateError(
+            f"the state of a SeekableBatchSampler is a dict with that of its sampler,"
+            f" {type(self.sampler).__name__}, if it has one: got {got(state)}. Load a state that"
+            " was saved with the same sampler"
+        )
 
 
 class BatchIterator(Iterator[list[Any]]):
@@ -213,16 +281,25 @@ class BatchIterator(Iterator[list[Any]]):
         Raises:
             StateError: it is no state of such an iterator. Nothing has changed then.
         """
-        batches = self._batches
         if self._order is not None:
             raise StateError(
                 "this iterator has begun, and cannot go to another position. Load the state into a"
                 " fresh one"
             )
-        carry = batches._carry_of(state)
-        taken = state_number(state, "taken", sys.maxsize)
-        check_order_state(NoBatching(batches.sampler), state.get("order"), 1, taken > 0)
+        carry, taken = self._batches.carry_of(state), state_number(state, "taken", sys.maxsize)
+        one_by_one = NoBatching(self._batches.sampler)
+        check_order_state(one_by_one, state.get("order"), 1, taken > 0)
         self._loaded = {"carry": carry, "taken": taken, "order": state["order"]}
+
+
+def _is_seekable(sampler: Any, last_batch: str) -> bool:
+    """Whether a BatchSampler of these arguments can begin anywhere."""
+    if not is_seekable(sampler, None) or is_sharding_sampler(sampler):
+        return False
+    if last_batch != "rollover":
+        return last_batch in ("keep", "discard")
+    is_set = isinstance(sampler, SeededSampler) and not sampler.counts_epochs
+    return is_set and sampler.seed is not None
 
 
 def _plain(indices: list[Any]) -> list[Any]:

@@ -138,8 +138,12 @@ class RandomSampler(SeededSampler[int], Sampler[int]):
         else:
             self._repeated = self.check_state(state)
 
-    def check_state(self, state: dict[str, Any]) -> Any:
-        """Return what a state describes. StateError: it is no state of such a sampler."""
+    def check_state(self, state: dict[str, Any]) -> Any:  # type: ignore[override]
+        """Return what a state describes: two numbers with a seed, else a generator's state.
+
+        Raises:
+            StateError: it is no state of such a sampler.
+        """
         if self.seed is not None:
             return SeededSampler.check_state(state)
         if not isinstance(state, dict) or not isinstance(state.get("numpy"), dict):
@@ -241,7 +245,7 @@ def _generator(state: Any) -> np.random.RandomState:
             raise TypeError(f"{kind} makes no random bits")
         generator = np.random.RandomState(kind(0))
         generator.set_state(state)
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise StateError(
             f"the state of NumPy's generator in a sampler's state cannot be set: {error!r}. Load"
             " another state"
