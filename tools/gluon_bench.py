@@ -154,8 +154,8 @@ def texts() -> Contestants:
         from torch.utils.data import DataLoader as TorchLoader
 
         tensors = [torch.from_numpy(array) for array in arrays]
-        loader = TorchLoader(
-            tensors,  # type: ignore[arg-type]  a list serves
+        loader: Any = TorchLoader(
+            tensors,  # type: ignore[arg-type]
             32,
             collate_fn=_Padded(pad_sequence),
             num_workers=WORKERS,

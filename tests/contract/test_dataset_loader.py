@@ -39,7 +39,7 @@ def batches_of(dataset: list[int], size: int = 2) -> list[list[int]]:
 
 
 def in_shards(dataset: list[int]) -> list[list[list[int]]]:
-    return [[[0], [1, 2]], [list(range(3, len(dataset)))] or [[0]]]
+    return [[[0], [1, 2]], [list(range(3, len(dataset)))]]
 
 
 def plain(value: Any) -> Any:

@@ -214,7 +214,7 @@ def test_dicts_and_strings_are_collated_too(workers: dict[str, Any]) -> None:
 
 def test_ragged_samples_are_refused_with_the_way_out(workers: dict[str, Any]) -> None:
     loader = DataLoader([np.ones(2), np.ones(3)], 2, **workers)
-    with pytest.raises(ValueError, match=r"Pass batchify_fn=, such as batchify\.Pad"):
+    with pytest.raises(ValueError, match=r"Pass a batchify_fn: batchify\.Pad"):
         list(loader)
     loader.close()
 

@@ -167,7 +167,6 @@ def iter_only() -> Any:
         {"numpy": {"bit_generator": "seed"}},
         {"numpy": {"bit_generator": "MT19937", "state": {"key": [], "pos": 0}}},
     ],
-    ids=str,
 )
 def test_a_state_that_is_none_of_a_random_sampler_is_refused(state: Any) -> None:
     np.random.seed(4)

@@ -37,7 +37,6 @@ def flat(batches: Any) -> list[int]:
         (ExpWidthBucket(), [25, 41, 59, 78, 100]),
         (ExpWidthBucket(bucket_len_step=2), [13, 19, 30, 54, 100]),
     ],
-    ids=str,
 )
 def test_schemes_compute_the_keys_of_gluonnlp(
     scheme: Callable[..., list[Any]], keys: list[int]
@@ -64,7 +63,6 @@ def test_keys_of_equal_lengths_are_one_key() -> None:
         ({"batch_size": 2, "ratio": 1.0}, [5, 2, 2], [2, 1, 2, 1, 4]),
         ({"batch_size": 12, "use_average_length": True}, [3, 1, 1], [1, 1, 1, 1, 1, 1, 3, 1]),
     ],
-    ids=str,
 )
 def test_batch_sizes_are_those_of_gluonnlp(
     options: Options, sizes: list[int], batches: list[int]
@@ -257,7 +255,6 @@ def test_copies_have_the_same_order(seed: int | None) -> None:
         (FixedBucketSampler([1, 2], 1, shuffle=True).state_dict(), "are not the 203 samples in"),
         (FixedBucketSampler(LENGTHS[::-1], 8, shuffle=True).state_dict(), "are not the 203"),
     ],
-    ids=str,
 )
 def test_a_state_of_something_else_changes_nothing(state: Any, text: str) -> None:
     sampler = FixedBucketSampler(LENGTHS, 8, shuffle=True)
@@ -311,7 +308,7 @@ REFUSED: list[tuple[Options, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "text"), REFUSED, ids=str)
+@pytest.mark.parametrize(("options", "kind", "text"), REFUSED)
 def test_what_cannot_be_is_refused_in_gluonnlps_words(
     options: Options, kind: type[Exception], text: str
 ) -> None:

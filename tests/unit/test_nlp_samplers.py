@@ -110,7 +110,6 @@ def test_windows_without_a_seed_are_drawn_as_gluonnlp_draws_them() -> None:
         ({"batch_size": 0}, AssertionError, "batch_size must be larger than 0"),
         ({"batch_size": 1.5}, TypeError, "batch_size must be an int"),
     ],
-    ids=str,
 )
 def test_windows_that_cannot_be_are_refused(options: Options, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
@@ -195,7 +194,6 @@ def test_each_pass_and_each_epoch_has_another_order() -> None:
         ({"num_parts": 0}, AssertionError, "num_parts must be larger than 0"),
         ({"repeat": 0}, ConfigError, "repeat must be an int of 1 or more"),
     ],
-    ids=str,
 )
 def test_parts_that_cannot_be_are_refused(options: Options, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text.replace("got 5", f"got {options.get('part_index')}")):
@@ -261,7 +259,6 @@ def test_no_batch_exceeds_its_budget_and_each_sample_comes_once(
         ({"required_batch_size_multiple": 0}, AssertionError, "must be larger than 0, got 0"),
         ({"sort_type": "up"}, AssertionError, "sort_type must be one of .* got 'up'"),
     ],
-    ids=str,
 )
 def test_budgets_that_cannot_be_are_refused(options: Options, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
@@ -373,7 +370,7 @@ def test_01_loader_resumes_at_any_batch(kind: str, workers: int) -> None:
                 assert np.random.rand() == np.random.RandomState(77).rand()
 
 
-@pytest.mark.parametrize("make", [lambda: SplitSampler(50), SHUFFLED["windows"]], ids=str)
+@pytest.mark.parametrize("make", [lambda: SplitSampler(50), SHUFFLED["windows"]])
 def test_a_state_from_before_the_first_iteration_is_that_of_the_first(make: Any) -> None:
     made, other = make(), make()
     if isinstance(made, dict):

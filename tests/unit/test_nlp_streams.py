@@ -169,7 +169,6 @@ def test_files_read_ahead_come_in_an_order_that_the_caller_seeds(files: str, kin
         ("{}", 3, ConfigTypeError, "file_sampler must be an iterable"),
         ("{}", iter([1]), ConfigError, "one-shot iterator"),
     ],
-    ids=str,
 )
 def test_files_that_cannot_be_had_are_refused(
     files: str, pattern: Any, sampler: Any, kind: Any, text: str
@@ -353,7 +352,6 @@ def test_streams_can_be_read_ahead_in_turn() -> None:
         ({"num_prefetch": 1.5}, TypeError, "num_prefetch must be an int"),
         ({"worker_type": "fiber"}, AssertionError, "worker_type must be 'thread' or 'process'"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):

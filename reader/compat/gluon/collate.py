@@ -93,8 +93,8 @@ def _collated(data: Sequence[Any]) -> Any:
         if array.dtype.kind not in "biufc" or array.shape != arrays[0].shape:
             raise CollateError(
                 f"sample {row} of the batch is {got(data[row])} of shape {array.shape}, and"
-                f" sample 0 has {arrays[0].shape}: they make no array of numbers. Pass batchify_fn=, such as"
-                " batchify.Pad() for samples of different lengths, or batchify.AsList()"
+                f" sample 0 has {arrays[0].shape}: they make no array of numbers. Pass a"
+                " batchify_fn: batchify.Pad() for different lengths, or batchify.AsList()"
             )
     return np.stack(arrays)
 

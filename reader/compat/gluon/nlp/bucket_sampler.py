@@ -98,7 +98,7 @@ class FixedBucketSampler(SeededSampler[Any]):
         size, ratio = _as_batch_size(batch_size), _as_ratio(ratio)
         self._is_shuffled = bool(shuffle)
         remedy = "It is how many batches each step takes; 0 yields batches by themselves."
-        self._shards = as_int("num_shards", num_shards, low=0, remedy=remedy)
+        self.num_shards = as_int("num_shards", num_shards, low=0, remedy=remedy)
         if bucket_keys is None:
             scheme_args = found.max(axis=0).tolist(), found.min(axis=0).tolist()
             bucket_keys = [*bucket_scheme(*scheme_args, as_bucket_count(num_buckets))]
@@ -187,7 +187,7 @@ class FixedBucketSampler(SeededSampler[Any]):
 
     def _items(self, items: range, order: _Order) -> Iterator[Any]:
         batches, samples = order
-        count, shards = len(batches), self._shards
+        count, shards = len(batches), self.num_shards
         for item in items:
             if not shards:
                 yield self._batch(batches[item], samples)
@@ -206,7 +206,7 @@ class FixedBucketSampler(SeededSampler[Any]):
 
     def __len__(self) -> int:
         """Return the number of batches, or of lists of them."""
-        shards = max(self._shards, 1)
+        shards = max(self.num_shards, 1)
         return (len(self._batches) + shards - 1) // shards
 
     # -- state -----------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class DatasetLoader:
         self._workers = num_dataset_workers
         ahead = num_dataset_workers if dataset_prefetch is None else dataset_prefetch
         self._ahead = as_int("dataset_prefetch", ahead, low=0, remedy="None: one a worker.")
-        self._options = {
+        self._options: dict[str, Any] = {
             "batchify_fn": batchify_fn,
             "num_workers": num_batch_workers,
             "pin_memory": pin_memory,

@@ -1,6 +1,6 @@
 """The exceptions of this face: GluonNLP's types beside the engine's own.
 
-Imports `reader.errors` and `reader.checks`. `ArgumentError` stands where GluonNLP has an `assert`;
+Imports Gluon's `ArgumentError`, which stands where GluonNLP has an `assert`, and `reader.checks`.
 `as_count` raises it. Keeps no state.
 """
 
@@ -10,13 +10,10 @@ import sys
 from typing import Any
 
 from reader.checks import as_int
+from reader.compat.gluon.errors import ArgumentError
 from reader.errors import ConfigError
 
 __all__ = ["ArgumentError", "MissingFieldError", "as_count"]
-
-
-class ArgumentError(ConfigError, AssertionError):
-    """An argument that cannot work, which GluonNLP refuses with AssertionError."""
 
 
 class MissingFieldError(ConfigError, IndexError):
