@@ -284,3 +284,147 @@ def test_training_programs_run(tmp_path: Path) -> None:
         return found
 
     assert len(both(run)) == 12
+
+
+# -- records and images --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> str:
+    """A file of 3,000 records by MXNet, some of which have its magic number within."""
+    magic = (0xCED7230A).to_bytes(4, "little")
+    writer = mx.recordio.MXIndexedRecordIO(str(tmp_path / "r.idx"), str(tmp_path / "r.rec"), "w")
+    for key in range(3000):
+        body = str(key).encode() * (1 + key % 7) + magic * (key % 3)
+        writer.write_idx(key, mx.recordio.pack(mx.recordio.IRHeader(0, key / 2, key, 0), body))
+    writer.close()
+    return str(tmp_path / "r.rec")
+
+
+def test_records_are_equal(records: str) -> None:
+    def run(at: Any) -> Any:
+        dataset = at.RecordFileDataset(records)
+        return [dataset[index] for index in range(len(dataset))]
+
+    assert len(both(run)) == 3000
+
+
+def as_they_are(samples: Any) -> Any:
+    return samples
+
+
+@pytest.mark.parametrize("workers", ["processes", "threads"])
+def test_records_of_random_order_are_right_in_threads_and_processes(
+    records: str, workers: str
+) -> None:
+    plain = theirs.RecordFileDataset(records)
+    expected = [plain[index] for index in range(3000)]
+    dataset = ours.RecordFileDataset(records)
+    order = list(np.random.RandomState(1).permutation(3000))
+    options = {**WORKERS[workers], "num_workers": 4, "batchify_fn": as_they_are}
+    loader = ours.DataLoader(dataset, 50, sampler=order, **options)
+    found = [record for batch in loader for record in batch]
+    loader.close()
+    assert sum(found[at] != expected[index] for at, index in enumerate(order)) == 0
+    assert len(found) == 3000
+
+
+def test_headers_are_packed_and_unpacked_equally() -> None:
+    for label in (3, 2.5, [1.0, 2.0], np.array([1, 2, 3], "f4")):
+        theirs_header = mx.recordio.IRHeader(0, label, 7, 9)
+        packed = mx.recordio.pack(theirs_header, b"body")
+        assert ours.recordio.pack(ours.recordio.IRHeader(0, label, 7, 9), b"body") == packed
+        for module in (mx.recordio, ours.recordio):
+            header, body = module.unpack(packed)
+            assert bytes(body) == b"body"
+            np.testing.assert_array_equal(header.label, np.float32(label))
+            assert tuple(header)[2:] == (7, 9)
+
+
+def save(path: Path, array: Any) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.fromarray(array).save(path)
+
+
+def test_images_of_folders_and_records_are_equal(tmp_path: Path) -> None:
+    rng = np.random.RandomState(0)
+    paths = [tmp_path / "images" / kind / f"{n}.png" for kind in ("cat", "dog") for n in range(3)]
+    for path in paths:
+        save(path, rng.randint(0, 255, (5, 7, 3), dtype=np.uint8))
+    writer = mx.recordio.MXIndexedRecordIO(str(tmp_path / "i.idx"), str(tmp_path / "i.rec"), "w")
+    for key, path in enumerate(paths):
+        header = mx.recordio.IRHeader(0, float(key), key, 0)
+        writer.write_idx(key, mx.recordio.pack(header, path.read_bytes()))
+    writer.close()
+    for flag in (0, 1):
+
+        def folder(at: Any, flag: int = flag) -> Any:
+            dataset = at.vision.ImageFolderDataset(str(tmp_path / "images"), flag)
+            return [dataset.synsets, dataset.items, listed(dataset)]
+
+        def recorded(at: Any, flag: int = flag) -> Any:
+            return listed(at.vision.ImageRecordDataset(str(tmp_path / "i.rec"), flag))
+
+        if flag:
+            both(folder)
+            both(recorded)
+        for run in (folder, recorded):  # grey is rounded in another way
+            mine, its = run(ours), run(theirs)
+            for (image, label), (its_image, its_label) in zip(
+                _pairs(mine), _pairs(its), strict=True
+            ):
+                assert image[:4] == its_image[:4]
+                assert label == its_label
+                assert np.abs(np.subtract(image[4], its_image[4])).max() <= 1
+
+    def loaded(at: Any) -> Any:
+        dataset = at.vision.ImageRecordDataset(str(tmp_path / "i.rec"))
+        to_tensor = theirs.vision.transforms.ToTensor()
+        loader = at.DataLoader(dataset.transform_first(to_tensor), 4, num_workers=2)
+        return epochs(loader, 1)
+
+    both(loaded)
+
+
+def _pairs(told_of: Any) -> list[Any]:
+    found = told_of[2] if told_of and isinstance(told_of[0], list) else told_of
+    return [sample[1] for sample in found]
+
+
+def test_mnist_and_cifar_files_are_read_equally(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gzip
+    import struct
+
+    rng = np.random.RandomState(0)
+    images, labels = rng.randint(0, 255, (9, 28, 28)), rng.randint(0, 9, 9)
+    for name, content in (
+        ("t10k-images-idx3-ubyte.gz", struct.pack(">IIII", 2051, 9, 28, 28) + bytes(images.flat)),
+        ("t10k-labels-idx1-ubyte.gz", struct.pack(">II", 2049, 9) + bytes(labels.tolist())),
+    ):
+        (tmp_path / name).write_bytes(gzip.compress(content))
+    from mxnet.gluon.data.vision import datasets
+
+    monkeypatch.setattr(datasets, "check_sha1", lambda *_: True, raising=False)
+    monkeypatch.setattr(datasets, "download", lambda _, path=None, **more: str(path), raising=False)
+
+    def run(at: Any) -> Any:
+        if at is theirs:
+            dataset = at.vision.MNIST.__new__(at.vision.MNIST)
+            dataset._root, dataset._train, dataset._transform = str(tmp_path), False, None
+            dataset._test_data = ("t10k-images-idx3-ubyte.gz", "")
+            dataset._test_label = ("t10k-labels-idx1-ubyte.gz", "")
+            dataset._namespace = "mnist"
+            monkeypatch.setattr(
+                datasets,
+                "download",
+                lambda url, path=None, **more: str(tmp_path / url.rpartition("/")[2]),
+            )
+            dataset._get_data()
+        else:
+            dataset = at.vision.MNIST(str(tmp_path), train=False)
+        return listed(dataset)
+
+    assert len(both(run)) == 9
