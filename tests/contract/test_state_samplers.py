@@ -24,6 +24,8 @@ from reader import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from reader.compat import gluon
+from reader.compat.gluon import nlp
 
 COUNT = 50
 
@@ -103,6 +105,11 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(4)
 
 
+def rolling(seed: int | None) -> gluon.BatchSampler:
+    return gluon.BatchSampler(gluon.RandomSampler(COUNT, seed=seed), 4, "rollover")
+
+
+LENGTHS = [1 + index * 7 % 30 for index in range(COUNT)]
 Options = dict[str, Any]
 # Each makes the same order again in a program that begins anew.
 EXACT: dict[str, Callable[[], Options]] = {
@@ -134,6 +141,20 @@ EXACT: dict[str, Callable[[], Options]] = {
             of_torchdata("RandomSampler")(Indices(), generator=generator()), 4, False
         )
     },
+    "Gluon's": lambda: {"sampler": gluon.RandomSampler(COUNT, seed=4)},
+    "Gluon's interval": lambda: {"sampler": gluon.IntervalSampler(COUNT, 7)},
+    "Gluon's rollover": lambda: {"batch_sampler": rolling(4)},
+    "GluonNLP's buckets": lambda: {"batch_sampler": nlp.FixedBucketSampler(LENGTHS, 4, seed=4)},
+    "GluonNLP's shuffled buckets": lambda: {
+        "batch_sampler": nlp.FixedBucketSampler(LENGTHS, 4, shuffle=True, seed=4)
+    },
+    "GluonNLP's windows": lambda: {
+        "batch_sampler": nlp.SortedBucketSampler(LENGTHS, 4, 3, shuffle=True, seed=4)
+    },
+    "GluonNLP's part": lambda: {"sampler": nlp.SplitSampler(COUNT, 3, 1, repeat=2, seed=4)},
+    "GluonNLP's budget": lambda: {
+        "batch_sampler": nlp.BoundedBudgetSampler(LENGTHS, 90, shuffle=True, seed=4)
+    },
     "stateful": lambda: {"sampler": Stateful()},
     "stateful batches": lambda: {"batch_sampler": StatefulBatches()},
 }
@@ -142,6 +163,12 @@ FRESH: dict[str, Callable[[], Options]] = {
     "weighted": lambda: {"sampler": WeightedRandomSampler(range(1, COUNT + 1), COUNT)},
     "subset": lambda: {"sampler": SubsetRandomSampler(range(0, COUNT, 2))},
     "buckets": lambda: {"batch_sampler": BucketBatchSampler(range(1, COUNT + 1), max_tokens=200)},
+    "Gluon's global": lambda: {"sampler": gluon.RandomSampler(COUNT)},
+    "Gluon's global rollover": lambda: {"batch_sampler": rolling(None)},
+    "GluonNLP's global buckets": lambda: {
+        "batch_sampler": nlp.FixedBucketSampler(LENGTHS, 4, shuffle=True)
+    },
+    "GluonNLP's global part": lambda: {"sampler": nlp.SplitSampler(COUNT, 3, 1)},
     "torch's global": lambda: {"sampler": TorchRandomSampler(Indices())},
     "global": lambda: {"sampler": Global()},
     "ragged": lambda: {"batch_sampler": Ragged()},
