@@ -53,7 +53,10 @@ from reader.errors import (
 )
 from reader.loader import DataLoader
 from reader.workers.context import WorkerInfo, get_worker_info, sample_rng
+from reader.workers.mix import mix
+from reader.workers.rebatch import rebatch
 from reader.workers.shard import shard
+from reader.workers.shuffle_buffer import shuffle_buffer
 
 # Paddle 2.6 for GPUs has a zlib of its own, and Python's breaks if it is not in use by then.
 zlib.decompress(zlib.compress(b"in use"))
@@ -100,10 +103,13 @@ __all__ = [
     "__version__",
     "concat_ragged",
     "get_worker_info",
+    "mix",
     "random_split",
+    "rebatch",
     "register_container",
     "sample_rng",
     "shard",
+    "shuffle_buffer",
 ]
 
 

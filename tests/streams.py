@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reader import IterableDataset, get_worker_info, shard
+from reader import IterableDataset, get_worker_info, sample_rng, shard
 from tests.datasets import first_time, listen, tell
 
 
@@ -107,6 +107,89 @@ class Endless(IterableDataset[int]):
                 mark(self.log)
             yield value
             value += 1
+
+
+def keyed(value: int) -> Any:
+    """A sample with what is drawn for it: the same whenever it is drawn."""
+    return value, sample_rng(value).random()
+
+
+def piece(value: int) -> Any:
+    """A few rows, or none."""
+    rows = np.arange(10 * value, 10 * value + value % 4)
+    return {"rows": rows, "wide": rows[:, None] * np.ones(2, np.float32)}
+
+
+class Numbers(IterableDataset[Any]):
+    """What `make` makes of numbers, dealt out in turn; a generator that says not where it is."""
+
+    def __init__(self, first: int, stop: int, make: Callable[[int], Any] = keyed) -> None:
+        self.first = first
+        self.stop = stop
+        self.make = make
+        self.drawn = 0  # in this copy
+
+    def share(self) -> range:
+        """The numbers of this worker."""
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        return range(self.first + worker, self.stop, workers)
+
+    def sample(self, value: int) -> Any:
+        self.drawn += 1
+        return self.make(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.sample, self.share())
+
+
+class NumbersWalk(Numbers):
+    """Numbers whose iterators say where they are."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return NumbersIterator(self)
+
+
+class NumbersIterator:
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+        self.share = numbers.share()
+        self.at = 0
+
+    def __iter__(self) -> NumbersIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self.at == len(self.share):
+            raise StopIteration
+        sample = self.numbers.sample(self.share[self.at])
+        self.at += 1
+        return sample
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class NumbersKept(Numbers):
+    """Numbers that keep the place of their one iterator, and begin anew after the end."""
+
+    at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        share = self.share()
+        while self.at < len(share):
+            self.at += 1
+            yield self.sample(share[self.at - 1])
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
 
 
 class Noisy(Parts):

@@ -85,7 +85,7 @@ class ComposeDataset(Dataset[tuple[Any, ...]]):
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[tuple[Any, ...]]]:
         """Fetch many samples; exists only if a wrapped dataset has the method."""
-        return _if_any_has("__getitems__", self.datasets, self._fetch)
+        return if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Sequence[int]) -> list[tuple[Any, ...]]:
         columns = [fetch_many(dataset, indices) for dataset in self.datasets]
@@ -124,19 +124,10 @@ class ConcatDataset(Dataset[T_co]):
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[T_co]]:
         """Fetch many samples; exists only if a wrapped dataset has the method."""
-        return _if_any_has("__getitems__", self.datasets, self._fetch)
+        return if_any_has("__getitems__", self.datasets, self._fetch)
 
     def _fetch(self, indices: Sequence[int]) -> list[T_co]:
-        places: dict[int, list[tuple[int, int]]] = {}  # by dataset: (row of the batch, position)
-        for row, index in enumerate(indices):
-            number, position = self._locate(index)
-            places.setdefault(number, []).append((row, position))
-        samples: list[Any] = [None] * len(indices)
-        for number, wanted in places.items():
-            found = fetch_many(self.datasets[number], [position for _, position in wanted])
-            for (row, _), sample in zip(wanted, found):
-                samples[row] = sample
-        return samples
+        return fetch_located(self.datasets, [self._locate(index) for index in indices])
 
     def _locate(self, index: int) -> tuple[int, int]:
         """Return the number of the dataset that holds `index`, and the position in it."""
@@ -241,6 +232,22 @@ def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
     return samples
 
 
+def fetch_located(datasets: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[Any]:
+    """Return the samples at some places: (number of the dataset, position in it).
+
+    Those of one dataset are fetched in one call where it offers that.
+    """
+    wanted: dict[int, list[tuple[int, int]]] = {}  # by dataset: (row of the batch, position)
+    for row, (number, position) in enumerate(places):
+        wanted.setdefault(number, []).append((row, position))
+    samples: list[Any] = [None] * len(places)
+    for number, rows in wanted.items():
+        found = fetch_many(datasets[number], [position for _, position in rows])
+        for (row, _), sample in zip(rows, found):
+            samples[row] = sample
+    return samples
+
+
 def set_epoch_of(epoch: int, *datasets: Any) -> None:
     """Call `set_epoch(epoch)` of each of the datasets that has the method."""
     for dataset in datasets:
@@ -252,7 +259,7 @@ def set_epoch_of(epoch: int, *datasets: Any) -> None:
 _Method = TypeVar("_Method")
 
 
-def _if_any_has(name: str, datasets: Iterable[Any], method: _Method) -> _Method:
+def if_any_has(name: str, datasets: Iterable[Any], method: _Method) -> _Method:
     """Return `method`, or raise AttributeError: `hasattr` is True if a wrapped dataset has it."""
     if not any(hasattr(dataset, name) for dataset in datasets):
         raise AttributeError(f"none of the wrapped datasets has {name}")

@@ -56,6 +56,11 @@ def set_task(base_seed: int, epoch: int) -> None:
     _state.task = (base_seed, epoch)
 
 
+def loader_task() -> tuple[int, int] | None:
+    """Return (base seed, epoch) of the loader that fetches in this thread; None: none does."""
+    return _state.task
+
+
 def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
     """Let this thread do a task of a loader without workers; returns what `leave` takes.
 

@@ -14,7 +14,7 @@ from typing import Any
 from reader.data.remaining_ranges import RemainingRanges, Splits
 from reader.errors import StateError
 
-__all__ = ["ShardShare", "ShardTracker", "begin_share", "track_shards"]
+__all__ = ["ShardShare", "ShardTracker", "begin_share", "lose_track", "track_shards"]
 
 _MANY = 1 << 60
 
@@ -69,6 +69,12 @@ class ShardTracker:
         self.left = left
         self._ranks = ranks
         self.begun: list[ShardShare] = []
+        self.is_lost = False  # the samples are not the items, one for each
+
+    @property
+    def only_share(self) -> ShardShare | None:
+        """The share whose items may be the samples, one for each; None: there is no such one."""
+        return self.begun[0] if len(self.begun) == 1 and not self.is_lost else None
 
     def begin(self, splits: Splits, contiguous: bool, length: int | None) -> ShardShare:
         """Begin the share of one more call of `shard`."""
@@ -102,6 +108,12 @@ def track_shards(tracker: ShardTracker | None) -> ShardTracker | None:
     """Have `tracker` note what `shard` divides in this thread; returns what did so before."""
     before, _state.tracker = _state.tracker, tracker
     return before
+
+
+def lose_track() -> None:
+    """Note that what is iterated over in this thread makes other samples of what it divides."""
+    if _state.tracker is not None:
+        _state.tracker.is_lost = True
 
 
 def begin_share(splits: Splits, contiguous: bool, length: int | None) -> ShardShare | None:

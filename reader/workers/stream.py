@@ -296,11 +296,10 @@ class StreamFetcher:
                 " does not call reader.shard now: load the state with the dataset it was saved with"
             )
         found: dict[str, Any] | None = None
-        if len(self._tracker.begun) == 1 and not self._snapshots.has_state:
-            share = self._tracker.begun[0]
-            # else __iter__ buffers, drops or multiplies items, and their number says nothing
-            if is_used_up or share.taken == self._drawn + self._drawn_now:
-                found = share.to_json() if self._sent_shares == {} else self._sent_shares
+        share = None if self._snapshots.has_state else self._tracker.only_share
+        # else __iter__ buffers, drops or multiplies items, and their number says nothing
+        if share and (is_used_up or share.taken == self._drawn + self._drawn_now):
+            found = share.to_json() if self._sent_shares == {} else self._sent_shares
         is_news = found != self._sent_shares
         self._sent_shares = found
         return is_news, found
@@ -442,7 +441,7 @@ class StreamFetcher:
         number = self._draw_delivered(before, number)
         put_rng(cursor)
         self._draw_delivered(after, number)
-        if self.reseed is not None and (before or after):
+        if self.reseed is not None and (before or after or "iterator" in cursor):
             worker, workers = self._turn
             self.reseed(self._made * workers + worker)
 

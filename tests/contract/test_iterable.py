@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import ChainDataset, ConfigError, DataLoader, IterableDataset, get_worker_info, shard
+from reader import (
+    ChainDataset,
+    ConfigError,
+    DataLoader,
+    IterableDataset,
+    get_worker_info,
+    mix,
+    rebatch,
+    shard,
+    shuffle_buffer,
+)
 from tests.datasets import digest_of
 from tests.streams import Endless, Noisy, Parts, Sharded, order_of, values_of
 
@@ -148,6 +159,56 @@ def test_01_shard_of_ranks_and_workers_covers_everything_once() -> None:
         with DataLoader(Ranked(rank), batch_size=None, num_workers=rank) as loader:
             found += loader
     assert sorted(found) == list(range(37))
+
+
+class Runs(IterableDataset[Any]):
+    """Runs of numbers of any length, dealt out by `reader.shard`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in shard(range(23)):
+            yield np.arange(100 * number, 100 * number + number % 5)
+
+
+WRAPPED: dict[str, tuple[Any, list[int]]] = {
+    "mix": (lambda: mix([Sharded(23), Sharded(9)], [1, 2], stop="all"), [*range(23), *range(9)]),
+    "shuffle_buffer": (lambda: shuffle_buffer(Sharded(23), 4), [*range(23)]),
+    "rebatch": (
+        lambda: rebatch(Runs(), 3),
+        [row for number in range(23) for row in range(100 * number, 100 * number + number % 5)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "wanted"), WRAPPED.values(), ids=WRAPPED)
+@COUNTS
+def test_01_a_stream_of_streams_has_each_sample_of_each_worker_once(
+    workers: int, make: Any, wanted: list[int]
+) -> None:
+    with DataLoader(
+        make(), batch_size=None, num_workers=workers, persistent_workers=True, seed=2
+    ) as loader:
+        epochs = [[np.atleast_1d(batch).tolist() for batch in loader] for _ in range(2)]
+    for epoch in epochs:
+        assert sorted(itertools.chain(*epoch)) == sorted(wanted)
+    if make is WRAPPED["rebatch"][0]:
+        assert max(map(len, epochs[0])) == 3
+        assert sum(len(batch) < 3 for batch in epochs[0]) <= max(1, workers)
+    if make is WRAPPED["shuffle_buffer"][0]:
+        assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("face", ["torch", "paddle"])
+@FEW
+def test_01_each_face_takes_mixes_buffers_and_batches_of_rows(workers: int, face: str) -> None:
+    pytest.importorskip(face)
+    module = importlib.import_module(f"reader.compat.{face}")
+    for make, wanted in WRAPPED.values():
+        loader = module.DataLoader(make(), batch_size=None, num_workers=workers)
+        found = [np.atleast_1d(np.asarray(batch)).tolist() for batch in loader]
+        assert sorted(itertools.chain(*found)) == sorted(wanted)
+    rows = mix([range(20), range(100, 105)], [4, 1])
+    loader = module.DataLoader(rows, batch_size=5, num_workers=workers)
+    assert [np.asarray(batch).tolist()[2] for batch in loader][:2] == [2, 6]
 
 
 class EpochStart(IterableDataset[Any]):

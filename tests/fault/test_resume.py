@@ -42,10 +42,45 @@ TRAIN = """
             return reader.shard(range(83))
 
 
+    class Walk(reader.IterableDataset):
+        def __init__(self, first, stop):
+            self.numbers = np.arange(first, stop)
+
+        def __iter__(self):
+            return WalkIterator(self.numbers)
+
+
+    class WalkIterator:
+        def __init__(self, numbers):
+            self.numbers = numbers
+            self.at = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if self.at == len(self.numbers):
+                raise StopIteration
+            self.at += 1
+            return self.numbers[self.at - 1 : self.at]
+
+        def state_dict(self):
+            return {"at": self.at}
+
+        def load_state_dict(self, state):
+            self.at = state["at"]
+
+
+    def wrapped():
+        mixed = reader.mix([Walk(0, 60), Walk(60, 83)], [2, 1], stop="all")
+        return reader.rebatch(reader.shuffle_buffer(mixed, 7), 4)
+
+
     def train(workers, path, stop):
         map_style = kind == "map"
         loader = reader.DataLoader(
-            Noisy() if map_style else Dealt(), batch_size=4, shuffle=map_style, num_workers=workers,
+            {"map": Noisy, "stream": Dealt, "wrapped": wrapped}[kind](),
+            batch_size=None if kind == "wrapped" else 4, shuffle=map_style, num_workers=workers,
             seed=3, persistent_workers=workers == 2,
         )
         if os.path.exists(path):
@@ -127,7 +162,7 @@ def batches_of(running: Program, stop: int) -> tuple[list, bool]:  # type: ignor
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", ["map", "stream"])
+@pytest.mark.parametrize("kind", ["map", "stream", "wrapped"])
 def test_06_a_program_that_is_killed_again_and_again_gets_whole_epochs(
     program: Start, tmp_path: Path, kind: str
 ) -> None:
@@ -135,7 +170,9 @@ def test_06_a_program_that_is_killed_again_and_again_gets_whole_epochs(
     trainers = [(0, str(tmp_path / "straight"), -1)]
     for number in range(16):
         stop = choose.randint(2, 5) if number < 15 else -1
-        trainers.append((choose.choice([0, 1, 2, 3]), str(tmp_path / "state"), stop))
+        # each of several workers would have the walks for itself
+        workers = choose.choice([0, 1] if kind == "wrapped" else [0, 1, 2, 3])
+        trainers.append((workers, str(tmp_path / "state"), stop))
     running = program(TRAIN, kind, json.dumps(trainers))
     wanted, is_done = batches_of(running, -1)
     assert is_done
@@ -149,7 +186,7 @@ def test_06_a_program_that_is_killed_again_and_again_gets_whole_epochs(
             break
     assert is_done
     assert rounds >= 10
-    if kind == "map":
+    if kind != "stream":
         assert found == wanted  # bytes and all
     for epoch in range(2):
         items = [item for each in found if each[0] == epoch for item in each[3]]

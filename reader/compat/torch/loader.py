@@ -23,6 +23,7 @@ from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
 from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
+from reader.data.iterable import IterableDataset
 from reader.data.one_shot import OneShot
 from reader.data.sampler import RandomSampler
 from reader.engine.backends.backend import WorkerStatus
@@ -58,6 +59,9 @@ ELSEWHERE = {
 
 # of PyTorch's class: programs put another one in its place
 _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
+
+# PyTorch's constructor asks by isinstance whether a dataset is a stream: those of this package are
+torch.utils.data.IterableDataset.register(IterableDataset)  # type: ignore[type-abstract]
 
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
