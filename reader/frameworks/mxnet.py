@@ -25,12 +25,17 @@ _BOOL = np.dtype(bool)
 
 
 def nd_of(array: npt.NDArray[Any]) -> Any:
-    """Return an mx.nd.NDArray on the memory of an array, or the array where MXNet has no such."""
+    """Return an mx.nd.NDArray on the memory of an array, or the array where MXNet has no such.
+
+    After `mx.npx.set_np()` it is an mx.np.ndarray, as everywhere in MXNet.
+    """
     if array.dtype in _TYPES and array.size and array.ndim:
-        return mx.nd.from_dlpack(LoDTensor(array).__dlpack__())
-    if array.dtype == _BOOL and array.size and array.ndim:  # not by DLPack
-        return mx.nd.from_numpy(np.ascontiguousarray(array))
-    return array
+        made = mx.nd.from_dlpack(LoDTensor(array).__dlpack__())
+    elif array.dtype == _BOOL and array.size and array.ndim:  # not by DLPack
+        made = mx.nd.from_numpy(np.ascontiguousarray(array))
+    else:
+        return array
+    return made.as_np_ndarray() if mx.util.is_np_array() else made
 
 
 def to_mxnet(keeps_arrays: bool, pin_device_id: int | None, batch: LoDTensorArray) -> Any:

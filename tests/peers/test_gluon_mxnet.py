@@ -219,6 +219,70 @@ def test_errors_come_at_the_same_place(workers: str) -> None:
     assert both(run)[1].startswith("of the user")
 
 
+@pytest.mark.parametrize("workers", WORKERS)
+def test_arrays_are_those_of_mx_np_where_a_program_has_set_that(workers: str) -> None:
+    mx.npx.set_np()
+    try:
+        data = [(np.full(3, i, "f4"), mx.np.ones((2, 2)) * i, i) for i in range(6)]
+
+        def run(at: Any) -> Any:
+            batches = list(at.DataLoader(data, 3, **WORKERS[workers]))
+            assert all(type(each) is mx.np.ndarray for batch in batches for each in batch)
+            return [told(each.as_nd_ndarray()) for batch in batches for each in batch]
+
+        both(run)
+    finally:
+        mx.npx.reset_np()
+
+
+def test_the_estimator_and_the_iterator_of_modules_take_our_loaders() -> None:
+    from mxnet import gluon
+    from mxnet.contrib.io import DataLoaderIter
+    from mxnet.gluon.contrib.estimator import Estimator
+
+    def fit(at: Any) -> Any:
+        np.random.seed(0)
+        mx.random.seed(0)
+        features = np.random.rand(32, 5).astype("f4")
+        data = at.ArrayDataset(features, (features.sum(1) > 2.5).astype("f4"))
+        train, check = at.DataLoader(data, 8, True, num_workers=2), at.DataLoader(data, 8)
+        net = gluon.nn.Dense(2)
+        net.initialize(mx.init.Constant(0.1))
+        metric = mx.metric.Accuracy()
+        estimator = Estimator(
+            net, gluon.loss.SoftmaxCrossEntropyLoss(), train_metrics=metric, context=mx.cpu()
+        )
+        estimator.fit(train, check, epochs=2)
+        return net.weight.data().asnumpy().round(5).tolist()
+
+    both(fit)
+
+    def iterate(at: Any) -> Any:
+        data = at.ArrayDataset(np.arange(20, dtype="f4").reshape(10, 2), np.arange(10))
+        batches = DataLoaderIter(at.DataLoader(data, 4))
+        found = []
+        for _ in range(2):
+            for each in batches:
+                real = 4 - each.pad  # the rest is whatever lay there
+                found.append((told(each.data[0][:real]), told(each.label[0][:real]), each.pad))
+            batches.reset()
+        return found
+
+    assert [pad for _, _, pad in both(iterate)] == [0, 0, 2] * 2
+
+
+def test_our_loaders_are_mxnets_and_are_copied() -> None:
+    import copy
+    import pickle
+
+    loader = ours.DataLoader([1, 2, 3], 2)
+    assert isinstance(loader, theirs.DataLoader)
+    assert isinstance(loader, ours.DataLoader)
+    for each in (copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        assert isinstance(each, theirs.DataLoader)
+        assert epochs(each, 1) == epochs(loader, 1)
+
+
 def test_pinned_batches_are_equal() -> None:
     def run(at: Any) -> Any:
         data = [(np.ones(2), i) for i in range(4)]

@@ -7,8 +7,9 @@ machinery. Source: mxnet.gluon.data of MXNet 1.9.1 and 2.0.0b1.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from reader import data
 from reader.compat.gluon.arrays import has_mxnet
@@ -99,6 +100,7 @@ class DataLoader(EngineFace):
         framework: str | None = None,
         places: Any = None,
     ) -> None:
+        self.__class__ = _of_mxnet(type(self))
         if timeout <= 0:
             raise ArgumentError(
                 f"timeout must be positive, given {timeout}. It is how many seconds to wait for a"
@@ -134,6 +136,15 @@ class DataLoader(EngineFace):
         self._engine = Engine(config, policy, None, batch_sampler)
         if self.auto_reload:
             self.refresh()
+
+    def __reduce__(self) -> Any:
+        """Return what a copy is made of: the class without MXNet, and the state."""
+        cls = type(self)
+        return (
+            _made,
+            (cls.__bases__[0] if "_worker_pool" in vars(cls) else cls,),
+            self.__getstate__(),
+        )
 
     def _as_steps(self, batch_sampler: Any) -> Any:
         """Return what the engine draws from."""
@@ -199,6 +210,26 @@ class DataLoaderV1(DataLoader):
             pin_memory,
             pin_device_id,
         )
+
+
+def _of_mxnet(cls: type[DataLoader]) -> type[DataLoader]:
+    """Return a class of MXNet's loaders as well, where mxnet is imported: its Estimator asks."""
+    theirs = getattr(sys.modules.get("mxnet.gluon.data"), "DataLoader", None)
+    return cls if theirs is None or issubclass(cls, theirs) else _joined(cls, theirs)
+
+
+@functools.cache
+def _joined(cls: Any, theirs: Any) -> type[DataLoader]:
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    # what MXNet's __del__ ends
+    made: Any = type(cls.__name__, (cls, theirs), {**names, "_worker_pool": None})
+    return cast("type[DataLoader]", made)
+
+
+def _made(cls: type[DataLoader]) -> DataLoader:
+    made = cls.__new__(cls)
+    made.__class__ = _of_mxnet(cls)
+    return made
 
 
 def _batch_sampler_of(
