@@ -212,10 +212,11 @@ class DataLoaderV1(DataLoader):
         )
 
 
-def _of_mxnet(cls: type[DataLoader]) -> type[DataLoader]:
+def _of_mxnet(cls: Any) -> type[DataLoader]:
     """Return a class of MXNet's loaders as well, where mxnet is imported: its Estimator asks."""
     theirs = getattr(sys.modules.get("mxnet.gluon.data"), "DataLoader", None)
-    return cls if theirs is None or issubclass(cls, theirs) else _joined(cls, theirs)
+    is_known = theirs is None or issubclass(cls, theirs)
+    return cast("type[DataLoader]", cls) if is_known else _joined(cls, theirs)
 
 
 @functools.cache
