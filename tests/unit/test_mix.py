@@ -307,7 +307,6 @@ SIX, STREAM = list(range(6)), Items("ab")
         (([SIX], None, "first", "1"), ConfigTypeError, "seed must be an int"),
         (([STREAM], None, "first", 1), ConfigError, "streams have none. Shuffle the mix by"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_mixed_is_refused(arguments: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):

@@ -261,7 +261,6 @@ def test_10_piece_that_does_not_fit_takes_the_place_of_a_batch() -> None:
         (([ROWS], 1.5), ConfigTypeError, "size must be an int of 1 or more, got 1.5"),
         (([ROWS], 3, 1), ConfigTypeError, "drop_last must be a bool, got 1"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_cannot_be_rebatched_is_refused(arguments: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):

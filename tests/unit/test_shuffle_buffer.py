@@ -262,7 +262,6 @@ def test_iterator_may_have_its_first_state_behind_its_first_sample(place: int) -
         (([1], 3, -1), ConfigError, "seed must be an int in"),
         (([1], 3, "1"), ConfigTypeError, "seed must be an int in"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_shuffled_is_refused(arguments: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
