@@ -23,7 +23,7 @@ help:
 	@echo "make test     build, check, tests, those of tools, package, small demo: 8 minutes at most"
 	@echo "make quick    tests alone, without the slow ones    (ARGS=... goes to pytest)"
 	@echo "make evidence peers run again: their defects, and what was compared with their record"
-	@echo "make nightly  all of it: test, debug build, sanitizers, evidence, fuzzers, interrupts, a soak"
+	@echo "make nightly  all of it: test, debug build, sanitizers, evidence, peers apart, fuzzers, a soak"
 	@echo "make matrix   the tests under every Python that can be found (VERSIONS=3.12)"
 	@echo "make check    ruff, mypy --strict, layers, words"
 	@echo "make bench    speed beside PyTorch and Paddle       (BENCH_ARGS=...)"
@@ -123,6 +123,8 @@ nightly:
 	$(MAKE) test-debug
 	$(MAKE) sanitize
 	$(MAKE) evidence
+	$(MAKE) old-paddle
+	$(MAKE) gluon
 	$(PY) -m tools.fuzz_records --count 2000
 	$(PY) -m tools.fuzz_states --count 20000
 	$(PY) -m tools.interrupts --count 100000

@@ -221,7 +221,7 @@ class MapTasks:
         self._task = None
 
     def _make_task(self, keys: Any) -> Task:
-        shard: Any = None
+        shard: Shard | None = None
         if type(keys) is not list:
             if type(keys) is Shard:
                 shard = keys
@@ -234,7 +234,8 @@ class MapTasks:
         is_batched, takes_any = self._is_batched, self._takes_any_key
         is_usual = self._is_plain and not self._is_first and is_batched
         if is_usual and are_indices(keys, self._count):
-            return _as_part(Task(TaskKind.TASK_KEYS, keys.copy()), shard)
+            task = Task(TaskKind.TASK_KEYS, keys.copy())
+            return task if shard is None else _as_part(task, shard)
         try:
             kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)
         except Exception as error:
@@ -261,7 +262,8 @@ class MapTasks:
                 keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
             kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
             payload = keys if is_batched else keys[0]
-        return _as_part(Task(kind, payload, worker, mark), shard)
+        task = Task(kind, payload, worker, mark)
+        return task if shard is None else _as_part(task, shard)
 
     def _unsendable(self, keys: list[Any], error: Exception) -> SamplerError:
         return SamplerError(
@@ -352,9 +354,8 @@ class MapTasks:
         self.window.hold(again)
 
 
-def _as_part(task: Task, shard: Shard | None) -> Task:
-    if shard is not None:
-        task.part, task.parts = shard.part, shard.parts
+def _as_part(task: Task, shard: Shard) -> Task:
+    task.part, task.parts = shard.part, shard.parts
     return task
 
 
