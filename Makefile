@@ -149,8 +149,8 @@ old-paddle: build
 
 # MXNet 1.9.1, in an environment of its own with NumPy 1.23: under Python 3.10 or 3.11, which is that of
 # the core.
-OF_GLUON = tests/peers/test_gluon_mxnet.py $(wildcard tests/contract/test_gluon_*.py tests/unit/test_gluon_*.py \
-	tests/unit/test_nlp_*.py tests/contract/test_shards.py tests/unit/test_collate.py)
+OF_GLUON := tests/peers/test_gluon_mxnet.py tests/unit/test_gluon_batchify.py \
+	$(patsubst %,tests/contract/test_%.py,gluon_loader shards dataset_loader)
 gluon: build
 	$(PYTHON) -m venv $(VENV)-mxnet-1.9
 	$(VENV)-mxnet-1.9/bin/python -m pip --disable-pip-version-check install --quiet \

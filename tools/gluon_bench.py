@@ -65,7 +65,7 @@ def works() -> Iterator[tuple[str, Contestants]]:
     """Yield each work with its contestants; what they need is made when it is its turn."""
     rows = [(np.full(8, i, "f4"), i) for i in range(6400)]
     yield "32 rows of 8 numbers and a label", loaders(rows, 32)
-    images = np.random.default_rng(0).random((512, 3, 224, 224), "f4")
+    images = np.random.default_rng(0).random((1024, 3, 224, 224), "f4")
     yield "64 images of 224 x 224", loaders(images, 64)
     del images
     yield "the CPU seconds behind a step of 4 shards, 4 workers", shards()
