@@ -200,11 +200,7 @@ class Tuple(Collate):
                     f"sample {row} must be a tuple of {count} fields, one for each function, got"
                     f" {got(sample)}"
                 )
-        columns = (
-            collate_field(f"[{place}]", each, [sample[place] for sample in samples])
-            for place, each in enumerate(self.functions)
-        )
-        return tuple(columns)
+        return tuple(columns(self.functions, samples))
 
 
 class Dict(Collate):
@@ -289,6 +285,14 @@ def _field(where: str, values: list[Any], make: Callable[[Sequence[Any]], Any]) 
         return by_field(values, make)
     except CollateError as error:
         raise _located(where, error) from error.__cause__
+
+
+def columns(functions: Sequence[Function], samples: Sequence[Any]) -> list[Any]:
+    """Return what each function makes of the field at its place."""
+    return [
+        collate_field(f"[{place}]", each, [sample[place] for sample in samples])
+        for place, each in enumerate(functions)
+    ]
 
 
 def collate_field(where: str, function: Function, values: list[Any]) -> Any:

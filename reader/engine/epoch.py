@@ -58,7 +58,7 @@ class EpochIterator(Handover):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._convert = stage.convert(_ANY, 0)
+        self._convert = stage.convert(0)
         self._is_plain = stage.is_plain and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
@@ -263,7 +263,7 @@ class EpochIterator(Handover):
             else:
                 convert = self._convert
                 if not self._is_plain:
-                    convert = self._stage.convert(task, len(self.ahead))
+                    convert = self._stage.convert(len(self.ahead), task.part)
                 batch = convert(item)
         except Exception as error:
             if not is_interrupt(error):
@@ -338,9 +338,6 @@ class EpochIterator(Handover):
         cursor.settle()
         cursor.is_finished |= self._is_complete
         raise StopIteration
-
-
-_ANY = Task(0, None)
 
 
 def _take_first(iterator: weakref.ref[EpochIterator], take: Callable[[], Any]) -> Any:

@@ -59,14 +59,14 @@ class Stage:
         self._converts = converts
         self._drop_last_group = drop_last_group
 
-    def convert(self, task: Task, index: int) -> Convert:
-        """Return what lands the batch of a task.
+    def convert(self, index: int, part: int = 0) -> Convert:
+        """Return what lands a batch.
 
         Args:
-            task: of the batch.
             index: among those that are not handed over yet.
+            part: its number among the shards of its step.
         """
-        return self._converts[(task.part if self.has_shards else index) % self.places]
+        return self._converts[(part if self.has_shards else index) % self.places]
 
     def group_size(self, ahead: list[Made]) -> int:
         """Return how many of the batches that have landed are handed over next; 0: some lack."""

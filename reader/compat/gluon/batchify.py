@@ -13,7 +13,7 @@ import numpy as np
 
 from reader import collate
 from reader._core.rows import Rows
-from reader.collate import Collate, collate_field
+from reader.collate import Collate, columns
 from reader.compat.gluon.arrays import as_nd, is_nd
 from reader.errors import CollateError, ConfigTypeError, got
 
@@ -56,10 +56,7 @@ class Stack(Batchify):
         if not isinstance(first, (list, tuple)):
             return Rows.stacked(samples)
         check_count(samples, len(first))
-        return [
-            collate_field(f"[{place}]", self.lay_out, [sample[place] for sample in samples])
-            for place in range(len(first))
-        ]
+        return columns([self.lay_out] * len(first), samples)
 
 
 class Pad(Batchify):
@@ -141,11 +138,7 @@ class Group(Batchify):
     def lay_out(self, samples: Sequence[Any]) -> tuple[Any, ...]:
         """See Collate."""
         check_count(samples, len(self._functions))
-        made = (
-            collate_field(f"[{place}]", each, [sample[place] for sample in samples])
-            for place, each in enumerate(self._functions)
-        )
-        return tuple(made)
+        return tuple(columns(self._functions, samples))
 
 
 def functions_of(fn: Any, args: tuple[Any, ...]) -> list[Function]:

@@ -35,7 +35,15 @@ default_mp_batchify_fn = default_batchify_fn  # shared memory is the loader's bu
 
 
 class GluonRules:
-    """See `reader.workers.loop.CollateRules`."""
+    """See `reader.workers.loop.CollateRules`.
+
+    Args:
+        has_origins: a batchify function makes the batch; what it sends as a NumPy array arrives as
+            one, not as an mx.nd.NDArray.
+    """
+
+    def __init__(self, has_origins: bool) -> None:
+        self.has_origins = has_origins
 
     def can_stack(self, sample: Any) -> bool:
         """Whether the core makes the same batch in place."""
@@ -50,20 +58,6 @@ class GluonRules:
     def collate(self, samples: list[Any]) -> Any:
         """Return the batch of samples that are not alike, of NumPy arrays."""
         return _collated(samples)
-
-
-class ArrayRules:
-    """What a batchify function sends as a NumPy array arrives as one, not as an mx.nd.NDArray."""
-
-    has_origins = True
-
-    def can_stack(self, sample: Any) -> bool:  # noqa: ARG002
-        """Never asked: a batchify function makes the batch."""
-        return True
-
-    def collate(self, samples: list[Any]) -> Any:
-        """Never asked."""
-        return samples
 
 
 def _collated(data: Sequence[Any]) -> Any:

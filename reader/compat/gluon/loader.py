@@ -14,7 +14,7 @@ from typing import Any, cast
 from reader import data
 from reader.compat.gluon.arrays import has_mxnet
 from reader.compat.gluon.batch_sampler import BatchSampler
-from reader.compat.gluon.collate import ArrayRules, GluonRules
+from reader.compat.gluon.collate import GluonRules
 from reader.compat.gluon.errors import ArgumentError
 from reader.compat.gluon.iterator import LazyIterator
 from reader.compat.gluon.samplers import RandomSampler, SequentialSampler
@@ -275,7 +275,7 @@ def _policy(batchify_fn: Any, framework: str | None, pin_device_id: int | None) 
     if framework is None and has_mxnet():
         make_adapter = functools.partial(_mxnet_adapter, not is_default, pin_device_id)
     return Policy(
-        worker=WorkerPolicy(rules=GluonRules() if is_default else ArrayRules()),
+        worker=WorkerPolicy(rules=GluonRules(has_origins=not is_default)),
         batch=BatchPolicy(
             has_plain_containers=is_default or pin_device_id is not None,
             is_as_collated=not is_default and framework is None and pin_device_id is None,
