@@ -190,12 +190,15 @@ PROGRAM = """
 import sys, threading, time
 from reader import DataLoader
 
+reached = threading.Event()
+
 class Slow:
     def __len__(self):
         return 64
     def __getitem__(self, index):
         if index == 9:
             print("stuck", flush=True)
+            reached.set()
             {stuck}
         return index
 
@@ -228,14 +231,16 @@ def test_04_ctrl_c_is_answered_while_a_thread_is_stuck_and_the_program_ends(
 def test_03_program_ends_though_a_thread_is_stuck(
     program: Callable[..., Program], stuck: str
 ) -> None:
-    started = program(PROGRAM.format(stuck=stuck, options="prefetch_factor=4", body="break"))
+    body = "reached.wait(); break"
+    started = program(PROGRAM.format(stuck=stuck, options="prefetch_factor=4", body=body))
     assert started.line() == "stuck"
     assert started.finish() == (0, "", "")
 
 
 def test_03_program_ends_while_threads_work(program: Callable[..., Program]) -> None:
-    body = "sys.exit(7) if n == 1 else None"
-    started = program(PROGRAM.format(stuck="pass", options="persistent_workers=True", body=body))
+    body = "reached.wait(); sys.exit(7)"
+    options = "prefetch_factor=4, persistent_workers=True"
+    started = program(PROGRAM.format(stuck="pass", options=options, body=body))
     assert started.finish() == (7, "stuck\n", "")
 
 
