@@ -94,8 +94,10 @@ ALONE = $(shell grep -rl "pytest\.mark\.alone" tests --include="test_*.py")
 simdev: $(VENV)/.has-test
 	$(PY) -m tests.device.build
 
+# Files that import a framework run after the others: all that is imported makes each fork dearer.
 tests: $(VENV)/.has-test
-	$(QUICK_FORKS) $(PY) -m pytest $(PARALLEL) $(APART) -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
+	$(QUICK_FORKS) $(PY) -m pytest $(PARALLEL) $(APART) --importing none -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
+	$(QUICK_FORKS) $(PY) -m pytest $(PARALLEL) $(APART) --importing frameworks -m "$(OURS) and not alone" $(ARGS) $(NONE_IS_FINE)
 	$(PY) -m pytest $(ALONE) -m "$(OURS) and alone" $(ARGS) $(NONE_IS_FINE)
 
 tests-of-tools: $(VENV)/.has-test

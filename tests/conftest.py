@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import re
 import signal
 import sys
 import zlib
@@ -43,6 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="recorded",
         help="what a peer gives: as recorded for its version, by running it, or run and recorded",
     )
+    parser.addoption(
+        "--importing",
+        choices=("frameworks", "none"),
+        help="only the files that import a framework when they are collected, or only the others",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,6 +79,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return path if _is_told_at_once(path) else nodeid
 
     return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that import a framework last: the process is dear to fork from then on."""
+    items.sort(key=lambda item: (_speaks_of_frameworks(item.path), bool(_NAMES.search(item.name))))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what --importing does not ask for."""
+    asked = config.getoption("--importing")
+    if asked is None or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return bool(_IMPORTED.search(text)) != (asked == "frameworks") or None
+
+
+_NAMES = re.compile(r"torch|paddle|jax")
+# at the head of a file, by itself or through a module of ours that does
+_IMPORTED = re.compile(
+    r"^(?:import|from) [a-z_.]*(?:torch|paddle|contract\.feeding|state_samplers)", re.MULTILINE
+)
+
+
+@functools.cache
+def _speaks_of_frameworks(path: Path) -> bool:
+    """Whether tests of the file import frameworks, and not in a nursery's programs alone."""
+    return not _is_told_at_once(str(path)) and bool(_NAMES.search(path.read_text(encoding="utf-8")))
 
 
 @functools.cache
@@ -124,9 +157,6 @@ def pytest_runtest_makereport(
 def _session_ledger(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the run that leaves a process or memory behind, what wider fixtures held included."""
     adopt_orphans()
-    # what was imported by now, frameworks too, is not looked at again by each collection
-    gc.collect()
-    gc.freeze()
     before = Ledger.take()
     yield
     if request.session.testsfailed:
@@ -142,6 +172,7 @@ def _ledger(request: pytest.FixtureRequest, _session_ledger: None) -> Iterator[N
 
     A test that already failed is left alone: its traceback holds its frames, and so its batches.
     """
+    _freeze_imported()
     before = Ledger.take()
     yield
     report = request.node.stash.get(_reports, {}).get("call")
@@ -152,6 +183,18 @@ def _ledger(request: pytest.FixtureRequest, _session_ledger: None) -> Iterator[N
     left = settle(before)
     if left:
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+_modules_frozen = 0
+
+
+def _freeze_imported() -> None:
+    """Keep collections from looking at frameworks again and again, whenever one was imported."""
+    global _modules_frozen
+    if len(sys.modules) > _modules_frozen + 50:
+        gc.collect()
+        gc.freeze()
+        _modules_frozen = len(sys.modules)
 
 
 def seed_of(nodeid: str) -> int:
