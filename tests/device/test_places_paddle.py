@@ -48,7 +48,8 @@ PROGRAM = """
         runs = {}
     listed = places if isinstance(places, list) else [places]
     given = [core.CustomPlace(*[p.split(":")[0], int(p.split(":")[1])]) for p in listed]
-    sim.set(delay_us=300, jitter_us=1500)
+    # what lacks a wait must come before its copy, however slow the machine is
+    sim.set(delay_us=50_000 if os.environ.get("MUTANT") == "wait" else 300, jitter_us=1500)
     wrong = waits = most_held = 0
     facts = {}
     with DataLoader(Samples(), batch_size=SIZE, num_workers=workers, framework="paddle",

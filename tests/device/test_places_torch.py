@@ -43,7 +43,8 @@ PROGRAM = """
             image = np.full(20000 + 3000 * (index // SIZE % 3), index % 251, np.uint8)
             return {"image": image, "label": np.int64(index), "name": f"n{index}"}
 
-    sim.set(delay_us=300, jitter_us=1500)
+    # what lacks a wait must come before its copy, however slow the machine is
+    sim.set(delay_us=50_000 if mutant == "wait" else 300, jitter_us=1500)
     if os.environ.get("TRIMS"):
         sim.set(holds_pages=1)
     wrong = waits = 0

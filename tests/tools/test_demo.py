@@ -208,6 +208,7 @@ def test_gpus_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.evidence
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("place", ["cpu", "simulated", "simdev:0,simdev:2"])
 def test_demo_trains_on_several_places(place: str) -> None:
     pytest.importorskip("paddle")
