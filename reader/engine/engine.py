@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from reader._core.copying import copy_way
 from reader._core.handover import WaitStats
 from reader._core.signals import Finalized, is_interrupt
 from reader.checks import as_int
@@ -377,7 +378,7 @@ class Engine(Finalized):
             "last_wait_s": last_wait_s,
             "queued": 0 if backend is None else backend.feeder.queued,
             "stages": None if usable is None else usable.feeder.stats(),
-            "arena": None if arena is None else arena.stats(),
+            "arena": None if arena is None else {**arena.stats(), "copy_way": copy_way()},
             "devices": copier_stats(self._copiers),
         }
 

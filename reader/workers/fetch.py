@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.columns import Columns
 from reader.errors import DatasetError
 from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng
 
@@ -29,6 +30,7 @@ class Fetcher:
         collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
             None: `__getitems__` must return one sample for each key.
         is_inline: the consumer waits in this very thread: the batch is never stale.
+        columns: the arrays whose rows the samples are; None: it is no dataset of arrays.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Fetcher:
         snapshots: WorkerState | None = None,
         collate: Callable[[Any], Any] | None = None,
         is_inline: bool = False,
+        columns: Columns | None = None,
     ) -> None:
+        self._columns = columns
         self._is_inline = is_inline
         self._collate = collate
         self._snapshots = snapshots or WorkerState(0, dataset, 0, False, False)
@@ -78,6 +82,8 @@ class Fetcher:
             made = [self.collate_fn(samples)]
             del samples  # what only the batch refers to may need no copy: see LeafMaker
             channel.hand_over(made)
+        elif self._columns is not None and channel.gather(self._columns, keys):
+            return
         elif self.getitems:
             samples = self._samples(channel, keys)
             if self._collate is not None and (type(samples) is not list or not samples):

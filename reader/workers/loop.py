@@ -17,6 +17,7 @@ from reader._core.channel import TaskKind, WorkerChannel
 from reader._core.signals import is_interrupt
 from reader.config import WORKER_KINDS
 from reader.data import seeds
+from reader.data.columns import columns_of
 from reader.data.exception_codec import encode
 from reader.data.failure import from_user_code, traceback_text
 from reader.errors import ArenaFull, DatasetError
@@ -54,6 +55,7 @@ class WorkerConfig:
     shown_seed: int | None = None  # what torch.initial_seed() returns, if the worker has its own
 
     makes_stale: bool = False  # batches of an abandoned epoch are still made
+    is_for_device: bool = False  # a device reads the batches, and no cache of the processor's
 
     @property
     def is_thread(self) -> bool:
@@ -273,7 +275,8 @@ def make_fetcher(
     if config.stream is None:
         rules = config.policy.rules
         collate = rules.collate if rules is not None and config.policy.collates_any_result else None
-        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline)
+        columns = columns_of(config.dataset) if config.collate_fn is None else None
+        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline, columns)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline

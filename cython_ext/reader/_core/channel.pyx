@@ -17,6 +17,7 @@ from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
                                  rd_result_tell, rd_slot_offset, rd_start_trainer_watch, rd_task,
                                  rd_task_peek, rd_task_pop, rd_task_wait, rd_trim_malloc,
                                  store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
+from reader._core.columns cimport Columns
 
 import os
 
@@ -257,6 +258,15 @@ cdef class WorkerChannel:
         cdef rd_record record = self.record(0)
         self.writer.stack(source, keys, names, &record)
         self.done(&record)
+
+    def gather(self, Columns columns not None, list keys not None):
+        """Copy the rows that keys mean into a batch, and send it. False: nothing was sent, since these
+        are not to be gathered; use `stack`."""
+        cdef rd_record record = self.record(0)
+        if not self.writer.gather(columns, keys, &record):
+            return False
+        self.done(&record)
+        return True
 
     def stream(self, source, Py_ssize_t count, bint drop_last):
         """Draw ``count`` samples from an iterator, stack them in place and send the batch.

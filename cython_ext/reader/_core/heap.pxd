@@ -24,6 +24,7 @@ cdef class Heap:
     cdef vector[vector[uint64_t]] cold  # the same, without memory
 
     cdef rd_slot* alloc(self, uint64_t nbytes) except NULL
+    cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil
     cdef void give_back(self, rd_slot* slot) noexcept nogil
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1
     cdef int refuse_damaged(self) except -1

@@ -398,6 +398,10 @@ cdef class Heap:
         slot.objects_nbytes = 0
         return slot
 
+    cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil:
+        """Whether a batch of so many bytes is to be copied past the cache."""
+        return nbytes >= rd_head(self.arena.c).streamed_from
+
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1:
         """Check where a slot lies before its owner writes into it."""
         cdef rd_slot copy

@@ -10,11 +10,12 @@ cimport cython
 cimport numpy as cnp
 from cpython.object cimport PyObject
 
+from reader._core.copying cimport copy_array
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType, dl_field_type
 from reader._core.exchange cimport (dense_array, is_canonical, is_dense, is_view, look,
                                     needs_gradient, owns_storage, rd_view, tensor_view)
-from reader._core.plan cimport as_ndarray, copy_array
+from reader._core.plan cimport as_ndarray
 from reader._core.rows cimport Rows
 from reader._core.structure cimport (CUSTOM, FIELD, MAX_DEPTH, OBJECT, container_children,
                                      container_kind, foreign_converter, make_container, node)
@@ -178,7 +179,7 @@ cdef class LeafMaker:
         array = as_ndarray(value, name)
         type = field_type(name[0] if name[0] is not None else array.dtype)
         made = np.empty((<object>array).shape, type.storage)
-        copy_array(array, type, <char*>cnp.PyArray_DATA(made))
+        copy_array(array, type, <char*>cnp.PyArray_DATA(made), False)
         return self.finish(made, type)
 
     cdef object finish(self, object array, object type):

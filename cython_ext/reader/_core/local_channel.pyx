@@ -14,8 +14,10 @@ from libc.string cimport memset
 from reader._core.arena cimport (RD_BATCH, load_u32, load_u64, rd_head, rd_is_foreign,
                                  rd_trim_malloc)
 from reader._core.channel cimport TASK_AGAIN, TASK_EPOCH
+from reader._core.columns cimport Columns
 from reader._core.records cimport open_batch
 
+from reader._core.copying import cache_nbytes
 from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
 from reader._core.stack import SideTable
 from reader.errors import ReaderError
@@ -64,7 +66,8 @@ cdef class LocalMemory:
     """
 
     def __init__(self, rules=None, max_bytes=None, available_bytes=None):
-        self.arena = Arena.create(1, 2, max_bytes, has_file=False)
+        self.arena = Arena.create(1, 2, max_bytes, has_file=False,
+                                  streamed_from=cache_nbytes() // 2)
         self.heap = Heap(self.arena, 0, KEEP_SLOTS, available_bytes)
         self.side = SideTable()
         self.writer = BatchWriter(self.heap, self.side)
@@ -168,6 +171,15 @@ cdef class LocalChannel:
         cdef rd_record record = self.record()
         writer.stack(source, keys, names, &record)
         self.keep(&record)
+
+    def gather(self, Columns columns not None, list keys not None):
+        """See WorkerChannel."""
+        cdef BatchWriter writer = self.open_writer()
+        cdef rd_record record = self.record()
+        if not writer.gather(columns, keys, &record):
+            return False
+        self.keep(&record)
+        return True
 
     def write(self, batch):
         """Keep a ready-made batch, or a copy."""

@@ -32,6 +32,7 @@ cdef class Plan:
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
+    cdef bint is_streamed        # samples of the batch in hand are copied past the cache
     cdef uint64_t objects_room   # bytes to reserve for the pickled objects of the next batch
     cdef list path               # where two samples differ, innermost first
     cdef str difference          # how
@@ -52,4 +53,3 @@ cdef class Plan:
 
 
 cdef object as_ndarray(object value, list name)
-cdef int copy_array(cnp.ndarray source, FieldType type, char* target) except -1

@@ -1,6 +1,6 @@
 """The form of a batch: what sample 0 looks like, and how the others are copied to their rows.
 
-Imports dtype, exchange and structure. A Plan is made from sample 0 and kept, since most batches are
+Imports copying, dtype, exchange and structure. A Plan is made from sample 0 and kept, since most batches are
 alike; it belongs to one BatchWriter, which sets where the rows lie.
 """
 import numpy as np
@@ -14,8 +14,8 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
-from libc.string cimport memcpy
 
+from reader._core.copying cimport NOGIL_NBYTES, copy_array, copy_bytes
 from reader._core.dtype cimport dl_field_type, dl_type_at
 from reader._core.exchange cimport (dense_array, is_dense, look, needs_gradient, settled,
                                     tensor_view)
@@ -35,7 +35,6 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
 
 cdef extern from "numpy/arrayobject.h":
-    bint PyArray_ISNOTSWAPPED(cnp.ndarray)
     void PyArray_ScalarAsCtype(object scalar, void* ctypeptr)
 
 cdef extern from "reader/_core/ndarray.h":
@@ -52,7 +51,6 @@ cdef enum:
     LEAF_OBJECT = 6
     LEAF_CONTAINER = 7
     DIFFERS = 1        # what put() returns for a sample unlike sample 0
-    NOGIL_NBYTES = 65536
 
 cdef object FLOAT64 = field_type(np.dtype("f8"))
 cdef object INT64 = field_type(np.dtype("i8"))
@@ -125,27 +123,6 @@ cdef object as_ndarray(object value, list name):
             name[0] = found[1]
             return found[0]
     return np.asarray(value)
-
-
-cdef int copy_array(cnp.ndarray source, FieldType type, char* target) except -1:
-    """Copy a whole array to target, in C order and native byte order."""
-    cdef size_t nbytes
-    cdef void* data
-    cdef object view
-    if (cnp.PyArray_IS_C_CONTIGUOUS(source) and PyArray_ISNOTSWAPPED(source)
-            and source.dtype.names is None):
-        nbytes = <size_t>cnp.PyArray_NBYTES(source)
-        data = cnp.PyArray_DATA(source)
-        if nbytes > NOGIL_NBYTES:
-            with nogil:
-                memcpy(target, data, nbytes)
-        else:
-            memcpy(target, data, nbytes)
-        return 0
-    view = rd_make_ndarray(type.storage, cnp.PyArray_NDIM(source),
-                           <int64_t*>cnp.PyArray_DIMS(source), target, False, NULL)
-    np.copyto(view, source.view(type.storage) if type.extended else source, casting="equiv")
-    return 0
 
 
 @cython.final
@@ -350,9 +327,9 @@ cdef class Plan:
             if tensor.ndim == leaf.ndim:
                 if nbytes > NOGIL_NBYTES:
                     with nogil:
-                        memcpy(target, tensor.data, nbytes)
+                        copy_bytes(target, <const char*>tensor.data, nbytes, self.is_streamed)
                 elif nbytes:  # an empty tensor has no memory
-                    memcpy(target, tensor.data, nbytes)
+                    copy_bytes(target, <const char*>tensor.data, nbytes, self.is_streamed)
                 return 0
         shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
         return self.differ(f"has shape {shape} and in sample 0 it has {leaf_shape(leaf)}")
@@ -373,7 +350,8 @@ cdef class Plan:
                     if dims[i] != leaf.extents[i]:
                         break
                 else:  # the usual case: one memcpy
-                    memcpy(leaf.rows + row * leaf.nbytes, cnp.PyArray_DATA(array), leaf.nbytes)
+                    copy_bytes(leaf.rows + row * leaf.nbytes, <const char*>cnp.PyArray_DATA(array),
+                               leaf.nbytes, self.is_streamed)
                     return 0
             if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage or type.extended:
                 if array.dtype.hasobject:
@@ -397,7 +375,7 @@ cdef class Plan:
                                    f"{leaf_shape(leaf)}")
         if self.is_strict and not has_torch_strides(array):
             return self.differ("has strides that torch does not know")
-        copy_array(array, type, leaf.rows + row * leaf.nbytes)
+        copy_array(array, type, leaf.rows + row * leaf.nbytes, self.is_streamed)
         return 0
 
     cdef str where(self):

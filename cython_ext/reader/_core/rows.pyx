@@ -1,6 +1,6 @@
 """Samples of one field that are not stacked yet: written straight to the field's place.
 
-Imports dtype, plan and structure. A Rows belongs to the collate function that made it and to the
+Imports copying, dtype, plan and structure. A Rows belongs to the collate function that made it and to the
 writer of its batch; the samples are the user's, and are read when the field is written.
 """
 import numpy as np
@@ -10,8 +10,9 @@ cimport numpy as cnp
 from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
+from reader._core.copying cimport copy_array
 from reader._core.exchange cimport tensor_view
-from reader._core.plan cimport as_ndarray, copy_array
+from reader._core.plan cimport as_ndarray
 from reader._core.structure cimport foreign_converter
 
 from reader._core.dtype import field_type
@@ -267,7 +268,7 @@ cdef class Rows(Unwritten):
     cdef int write_whole(self, cnp.ndarray array, FieldType type, char* target) except -1:
         """Write a sample as it is."""
         if type is self.type:
-            return copy_array(array, type, target)
+            return copy_array(array, type, target, self.is_streamed)
         view = rd_make_ndarray(self.type.storage, cnp.PyArray_NDIM(array),
                                <int64_t*>cnp.PyArray_DIMS(array), target, False, NULL)
         self.convert(array, type, view)

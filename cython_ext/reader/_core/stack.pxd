@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 from libcpp.vector cimport vector
 from reader._core.arena cimport rd_record, rd_slot
+from reader._core.columns cimport Columns
 from reader._core.heap cimport Heap
 from reader._core.plan cimport Plan
 from reader._core.tensor cimport Schema
@@ -16,6 +17,7 @@ cdef class BatchWriter:
     cdef readonly Heap heap
     cdef object side             # SideTable in a thread of the trainer, None in a process
     cdef Plan plan               # of the last batch; most batches are alike
+    cdef Plan gathered           # of the last batch that was gathered from arrays; None: none was
     cdef dict schemas            # (structure, types) -> offset of the KEPT slot
     cdef object rules            # how to collate samples that are not alike; None: refuse them
     cdef bint is_strict          # the rules want samples that are exactly alike
@@ -41,6 +43,7 @@ cdef class BatchWriter:
                               rd_record* record) except? NULL
     cdef int write(self, object batch, rd_record* record) except -1
     cdef int stack(self, object source, list keys, list names, rd_record* record) except -1
+    cdef bint gather(self, Columns columns, list keys, rd_record* record) except -1
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,

@@ -15,8 +15,10 @@ from libc.string cimport memcpy, memset
 from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u32, rd_head,
                                  rd_header, rd_payload_sum, rd_place_sum, rd_slot_offset,
                                  store_relaxed_i64, store_u32)
+from reader._core.columns cimport Columns
+from reader._core.copying cimport NOGIL_NBYTES, copy_array
 from reader._core.dtype cimport FieldType
-from reader._core.plan cimport SampleLeaf, as_ndarray, copy_array
+from reader._core.plan cimport SampleLeaf, as_ndarray
 from reader._core.rows cimport Rows
 from reader._core.structure cimport OBJECT, Flat, Structure
 from reader._core.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
@@ -30,6 +32,7 @@ cnp.import_array()
 cdef enum:
     ENDED = 1          # what stream() returns when the source is exhausted
     KEPT_SCHEMAS = 64  # batches of further forms carry their schema with each batch
+    GATHERED = 1 << 20 # bytes to gather until the next look whether anybody waits for the batch
 
 cdef object END = object()   # what next() returns for an exhausted source
 
@@ -94,6 +97,7 @@ cdef class BatchWriter:
         self.side = side
         self.schemas = {}
         self.plan = None
+        self.gathered = None
         self.rules = None
         self.is_strict = False
         self.pack = None
@@ -128,6 +132,7 @@ cdef class BatchWriter:
             at = aligned(at) + room(count * leaf.nbytes)
         self.heap.expect(at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room)
+        plan.is_streamed = self.heap.goes_past_cache(at)
         start = <char*>self.heap.arena.c.base + slot.start
         self.table.clear()
         at = 0
@@ -206,6 +211,55 @@ cdef class BatchWriter:
             if plan is not None:
                 plan.forget_objects()
         return 0
+
+    cdef bint gather(self, Columns columns, list keys, rd_record* record) except -1:
+        """Make a batch of rows of arrays. False: they are to be fetched and stacked one by one.
+
+        Sample 0 of the first batch is fetched, and says what form batches have.
+        """
+        cdef Plan plan = self.plan
+        cdef rd_slot* slot = NULL
+        cdef size_t row = 0, some, each = 0, count = <size_t>len(keys)
+        cdef SampleLeaf leaf
+        self.position = 0
+        self.holds_all = False
+        if count == 0:
+            return False
+        if plan is None or plan is not self.gathered or not columns.suit(plan):
+            if type(keys[0]) is not int or keys[0] < 0:
+                return False
+            sample = columns.source[keys[0]]
+            if not self.suits(None, sample):
+                return False
+            plan = Plan.of(sample, self.is_strict)
+            if not columns.suit(plan):
+                return False
+            self.plan = self.gathered = plan
+        if not columns.take(keys):
+            return False
+        try:
+            slot = self.begin(plan, count)
+            columns.aim(plan)
+            for leaf in plan.fields:
+                each += leaf.nbytes
+            some = max(GATHERED // max(each, <size_t>1), <size_t>1)
+            while row < count:
+                if row and self.is_stale(record):
+                    self.skip(slot, record)
+                    return True
+                some = min(some, count - row)
+                if each * some < NOGIL_NBYTES:
+                    columns.copy(row, some, plan.is_streamed)
+                else:
+                    with nogil:
+                        columns.copy(row, some, plan.is_streamed)
+                row += some
+            slot = self.finish(slot, plan, record)
+        except BaseException:
+            if slot is not NULL:
+                self.heap.abandon(slot)
+            raise
+        return True
 
     cdef int refuse_nothing(self, Plan plan, list names) except -1:
         """Refuse a batch of samples that are all None: most often a `return` was forgotten."""
@@ -447,6 +501,7 @@ cdef class BatchWriter:
         cdef cnp.ndarray array
         cdef Schema schema
         cdef bytes origins = None, packed = None, payload = b""
+        cdef bint is_streamed
         cdef Py_ssize_t nbytes
         cdef int i
         name = [None]
@@ -477,6 +532,7 @@ cdef class BatchWriter:
                 # the samples, and the batch made of them
                 self.heap.expect(2 * at)
                 slot = self.heap.alloc(at + len(payload))
+                is_streamed = self.heap.goes_past_cache(at)
                 self.objects_at = slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
                 self.table.clear()
@@ -489,6 +545,7 @@ cdef class BatchWriter:
                     self.table.push_back(ndim_of(made))
                     if type(made) is Rows:
                         rows = <Rows>made
+                        rows.is_streamed = is_streamed
                         for i in range(rows.ndim):
                             self.table.push_back(rows.extents[i])
                         rows.write(start + at)
@@ -496,7 +553,7 @@ cdef class BatchWriter:
                         array = <cnp.ndarray>made
                         for i in range(cnp.PyArray_NDIM(array)):
                             self.table.push_back(cnp.PyArray_DIM(array, i))
-                        copy_array(array, kind, start + at)
+                        copy_array(array, kind, start + at, is_streamed)
                     at += room(nbytes)
             if self.side is None:
                 slot = self.add_payload(slot, None, len(arrays), payload, record)

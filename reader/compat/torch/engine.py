@@ -17,6 +17,7 @@ from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, LoaderConfig
+from reader.data.columns import columns_of
 from reader.data.order_source import has_state
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
@@ -53,8 +54,8 @@ def make_engine(
     is_batched = loader._auto_collation
     collate_fn = loader.collate_fn
     order = None if is_iterable else loader.order
-    if collate_fn is collate.default_collate and is_batched and loader.num_workers:
-        collate_fn = None  # the engine stacks in place, by TorchRules
+    if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
+        collate_fn = None  # the engine does it, by TorchRules
     size = loader.batch_size if is_iterable else 1
     worker_policy = dataclasses.replace(
         _POLICY.worker,
@@ -91,6 +92,11 @@ def make_engine(
     batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
     policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
     return Engine(config, policy, config.sampler, config.batch_sampler)
+
+
+def _is_stacked_in_place(loader: Any) -> bool:
+    """Whether samples go straight into a batch; without workers that pays for arrays alone."""
+    return loader.num_workers > 0 or columns_of(loader.dataset) is not None
 
 
 def _adapter(devices: dict[Place, Any], place: Place) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from reader._core.arena import Arena, fork_generation
+from reader._core.copying import cache_nbytes
 from reader._core.feeder import Feeder
 from reader._core.signals import Finalized, interrupt_after
 from reader._core.stack import SideTable
@@ -82,8 +84,12 @@ class Pool(Finalized, abc.ABC):
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
-        self._arena_size = (self.workers, limit, max_bytes)
-        self.arena = Arena.create(*self._arena_size)
+        # batches that fill half the cache have left it before the consumer comes to them
+        streamed_from = 0 if config.is_for_device else cache_nbytes() // (2 * window)
+        self._make_arena = functools.partial(
+            Arena.create, self.workers, limit, max_bytes, streamed_from=streamed_from
+        )
+        self.arena = self._make_arena()
         self.feeder = Feeder(
             self.arena, self.workers, self.window, limit, available_bytes, self.side
         )
@@ -95,7 +101,7 @@ class Pool(Finalized, abc.ABC):
 
     def _renew_arena(self) -> None:
         """Go on in another arena: the workers have ended, and one of them damaged this one."""
-        arena = Arena.create(*self._arena_size)
+        arena = self._make_arena()
         self.feeder.renew(arena)
         self.arena = arena
 

@@ -36,6 +36,7 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
         collate_fn=None if config.collate_fn is None else in_place(config.collate_fn),
         worker_init_fn=config.worker_init_fn,
         num_workers=config.num_workers,
+        is_for_device=config.places[0].kind != "cpu",
         seed=config.seed,
         base_seed=base_seed,
         stream=Stream(config.batch_size, config.drop_last) if config.is_iterable else None,

@@ -1,0 +1,112 @@
+"""How bytes get into a batch: through the cache, streamed past it, or gathered row by row.
+
+Imports dtype and errors; what touches memory is in copying.h. The way to stream is chosen when the module
+is imported; any thread may copy.
+"""
+import glob
+
+import numpy as np
+
+cimport numpy as cnp
+from libc.string cimport memcpy
+
+from reader.errors import ConfigError
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    bint PyArray_ISNOTSWAPPED(cnp.ndarray)
+
+cdef extern from "reader/_core/ndarray.h":
+    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
+                           void* base)
+
+cdef extern from "reader/_core/copying.h" nogil:
+    ctypedef void (*rd_copy_lines)(char* to, const char* source, size_t lines) noexcept nogil
+    rd_copy_lines rd_copy_lines_of(int way) noexcept
+    void rd_copy_streamed(rd_copy_lines lines, char* to, const char* source, size_t nbytes) noexcept
+    void rd_gather(rd_copy_lines lines, char* to, const char* base, int64_t stride,
+                   const int64_t* rows, size_t count, size_t nbytes) noexcept
+    int rd_gather_items(char* to, const char* base, int64_t stride, const int64_t* rows,
+                        size_t count, size_t nbytes) noexcept
+
+cdef enum:
+    USUAL_CACHE = 32 << 20     # where the system does not tell
+
+cdef tuple WAYS = ("plain", "sse2", "avx2", "avx512", "neon")
+cdef rd_copy_lines the_lines = NULL
+cdef int the_way = 0
+
+
+def copy_ways():
+    """Return the names of the ways to stream that this machine has, "plain" among them: no streaming."""
+    return [name for way, name in enumerate(WAYS) if way == 0 or rd_copy_lines_of(way) is not NULL]
+
+
+def copy_way():
+    """Return the name of the way that streams now."""
+    return WAYS[the_way]
+
+
+def choose_copy_way(name=None):
+    """Stream in another way, for a test or a measurement; None: in the widest.
+
+    While it runs nothing may copy. ConfigError for a way that this machine does not have.
+    """
+    global the_way, the_lines
+    ways = copy_ways()
+    name = ways[len(ways) - 1] if name is None else name
+    if name not in ways:
+        raise ConfigError(f"cannot copy by {name!r}: this machine has {', '.join(ways)}")
+    the_way = WAYS.index(name)
+    the_lines = rd_copy_lines_of(the_way)
+
+
+def cache_nbytes():
+    """Return the bytes of the last-level cache that processors share, as far as the system tells."""
+    found = []
+    for folder in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*"):
+        try:
+            with open(f"{folder}/level") as level, open(f"{folder}/size") as size:
+                found.append((int(level.read()), int(size.read().strip().removesuffix("K")) << 10))
+        except (OSError, ValueError):
+            continue
+    return max(found)[1] if found else USUAL_CACHE
+
+
+choose_copy_way()
+
+
+cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_streamed) noexcept nogil:
+    """Copy bytes, streamed if that is asked for and worth it."""
+    if is_streamed and nbytes >= STREAMED_NBYTES:
+        rd_copy_streamed(the_lines, to, source, nbytes)
+    else:
+        memcpy(to, source, nbytes)
+
+
+cdef void gather_rows(char* to, const char* base, int64_t stride, const int64_t* rows, size_t count,
+                      size_t nbytes, bint is_streamed) noexcept nogil:
+    """Copy the rows with the given numbers end to end: see copying.h."""
+    if not rd_gather_items(to, base, stride, rows, count, nbytes):
+        rd_gather(the_lines if is_streamed and nbytes >= STREAMED_NBYTES else NULL,
+                  to, base, stride, rows, count, nbytes)
+
+
+cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_streamed) except -1:
+    """Copy a whole array to target, in C order and native byte order."""
+    cdef size_t nbytes = <size_t>cnp.PyArray_NBYTES(source)
+    cdef const char* data = <const char*>cnp.PyArray_DATA(source)
+    if (cnp.PyArray_IS_C_CONTIGUOUS(source) and PyArray_ISNOTSWAPPED(source)
+            and source.dtype.names is None):
+        if nbytes > NOGIL_NBYTES:
+            with nogil:
+                copy_bytes(target, data, nbytes, is_streamed)
+        else:
+            copy_bytes(target, data, nbytes, is_streamed)
+        return 0
+    made = source.view(type.storage) if type.extended else source
+    view = rd_make_ndarray(type.storage, cnp.PyArray_NDIM(source),
+                           <int64_t*>cnp.PyArray_DIMS(source), target, False, NULL)
+    np.copyto(view, made, casting="equiv")
+    return 0

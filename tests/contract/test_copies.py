@@ -1,0 +1,93 @@
+"""How samples get into a batch: each way to copy gives the same bytes, and the rule says which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import DataLoader
+from reader._core.copying import cache_nbytes, choose_copy_way, copy_way, copy_ways
+from reader.errors import ConfigError
+from tests.datasets import Calls, digest_of
+
+EDGES = [0, 1, 63, 64, 4095, 4096, 4097, 4159, 4160, 8191, 65536, 65537, 70001]
+
+
+@pytest.fixture(params=copy_ways())
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    choose_copy_way(request.param)
+    yield request.param
+    choose_copy_way()
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have batches of every size copied past the cache."""
+    for module in ("engine.backends.pool", "_core.local_channel"):
+        monkeypatch.setattr(f"reader.{module}.cache_nbytes", lambda: 0)
+
+
+def check_equal(dataset: Any, workers: int, count: int = 4) -> None:
+    with DataLoader(dataset, batch_size=count, num_workers=workers, framework="numpy") as loader:
+        for number, batch in enumerate(loader):
+            samples = [dataset[number * count + row] for row in range(count)]
+            wanted = {name: np.stack([each[name] for each in samples]) for name in samples[0]}
+            assert digest_of(batch) == digest_of(wanted)
+            arena = loader.stats()["arena"]
+            assert (arena["streamed_from_bytes"], arena["copy_way"]) == (0, copy_way())
+
+
+@pytest.mark.usefixtures("streams")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_each_way_gives_the_same_bytes_at_every_edge(way: str, workers: int) -> None:
+    memory = np.random.default_rng(5).integers(0, 256, 1 << 20, np.uint8)
+
+    def sample(index: int) -> dict[str, np.ndarray]:
+        # rows begin at every offset of a line, since the sizes are odd, and so do the sources
+        return {f"{size}": memory[index * 7 + size : index * 7 + 2 * size] for size in EDGES}
+
+    assert copy_way() == way
+    check_equal(Calls(sample, 8), workers)
+
+
+@pytest.mark.usefixtures("streams", "way")
+def test_what_lies_in_no_piece_is_copied_in_every_way() -> None:
+    image = np.arange(200 * 300 * 3, dtype=np.float32).reshape(200, 300, 3)
+
+    def sample(index: int) -> dict[str, np.ndarray]:
+        return {
+            "transposed": (image + index).transpose(2, 0, 1),
+            "reversed": (image + index)[::-1, ::2],
+            "swapped": (image + index).astype(">f4"),
+            "column": np.asfortranarray(image[:, :, 0] + index),
+        }
+
+    check_equal(Calls(sample, 8), 0)
+
+
+@pytest.mark.usefixtures("streams", "way")
+def test_ready_made_batches_are_copied_in_every_way() -> None:
+    batches = [{"x": np.full((7, 3001), number, np.int32)} for number in range(4)]
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "framework": "numpy"}
+    with DataLoader(batches, **options) as loader:
+        assert [digest_of(batch) for batch in loader] == [digest_of(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_batches_that_would_leave_the_cache_are_streamed(workers: int) -> None:
+    with DataLoader(range(64), batch_size=4, num_workers=workers, prefetch_factor=2) as loader:
+        steps = iter(loader)
+        next(steps)
+        in_flight = 2 * workers or 1
+        assert loader.stats()["arena"]["streamed_from_bytes"] == cache_nbytes() // (2 * in_flight)
+
+
+def test_the_widest_way_is_taken() -> None:
+    assert copy_ways()[0] == "plain"
+    assert copy_way() == copy_ways()[-1]
+    with pytest.raises(ConfigError, match="cannot copy by 'abacus': this machine has plain"):
+        choose_copy_way("abacus")
+    assert copy_way() == copy_ways()[-1]
