@@ -6,6 +6,7 @@ and reads no sample.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from reader._core.columns import Columns
 
-__all__ = ["columns_of"]
+__all__ = ["columns_of", "filler_of"]
 
 # Classes of arrays side by side, and of chosen samples of a dataset: where each is defined, its
 # name, and the attributes that hold what it was made of.
@@ -32,6 +33,8 @@ _CHOSEN = (
     ("paddle.fluid.dataloader.dataset", "Subset"),
 )
 
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _TENSORS = ("torch.Tensor", "paddle.Tensor", "mxnet.nd.NDArray")
 
@@ -51,6 +54,27 @@ def columns_of(dataset: Any) -> Columns | None:
         dataset = dataset.dataset
     arrays = _arrays_of(dataset)
     return None if arrays is None else Columns(source, arrays, indices)
+
+
+def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
+    """Return what fetches a sample that may write itself to its row; None: the dataset has nothing.
+
+    It is called with a key and `out`, for a dataset whose `__getitem__` has a parameter of that
+    name, and for chosen samples of one.
+    """
+    if _fetches_as(dataset, _CHOSEN) is not None:
+        inner, indices = filler_of(dataset.dataset), dataset.indices
+        return None if inner is None else lambda key, out: inner(indices[key], out)
+    fetch = getattr(type(dataset), "__getitem__", None)
+    if hasattr(dataset, "__getitems__"):
+        return None  # it fetches many at once
+    try:
+        parameter = inspect.signature(fetch).parameters.get("out")  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    if parameter is None or parameter.kind not in _BY_NAME:
+        return None
+    return lambda key, out: dataset.__getitem__(key, out=out)
 
 
 def _arrays_of(dataset: Any) -> Callable[[], Sequence[Any]] | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from reader._core.channel import TaskKind, WorkerChannel
 from reader._core.columns import Columns
+from reader.data.columns import filler_of
 from reader.errors import DatasetError
 from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng
 
@@ -49,6 +50,7 @@ class Fetcher:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
+        self._fill = filler_of(dataset) if collate_fn is None else None
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample
 
@@ -84,7 +86,7 @@ class Fetcher:
             channel.hand_over(made)
         elif self._columns is not None and channel.gather(self._columns, keys):
             return
-        elif self.getitems:
+        elif self.getitems and self._fill is None:
             samples = self._samples(channel, keys)
             if self._collate is not None and (type(samples) is not list or not samples):
                 channel.write(self._collate(samples))
@@ -95,7 +97,7 @@ class Fetcher:
             channel.write(self._collate([]))
         else:
             self.is_stacking = True
-            channel.stack(self.dataset, keys, keys)
+            channel.stack(self.dataset, keys, keys, self._fill)
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
         """Return the samples of a batch; fewer once the batch is stale."""

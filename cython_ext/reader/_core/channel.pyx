@@ -249,14 +249,15 @@ cdef class WorkerChannel:
         cdef rd_record record = self.record(RD_SKIPPED)
         self.done(&record)
 
-    def stack(self, source, list keys not None, list names):
+    def stack(self, source, list keys not None, list names, fill=None):
         """Fetch ``source[key]`` for each key, stack the samples in place and send the batch.
 
-        ``names``: the dataset's own indices, for messages, or None. Raises what the source raises, and
+        ``names``: the dataset's own indices, for messages, or None. ``fill(key, out)``: fetches a
+        sample, too, which may write itself to the arrays in ``out``. Raises what the source raises, and
         CollateError for samples that do not fit together.
         """
         cdef rd_record record = self.record(0)
-        self.writer.stack(source, keys, names, &record)
+        self.writer.stack(source, keys, names, &record, fill)
         self.done(&record)
 
     def gather(self, Columns columns not None, list keys not None):

@@ -78,7 +78,9 @@ choose_copy_way()
 
 
 cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_streamed) noexcept nogil:
-    """Copy bytes, streamed if that is asked for and worth it."""
+    """Copy bytes, streamed if that is asked for and worth it; nothing where they lie there already."""
+    if to == source:
+        return
     if is_streamed and nbytes >= STREAMED_NBYTES:
         rd_copy_streamed(the_lines, to, source, nbytes)
     else:

@@ -165,11 +165,11 @@ cdef class LocalChannel:
         if self.memory is not None:
             self.memory.writer.attach = make
 
-    def stack(self, source, list keys not None, list names):
+    def stack(self, source, list keys not None, list names, fill=None):
         """See WorkerChannel."""
         cdef BatchWriter writer = self.open_writer()
         cdef rd_record record = self.record()
-        writer.stack(source, keys, names, &record)
+        writer.stack(source, keys, names, &record, fill)
         self.keep(&record)
 
     def gather(self, Columns columns not None, list keys not None):

@@ -47,6 +47,8 @@ cdef class Plan:
     cdef int differ_in_keys(self, Structure at, object sample) except -1
     cdef str where(self)
     cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1
+    cdef list row_views(self, Py_ssize_t row, object owner)
+    cdef object out_of(self, list views)
     cdef list object_lists(self)
     cdef list take_back(self, Py_ssize_t count, object revive)
     cdef int forget_objects(self) except -1

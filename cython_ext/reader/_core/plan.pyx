@@ -3,6 +3,8 @@
 Imports copying, dtype, exchange and structure. A Plan is made from sample 0 and kept, since most batches are
 alike; it belongs to one BatchWriter, which sets where the rows lie.
 """
+import sys
+
 import numpy as np
 from numpy.ma import MaskedArray
 
@@ -383,6 +385,32 @@ cdef class Plan:
         where = "".join(reversed(self.path))
         return f"its field {where}" if where else "it"
 
+    cdef list row_views(self, Py_ssize_t row, object owner):
+        """Return an array on each field's part of a row; None for what is no array of NumPy's types.
+
+        ``owner``: keeps the memory alive.
+        """
+        cdef SampleLeaf leaf
+        views = []
+        for leaf in self.fields:
+            view = None
+            if leaf.kind == LEAF_ARRAY and not leaf.type.extended:
+                view = rd_make_ndarray(leaf.type.storage, leaf.ndim, leaf.extents,
+                                       leaf.rows + row * leaf.nbytes, False, <PyObject*>owner)
+            views.append(view)
+        return views
+
+    cdef object out_of(self, list views):
+        """Return ``views`` in the containers of a sample; tensors where sample 0 has tensors."""
+        cdef SampleLeaf leaf
+        cdef Py_ssize_t i
+        fields = list(views)
+        for i in range(len(fields)):
+            leaf = self.fields[i]
+            if fields[i] is not None and not issubclass(leaf.python_type, np.ndarray):
+                fields[i] = as_tensor(fields[i], leaf.python_type)
+        return self.structure.build(fields, [None] * len(self.objects))
+
     cdef list object_lists(self):
         """Return the values of each object so far, in the container that the batch has for it."""
         cdef SampleLeaf leaf
@@ -406,6 +434,17 @@ cdef class Plan:
         for leaf in self.objects:
             leaf.values = []
         return 0
+
+
+cdef object as_tensor(object array, object python_type):
+    """Return a tensor of sample 0's library on an array's memory; None: it has no such tensors."""
+    torch = sys.modules.get("torch")
+    if torch is None or python_type is not torch.Tensor:
+        return None
+    try:
+        return torch.from_numpy(array)
+    except TypeError:  # an element type that it takes from no array
+        return None
 
 
 cdef bint has_torch_strides(cnp.ndarray array):

@@ -27,6 +27,7 @@ cdef class BatchWriter:
     cdef object attach           # makes what is attached to each batch; None: nothing is
     cdef vector[int64_t] table   # of begin() and write(): the field table, until the batch is whole
     cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
+    cdef list lent               # of stack(): arrays on the row of the sample in hand; None: none
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the row of the current sample, for messages
     cdef bint makes_stale          # whether stale batches are made too
@@ -42,7 +43,11 @@ cdef class BatchWriter:
     cdef rd_slot* add_payload(self, rd_slot* slot, Plan plan, Py_ssize_t nfields, bytes payload,
                               rd_record* record) except? NULL
     cdef int write(self, object batch, rd_record* record) except -1
-    cdef int stack(self, object source, list keys, list names, rd_record* record) except -1
+    cdef int stack(self, object source, list keys, list names, rd_record* record,
+                   object fill=*) except -1
+    cdef object lend(self, object fill, object key, Plan plan, rd_slot* slot, Py_ssize_t row,
+                     list names)
+    cdef int take_lent(self, Py_ssize_t row, list names) except -1
     cdef bint gather(self, Columns columns, list keys, rd_record* record) except -1
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1

@@ -3,6 +3,7 @@
 Imports the arena's heap, plans, structure and the Schema of tensor. A BatchWriter belongs to one
 worker and one thread.
 """
+import gc
 import pickle
 
 import numpy as np
@@ -28,6 +29,9 @@ from reader._core.structure import flatten
 from reader.errors import CollateError, DatasetError
 
 cnp.import_array()
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object)
 
 cdef enum:
     ENDED = 1          # what stream() returns when the source is exhausted
@@ -151,8 +155,12 @@ cdef class BatchWriter:
         self.objects_at = slot.objects = at  # where objects would begin
         return slot
 
-    cdef int stack(self, object source, list keys, list names, rd_record* record) except -1:
-        """Fetch a sample for each key and stack them in place."""
+    cdef int stack(self, object source, list keys, list names, rd_record* record,
+                   object fill=None) except -1:
+        """Fetch a sample for each key and stack them in place.
+
+        ``fill(key, out)``, or None, fetches one as well, and may write it to its row: see `lend`.
+        """
         cdef Py_ssize_t row, count = len(keys)
         cdef Plan plan = self.plan
         cdef rd_slot* slot = NULL
@@ -168,16 +176,27 @@ cdef class BatchWriter:
                     return self.skip(slot, record)
                 self.position = row
                 store_relaxed_i64(&self.heap.c.at_index, row)
-                sample = source[keys[row]]
+                if fill is None:
+                    sample = source[keys[row]]
+                else:
+                    if row == 0 and plan is not None:
+                        slot = self.begin(plan, count)
+                    sample = self.lend(fill, keys[row], plan, slot, row, names)
                 if row == 0:
                     if not self.suits(plan, sample):
+                        sample = detached(sample, fill)
+                        if slot is not NULL:
+                            self.heap.abandon(slot)
+                            slot = NULL
                         samples = [sample] + self.fetch_rest(source, keys, 0)
                         return self.collate(samples, record)
                     differs = 1
                     if plan is not None:
-                        slot = self.begin(plan, count)
+                        if slot is NULL:
+                            slot = self.begin(plan, count)
                         differs = plan.put(plan.structure, sample, 0)
                         if differs and slot is not NULL:
+                            sample = detached(sample, fill)
                             self.heap.abandon(slot)
                             slot = NULL
                     if differs:
@@ -195,11 +214,14 @@ cdef class BatchWriter:
                     if self.rules is None:
                         raise CollateError(self.unlike(plan, row, names))
                     samples = plan.take_back(row, self.revive)
+                    samples.append(detached(sample, fill))
                     self.skip(slot, record)
                     slot = NULL
-                    samples.append(sample)
                     samples += self.fetch_rest(source, keys, row)
                     return self.collate(samples, record)
+                if fill is not None:
+                    sample = None
+                    self.take_lent(row, names)
             if self.rules is None and names and plan.structure.kind == OBJECT:
                 self.refuse_nothing(plan, names)
             slot = self.finish(slot, plan, record)
@@ -208,8 +230,34 @@ cdef class BatchWriter:
                 self.heap.abandon(slot)
             raise
         finally:
+            self.lent = None
             if plan is not None:
                 plan.forget_objects()
+        return 0
+
+    cdef object lend(self, object fill, object key, Plan plan, rd_slot* slot, Py_ssize_t row,
+                     list names):
+        """Fetch a sample that may write itself to its row: `out` holds what is lent to it."""
+        if plan is None or slot is NULL:
+            return fill(key, None)
+        self.lent = plan.row_views(row, self.heap.arena)
+        sample = fill(key, plan.out_of(self.lent))
+        if sample is None and plan.structure.kind != OBJECT:
+            raise CollateError(
+                f"__getitem__ of the dataset returned None for sample {row}{index_of(names, row)} when "
+                f"it was given `out`; return the sample, with `out`'s arrays where it wrote them")
+        return sample
+
+    cdef int take_lent(self, Py_ssize_t row, list names) except -1:
+        """Take back what was lent for a sample, which is there and dropped."""
+        cdef list lent = self.lent
+        if lent is None or not is_kept(lent):
+            return 0
+        gc.collect()  # an exception within the dataset may hold its frames a while
+        if is_kept(lent):
+            raise CollateError(
+                f"the dataset keeps a reference to `out` of sample {row}{index_of(names, row)}, whose "
+                f"memory is the batch's; keep a copy of it (numpy.copy)")
         return 0
 
     cdef bint gather(self, Columns columns, list keys, rd_record* record) except -1:
@@ -364,9 +412,8 @@ cdef class BatchWriter:
 
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names):
         """Return the message for a sample that differs from sample 0."""
-        its, first = ("", "") if names is None else (
-            f" (dataset index {names[row]!r})", f" (dataset index {names[0]!r})")
-        return (f"cannot stack sample {row}{its} with sample 0{first}: {plan.where()} "
+        return (f"cannot stack sample {row}{index_of(names, row)} with sample 0"
+                f"{index_of(names, 0)}: {plan.where()} "
                 f"{plan.difference}; make them alike in the dataset (pad, resize, convert), or pass a "
                 f"collate_fn")
 
@@ -594,6 +641,30 @@ cdef class BatchWriter:
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]
+
+
+cdef bint is_kept(list lent) noexcept:
+    """Whether anything but the list refers to an array in it, or to its memory."""
+    for array in lent:
+        if array is not None and Py_REFCNT(array) > 2:  # the list, and this loop
+            return True
+    return False
+
+
+cdef object detached(object sample, object fill):
+    """Return a sample that may lie in a slot, whose memory goes back, in memory of its own."""
+    cdef Flat flat
+    if fill is None:
+        return sample
+    flat = flatten(sample)
+    return flat.structure.restore(
+        [value.copy() if isinstance(value, np.ndarray) else
+         value.clone() if hasattr(value, "clone") else value for value in flat.fields],
+        flat.objects)
+
+
+cdef str index_of(list names, Py_ssize_t row):
+    return "" if names is None else f" (dataset index {names[row]!r})"
 
 
 cdef inline int ndim_of(object field) noexcept:

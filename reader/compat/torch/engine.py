@@ -17,7 +17,7 @@ from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, LoaderConfig
-from reader.data.columns import columns_of
+from reader.data.columns import columns_of, filler_of
 from reader.data.order_source import has_state
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
@@ -95,8 +95,12 @@ def make_engine(
 
 
 def _is_stacked_in_place(loader: Any) -> bool:
-    """Whether samples go straight into a batch; without workers that pays for arrays alone."""
-    return loader.num_workers > 0 or columns_of(loader.dataset) is not None
+    """Whether samples go straight into a batch.
+
+    Without workers that pays for arrays alone, and where samples write themselves to their rows.
+    """
+    dataset = loader.dataset
+    return loader.num_workers > 0 or bool(columns_of(dataset) or filler_of(dataset))
 
 
 def _adapter(devices: dict[Place, Any], place: Place) -> Any:
