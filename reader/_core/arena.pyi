@@ -29,7 +29,7 @@ class Arena:
         limit_nbytes: int | None = None,
         reserve_nbytes: int | None = None,
         has_file: bool = True,
-        streamed_from: int = ...,
+        uncached_from: int = ...,
     ) -> Arena: ...
     @staticmethod
     def attach(fd: int, nbytes: int | None = None) -> Arena: ...

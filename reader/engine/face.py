@@ -120,7 +120,7 @@ class EngineFace:
         `last_wait_s`: the last time or just now. `queued`: batches that are ready now; if
         always 0, the workers are the bottleneck. `stages`: the reader thread's counts: batches
         `received` from workers, `reordered` ones that came before their turn, slots `trimmed`.
-        `arena`: memory and slots; None before there are any. In it `streamed_from_bytes`: samples
+        `arena`: memory and slots; None before there are any. In it `uncached_from_bytes`: samples
         of batches from that size on are copied past the cache, since batches would have left it
         before they are read, and `copy_way`: by which instructions. Without workers `stages` is
         None.

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from operator import length_hint
 from typing import Any
 
+import numpy as np
+
 from reader._core.channel import TaskKind, WorkerChannel
 from reader._core.columns import Columns
 from reader.data.columns import filler_of
@@ -91,6 +93,9 @@ class Fetcher:
             if self._collate is not None and (type(samples) is not list or not samples):
                 channel.write(self._collate(samples))
                 return
+            if type(samples) is not list:
+                channel.write(samples)
+                return
             self.is_stacking = True
             channel.stack(samples, list(range(len(samples))), keys)
         elif not keys and self._collate is not None:
@@ -100,10 +105,15 @@ class Fetcher:
             channel.stack(self.dataset, keys, keys, self._fill)
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
-        """Return the samples of a batch; fewer once the batch is stale."""
+        """Return the samples of a batch; fewer once the batch is stale.
+
+        Where `__getitems__` gives a batch already, and nothing collates it, that is returned.
+        """
         if self.getitems:
             samples = self.getitems(keys)
             if self._collate is not None:
+                return samples
+            if self.collate_fn is None and _is_batch(samples, len(keys)):
                 return samples
             if not hasattr(samples, "__len__") or len(samples) != len(keys):
                 count = len(samples) if hasattr(samples, "__len__") else type(samples).__name__
@@ -127,3 +137,15 @@ class Fetcher:
             samples.append(self.dataset[key])
         self.row = -1
         return samples
+
+
+def _is_batch(value: Any, count: int) -> bool:
+    """Whether a value is the array of `count` samples, or a dict of such arrays."""
+    arrays = list(value.values()) if type(value) is dict else [value]
+    return bool(arrays) and all(
+        type(array) is np.ndarray
+        and array.ndim > 0
+        and len(array) == count
+        and not array.dtype.hasobject
+        for array in arrays
+    )

@@ -215,3 +215,32 @@ def test_batch_that_nobody_waits_for_is_left_off() -> None:
             iter(loader)
         (batch,) = loader
         assert batch.shape == (4096, 1 << 14)
+
+
+class Fetched:
+    def __init__(self, fetch: Callable[[list[int]], Any]) -> None:
+        self.fetch = fetch
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError(index)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self.fetch(indices)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_many_samples_may_come_as_one_array(workers: int) -> None:
+    columns = {"wide": WIDE, "label": LABELS}
+    options: dict[str, Any] = {"num_workers": workers, "shuffle": True, "seed": 2}
+    wanted = _loaded(Plain(WIDE), **options)
+    assert _loaded(Fetched(lambda indices: WIDE[indices]), **options) == wanted
+    rows = [{name: array[i] for name, array in columns.items()} for i in range(COUNT)]
+    fetched = Fetched(lambda indices: {name: array[indices] for name, array in columns.items()})
+    assert _loaded(fetched, **options) == _loaded(rows, **options)
+    with pytest.raises(reader.DatasetError, match="returned 3; it must return a list"):
+        _loaded(Fetched(lambda _: WIDE[:3]), **options)
+    with pytest.raises(reader.DatasetError, match="returned 1; it must return a list"):
+        _loaded(Fetched(lambda _: {"wide": WIDE[:3]}), **options)

@@ -24,7 +24,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have batches of every size copied past the cache."""
     for module in ("engine.backends.pool", "_core.local_channel"):
         monkeypatch.setattr(f"reader.{module}.cache_nbytes", lambda: 0)
@@ -37,10 +37,10 @@ def check_equal(dataset: Any, workers: int, count: int = 4) -> None:
             wanted = {name: np.stack([each[name] for each in samples]) for name in samples[0]}
             assert digest_of(batch) == digest_of(wanted)
             arena = loader.stats()["arena"]
-            assert (arena["streamed_from_bytes"], arena["copy_way"]) == (0, copy_way())
+            assert (arena["uncached_from_bytes"], arena["copy_way"]) == (0, copy_way())
 
 
-@pytest.mark.usefixtures("streams")
+@pytest.mark.usefixtures("uncached")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_each_way_gives_the_same_bytes_at_every_edge(way: str, workers: int) -> None:
     memory = np.random.default_rng(5).integers(0, 256, 1 << 20, np.uint8)
@@ -53,7 +53,7 @@ def test_each_way_gives_the_same_bytes_at_every_edge(way: str, workers: int) -> 
     check_equal(Calls(sample, 8), workers)
 
 
-@pytest.mark.usefixtures("streams", "way")
+@pytest.mark.usefixtures("uncached", "way")
 def test_what_lies_in_no_piece_is_copied_in_every_way() -> None:
     image = np.arange(200 * 300 * 3, dtype=np.float32).reshape(200, 300, 3)
 
@@ -68,7 +68,7 @@ def test_what_lies_in_no_piece_is_copied_in_every_way() -> None:
     check_equal(Calls(sample, 8), 0)
 
 
-@pytest.mark.usefixtures("streams", "way")
+@pytest.mark.usefixtures("uncached", "way")
 def test_ready_made_batches_are_copied_in_every_way() -> None:
     batches = [{"x": np.full((7, 3001), number, np.int32)} for number in range(4)]
     options: dict[str, Any] = {"batch_size": None, "num_workers": 1, "framework": "numpy"}
@@ -77,12 +77,12 @@ def test_ready_made_batches_are_copied_in_every_way() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_batches_that_would_leave_the_cache_are_streamed(workers: int) -> None:
+def test_batches_that_would_leave_the_cache_go_past_it(workers: int) -> None:
     with DataLoader(range(64), batch_size=4, num_workers=workers, prefetch_factor=2) as loader:
         steps = iter(loader)
         next(steps)
         in_flight = 2 * workers or 1
-        assert loader.stats()["arena"]["streamed_from_bytes"] == cache_nbytes() // (2 * in_flight)
+        assert loader.stats()["arena"]["uncached_from_bytes"] == cache_nbytes() // (2 * in_flight)
 
 
 def test_the_widest_way_is_taken() -> None:

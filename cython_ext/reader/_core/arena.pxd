@@ -47,7 +47,7 @@ cdef extern from "reader/_core/ring.h" nogil:
     ctypedef struct rd_header:
         uint64_t magic
         uint32_t nheaps, page_nbytes
-        uint64_t reserved_nbytes, limit_nbytes, heaps, streamed_from, data_at, backed_bytes
+        uint64_t reserved_nbytes, limit_nbytes, heaps, uncached_from, data_at, backed_bytes
         uint32_t stop, run, reader_asleep, consumer_waiting, consumer_word
         uint64_t wanted_seq
 

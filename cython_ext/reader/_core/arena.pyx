@@ -87,7 +87,7 @@ cdef class Arena:
 
     @staticmethod
     def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None,
-               bint has_file=True, uint64_t streamed_from=<uint64_t>-1):
+               bint has_file=True, uint64_t uncached_from=<uint64_t>-1):
         """Make an arena with ``nworkers`` heaps, and one for the trainer.
 
         ``in_flight``: most tasks that may wait for one worker; sizes the rings.
@@ -96,7 +96,7 @@ cdef class Arena:
         the limit on virtual memory.
         ``has_file``: False: only this process uses it, and a forked one has a copy of what lay in it;
         there is no descriptor.
-        ``streamed_from``: bytes of a batch from which on its samples are copied past the cache.
+        ``uncached_from``: bytes of a batch from which on its samples are copied past the cache.
         Raises ReaderError when the system refuses a memory file or address space.
         """
         cdef uint64_t page = mmap.PAGESIZE
@@ -166,7 +166,7 @@ cdef class Arena:
         head.reserved_nbytes = reserve
         head.limit_nbytes = limit
         head.heaps = page
-        head.streamed_from = streamed_from
+        head.uncached_from = uncached_from
         for i in range(nheaps):
             heap = rd_heap_at(self.c, <uint32_t>i)
             heap.task_ring_nbytes = task_nbytes
@@ -288,7 +288,7 @@ cdef class Arena:
         rd_stop_workers(self.c)
 
     def stats(self):
-        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``streamed_from_bytes`` of a
+        """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``uncached_from_bytes`` of a
         batch that is copied past the cache, ``promised_bytes`` that workers may still write or allocate, slots by their state, and ``locked_slots`` and ``locked_bytes`` of
         those with locked pages, in any state."""
         cdef rd_header* head
@@ -314,7 +314,7 @@ cdef class Arena:
         return {
             "owned_bytes": load_u64(&head.backed_bytes),
             "limit_bytes": self.c.limit_nbytes,
-            "streamed_from_bytes": head.streamed_from,
+            "uncached_from_bytes": head.uncached_from,
             "promised_bytes": promised,
             "free_slots": counts[RD_FREE] + counts[RD_RELEASED],
             "writing_slots": counts[RD_WRITING],

@@ -21,4 +21,4 @@ cdef class Columns:
     cdef bint suit_one(self, object array, Plan plan, Py_ssize_t number) except -1
     cdef bint take(self, list keys) except -1
     cdef int aim(self, Plan plan) except -1
-    cdef void copy(self, size_t first, size_t count, bint is_streamed) noexcept nogil
+    cdef void copy(self, size_t first, size_t count, bint is_uncached) noexcept nogil

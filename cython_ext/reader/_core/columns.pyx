@@ -129,10 +129,10 @@ cdef class Columns:
             self.sizes.push_back(<size_t>leaf.nbytes)
         return 0
 
-    cdef void copy(self, size_t first, size_t count, bint is_streamed) noexcept nogil:
+    cdef void copy(self, size_t first, size_t count, bint is_uncached) noexcept nogil:
         """Copy ``count`` rows of the batch, from one on."""
         cdef size_t i
         for i in range(self.starts.size()):
             if self.sizes[i]:
                 gather_rows(self.targets[i] + first * self.sizes[i], self.starts[i], self.strides[i],
-                            self.rows.data() + first, count, self.sizes[i], is_streamed)
+                            self.rows.data() + first, count, self.sizes[i], is_uncached)

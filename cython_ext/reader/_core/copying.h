@@ -1,7 +1,7 @@
 /* Copies of rows into a batch: past the cache where that wins, and gathered by number.
  *
  * An ordinary copy reads each line of its target before it overwrites it, so three lines move for
- * each one that is copied, and it drives out what the cache holds.  A streamed copy writes whole
+ * each one that is copied, and it drives out what the cache holds.  An uncached copy writes whole
  * lines by non-temporal stores.  What it wrote is in memory, in order, when it returns: whoever
  * publishes the batch afterwards needs no fence for it.  Includes system headers only; owns the
  * choice among the ways, which is made before any thread copies.
@@ -19,12 +19,12 @@
 #include <arm_neon.h>
 #endif
 
-/* How the lines of a streamed copy are written, the narrowest first. */
+/* How the lines of an uncached copy are written, the narrowest first. */
 enum rd_copy_way { RD_PLAIN, RD_SSE2, RD_AVX2, RD_AVX512, RD_NEON, RD_COPY_WAYS };
 
 enum {
     RD_LINE = 64,
-    RD_AHEAD = 8 * RD_LINE,    /* how far ahead of a streamed copy its source is asked for */
+    RD_AHEAD = 8 * RD_LINE,    /* how far ahead of an uncached copy its source is asked for */
     RD_ROWS_AHEAD = 8,         /* and how many rows ahead of a gathered one */
     RD_ROW_LINES_AHEAD = 16    /* of a row: the rest the machine foresees by itself */
 };
@@ -82,7 +82,7 @@ static inline rd_copy_lines rd_copy_lines_of(int way) {
 }
 
 /* Copy past the cache; memory that overlaps is not allowed.  `lines` NULL: an ordinary copy. */
-static inline void rd_copy_streamed(rd_copy_lines lines, char *to, const char *from, size_t nbytes) {
+static inline void rd_copy_uncached(rd_copy_lines lines, char *to, const char *from, size_t nbytes) {
     size_t head = (size_t)(-(uintptr_t)to) % RD_LINE, whole;
     if (lines == NULL || nbytes < head + RD_LINE) {
         memcpy(to, from, nbytes);
@@ -114,7 +114,7 @@ static inline void rd_gather(rd_copy_lines lines, char *to, const char *base, in
             for (at = 0; at < asked; at += RD_LINE)
                 __builtin_prefetch(base + rows[next] * stride + at, 0, 3);
         if (lines != NULL)
-            rd_copy_streamed(lines, to, base + rows[i] * stride, run * nbytes);
+            rd_copy_uncached(lines, to, base + rows[i] * stride, run * nbytes);
         else
             memcpy(to, base + rows[i] * stride, run * nbytes);
         to += run * nbytes;

@@ -1,4 +1,4 @@
-# How bytes get into a batch: streamed past the cache, or gathered row by row.
+# How bytes get into a batch: through the cache or past it, or gathered row by row.
 cimport numpy as cnp
 from libc.stdint cimport int64_t
 from reader._core.dtype cimport FieldType
@@ -6,10 +6,10 @@ from reader._core.dtype cimport FieldType
 
 cdef enum:
     # A piece of fewer bytes is copied through the cache: its heads, tails and fence would cost more
-    STREAMED_NBYTES = 4096
+    UNCACHED_NBYTES = 4096
     NOGIL_NBYTES = 65536
 
-cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_streamed) noexcept nogil
+cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept nogil
 cdef void gather_rows(char* to, const char* base, int64_t stride, const int64_t* rows, size_t count,
-                      size_t nbytes, bint is_streamed) noexcept nogil
-cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_streamed) except -1
+                      size_t nbytes, bint is_uncached) noexcept nogil
+cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_uncached) except -1

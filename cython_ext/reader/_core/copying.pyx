@@ -1,7 +1,7 @@
-"""How bytes get into a batch: through the cache, streamed past it, or gathered row by row.
+"""How bytes get into a batch: through the cache or past it, or gathered row by row.
 
-Imports dtype and errors; what touches memory is in copying.h. The way to stream is chosen when the module
-is imported; any thread may copy.
+Imports dtype and errors; what touches memory is in copying.h. The way to copy past the cache is chosen
+when the module is imported; any thread may copy.
 """
 import glob
 
@@ -24,7 +24,7 @@ cdef extern from "reader/_core/ndarray.h":
 cdef extern from "reader/_core/copying.h" nogil:
     ctypedef void (*rd_copy_lines)(char* to, const char* source, size_t lines) noexcept nogil
     rd_copy_lines rd_copy_lines_of(int way) noexcept
-    void rd_copy_streamed(rd_copy_lines lines, char* to, const char* source, size_t nbytes) noexcept
+    void rd_copy_uncached(rd_copy_lines lines, char* to, const char* source, size_t nbytes) noexcept
     void rd_gather(rd_copy_lines lines, char* to, const char* base, int64_t stride,
                    const int64_t* rows, size_t count, size_t nbytes) noexcept
     int rd_gather_items(char* to, const char* base, int64_t stride, const int64_t* rows,
@@ -39,17 +39,17 @@ cdef int the_way = 0
 
 
 def copy_ways():
-    """Return the names of the ways to stream that this machine has, "plain" among them: no streaming."""
+    """Return the names of the ways past the cache that this machine has, after "plain": through it."""
     return [name for way, name in enumerate(WAYS) if way == 0 or rd_copy_lines_of(way) is not NULL]
 
 
 def copy_way():
-    """Return the name of the way that streams now."""
+    """Return the name of the way that is used."""
     return WAYS[the_way]
 
 
 def choose_copy_way(name=None):
-    """Stream in another way, for a test or a measurement; None: in the widest.
+    """Copy past the cache in another way, for a test or a measurement; None: in the widest.
 
     While it runs nothing may copy. ConfigError for a way that this machine does not have.
     """
@@ -77,35 +77,39 @@ def cache_nbytes():
 choose_copy_way()
 
 
-cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_streamed) noexcept nogil:
-    """Copy bytes, streamed if that is asked for and worth it; nothing where they lie there already."""
+cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept nogil:
+    """Copy bytes, past the cache if that is asked for and worth it; nothing if they lie there already."""
     if to == source:
         return
-    if is_streamed and nbytes >= STREAMED_NBYTES:
-        rd_copy_streamed(the_lines, to, source, nbytes)
+    if is_uncached and nbytes >= UNCACHED_NBYTES:
+        rd_copy_uncached(the_lines, to, source, nbytes)
     else:
         memcpy(to, source, nbytes)
 
 
 cdef void gather_rows(char* to, const char* base, int64_t stride, const int64_t* rows, size_t count,
-                      size_t nbytes, bint is_streamed) noexcept nogil:
+                      size_t nbytes, bint is_uncached) noexcept nogil:
     """Copy the rows with the given numbers end to end: see copying.h."""
     if not rd_gather_items(to, base, stride, rows, count, nbytes):
-        rd_gather(the_lines if is_streamed and nbytes >= STREAMED_NBYTES else NULL,
+        rd_gather(the_lines if is_uncached and nbytes >= UNCACHED_NBYTES else NULL,
                   to, base, stride, rows, count, nbytes)
 
 
-cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_streamed) except -1:
-    """Copy a whole array to target, in C order and native byte order."""
+cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_uncached) except -1:
+    """Copy a whole array to target, in C order and native byte order.
+
+    One that is not in that order goes through the cache: NumPy's loop is the limit then, and a stage
+    from which it would go past it costs more than it saves.
+    """
     cdef size_t nbytes = <size_t>cnp.PyArray_NBYTES(source)
     cdef const char* data = <const char*>cnp.PyArray_DATA(source)
     if (cnp.PyArray_IS_C_CONTIGUOUS(source) and PyArray_ISNOTSWAPPED(source)
             and source.dtype.names is None):
         if nbytes > NOGIL_NBYTES:
             with nogil:
-                copy_bytes(target, data, nbytes, is_streamed)
+                copy_bytes(target, data, nbytes, is_uncached)
         else:
-            copy_bytes(target, data, nbytes, is_streamed)
+            copy_bytes(target, data, nbytes, is_uncached)
         return 0
     made = source.view(type.storage) if type.extended else source
     view = rd_make_ndarray(type.storage, cnp.PyArray_NDIM(source),

@@ -67,7 +67,7 @@ cdef class LocalMemory:
 
     def __init__(self, rules=None, max_bytes=None, available_bytes=None):
         self.arena = Arena.create(1, 2, max_bytes, has_file=False,
-                                  streamed_from=cache_nbytes() // 2)
+                                  uncached_from=cache_nbytes() // 2)
         self.heap = Heap(self.arena, 0, KEEP_SLOTS, available_bytes)
         self.side = SideTable()
         self.writer = BatchWriter(self.heap, self.side)

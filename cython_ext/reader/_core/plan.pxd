@@ -32,7 +32,7 @@ cdef class Plan:
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
-    cdef bint is_streamed        # samples of the batch in hand are copied past the cache
+    cdef bint is_uncached        # samples of the batch in hand are copied past the cache
     cdef uint64_t objects_room   # bytes to reserve for the pickled objects of the next batch
     cdef list path               # where two samples differ, innermost first
     cdef str difference          # how

@@ -329,9 +329,9 @@ cdef class Plan:
             if tensor.ndim == leaf.ndim:
                 if nbytes > NOGIL_NBYTES:
                     with nogil:
-                        copy_bytes(target, <const char*>tensor.data, nbytes, self.is_streamed)
+                        copy_bytes(target, <const char*>tensor.data, nbytes, self.is_uncached)
                 elif nbytes:  # an empty tensor has no memory
-                    copy_bytes(target, <const char*>tensor.data, nbytes, self.is_streamed)
+                    copy_bytes(target, <const char*>tensor.data, nbytes, self.is_uncached)
                 return 0
         shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
         return self.differ(f"has shape {shape} and in sample 0 it has {leaf_shape(leaf)}")
@@ -353,7 +353,7 @@ cdef class Plan:
                         break
                 else:  # the usual case: one memcpy
                     copy_bytes(leaf.rows + row * leaf.nbytes, <const char*>cnp.PyArray_DATA(array),
-                               leaf.nbytes, self.is_streamed)
+                               leaf.nbytes, self.is_uncached)
                     return 0
             if <PyObject*>cnp.PyArray_DESCR(array) != <PyObject*>type.storage or type.extended:
                 if array.dtype.hasobject:
@@ -377,7 +377,7 @@ cdef class Plan:
                                    f"{leaf_shape(leaf)}")
         if self.is_strict and not has_torch_strides(array):
             return self.differ("has strides that torch does not know")
-        copy_array(array, type, leaf.rows + row * leaf.nbytes, self.is_streamed)
+        copy_array(array, type, leaf.rows + row * leaf.nbytes, self.is_uncached)
         return 0
 
     cdef str where(self):

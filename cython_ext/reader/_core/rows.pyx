@@ -268,7 +268,7 @@ cdef class Rows(Unwritten):
     cdef int write_whole(self, cnp.ndarray array, FieldType type, char* target) except -1:
         """Write a sample as it is."""
         if type is self.type:
-            return copy_array(array, type, target, self.is_streamed)
+            return copy_array(array, type, target, self.is_uncached)
         view = rd_make_ndarray(self.type.storage, cnp.PyArray_NDIM(array),
                                <int64_t*>cnp.PyArray_DIMS(array), target, False, NULL)
         self.convert(array, type, view)

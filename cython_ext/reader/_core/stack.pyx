@@ -1,6 +1,6 @@
 """Stacking in place: a worker writes each sample once, straight into its place in a slot.
 
-Imports the arena's heap, plans, structure and the Schema of tensor. A BatchWriter belongs to one
+Imports the arena's heap, plans, payloads, structure and the Schema of tensor. A BatchWriter belongs to one
 worker and one thread.
 """
 import gc
@@ -19,14 +19,15 @@ from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u
 from reader._core.columns cimport Columns
 from reader._core.copying cimport NOGIL_NBYTES, copy_array
 from reader._core.dtype cimport FieldType
+from reader._core.payload cimport pickle_attached, pickle_objects, pickle_schema
 from reader._core.plan cimport SampleLeaf, as_ndarray
 from reader._core.rows cimport Rows
-from reader._core.structure cimport OBJECT, Flat, Structure
+from reader._core.structure cimport OBJECT, Flat
 from reader._core.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
 
 from reader._core.dtype import field_type
 from reader._core.structure import flatten
-from reader.errors import CollateError, DatasetError
+from reader.errors import CollateError
 
 cnp.import_array()
 
@@ -136,7 +137,7 @@ cdef class BatchWriter:
             at = aligned(at) + room(count * leaf.nbytes)
         self.heap.expect(at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room)
-        plan.is_streamed = self.heap.goes_past_cache(at)
+        plan.is_uncached = self.heap.goes_past_cache(at)
         start = <char*>self.heap.arena.c.base + slot.start
         self.table.clear()
         at = 0
@@ -297,10 +298,10 @@ cdef class BatchWriter:
                     return True
                 some = min(some, count - row)
                 if each * some < NOGIL_NBYTES:
-                    columns.copy(row, some, plan.is_streamed)
+                    columns.copy(row, some, plan.is_uncached)
                 else:
                     with nogil:
-                        columns.copy(row, some, plan.is_streamed)
+                        columns.copy(row, some, plan.is_uncached)
                 row += some
             slot = self.finish(slot, plan, record)
         except BaseException:
@@ -548,7 +549,7 @@ cdef class BatchWriter:
         cdef cnp.ndarray array
         cdef Schema schema
         cdef bytes origins = None, packed = None, payload = b""
-        cdef bint is_streamed
+        cdef bint is_uncached
         cdef Py_ssize_t nbytes
         cdef int i
         name = [None]
@@ -579,7 +580,7 @@ cdef class BatchWriter:
                 # the samples, and the batch made of them
                 self.heap.expect(2 * at)
                 slot = self.heap.alloc(at + len(payload))
-                is_streamed = self.heap.goes_past_cache(at)
+                is_uncached = self.heap.goes_past_cache(at)
                 self.objects_at = slot.objects = at
                 start = <char*>self.heap.arena.c.base + slot.start
                 self.table.clear()
@@ -592,7 +593,7 @@ cdef class BatchWriter:
                     self.table.push_back(ndim_of(made))
                     if type(made) is Rows:
                         rows = <Rows>made
-                        rows.is_streamed = is_streamed
+                        rows.is_uncached = is_uncached
                         for i in range(rows.ndim):
                             self.table.push_back(rows.extents[i])
                         rows.write(start + at)
@@ -600,7 +601,7 @@ cdef class BatchWriter:
                         array = <cnp.ndarray>made
                         for i in range(cnp.PyArray_NDIM(array)):
                             self.table.push_back(cnp.PyArray_DIM(array, i))
-                        copy_array(array, kind, start + at, is_streamed)
+                        copy_array(array, kind, start + at, is_uncached)
                     at += room(nbytes)
             if self.side is None:
                 slot = self.add_payload(slot, None, len(arrays), payload, record)
@@ -680,58 +681,3 @@ cdef bytes find_origins(list fields):
     cdef bytes origins = bytes([ORIGIN_ARRAY if isinstance(value, np.ndarray) else ORIGIN_TENSOR
                                 for value in fields])
     return origins if ORIGIN_ARRAY in origins else None
-
-
-cdef bytes pickle_schema(Schema schema):
-    try:
-        return pickle.dumps(schema, 5)
-    except Exception as error:
-        raise DatasetError(
-            f"cannot send the structure of the batch ({schema.structure!r}) to the trainer: {error}; use "
-            f"containers whose types and keys can be pickled") from error
-
-
-cdef bytes pickle_attached(object value):
-    try:
-        return pickle.dumps(value, 5)
-    except Exception as error:
-        raise DatasetError(
-            f"cannot send what belongs to the batch, a {type(value).__name__}, to the trainer: "
-            f"{error}; it must consist of what pickle accepts") from error
-
-
-cdef bytes pickle_objects(list objects, Structure structure, object pack=None, list fields=None):
-    """Pickle the objects of a batch. ``pack(objects, fields)`` may add fields from within them; its
-    RuntimeError passes through: torch raises that for what it does not send."""
-    try:
-        return pickle.dumps(objects, 5) if pack is None else pack(objects, fields)
-    except Exception as error:
-        if pack is not None and isinstance(error, RuntimeError):
-            raise
-        dumps = pickle.dumps if pack is None else lambda value: pack(value, [])
-        for value, where in zip(objects, structure.paths()[1]):
-            culprit, its_error, where = find_culprit(value, where, dumps)
-            if its_error is not None:
-                raise DatasetError(
-                    f"cannot send {'field ' + where if where else 'the value'} of the batch to the "
-                    f"trainer: a {type(culprit).__name__} cannot be pickled: {its_error}; return "
-                    f"arrays, numbers, strings or objects that pickle accepts") from its_error
-        raise DatasetError(f"cannot send the batch to the trainer: {error}") from error
-
-
-def find_culprit(value, where, dumps, depth=0):
-    """Find the innermost value that cannot be pickled: (value, exception or None, its path)."""
-    try:
-        dumps(value)
-        return value, None, where
-    except Exception as error:
-        parts = ()
-        if type(value) in (list, tuple):
-            parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
-        elif type(value) is dict:
-            parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
-        for its_where, part in parts if depth < 8 else ():
-            culprit, its_error, its_where = find_culprit(part, its_where, dumps, depth + 1)
-            if its_error is not None:
-                return culprit, its_error, its_where
-        return value, error, where

@@ -85,9 +85,9 @@ class Pool(Finalized, abc.ABC):
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
         # batches that fill half the cache have left it before the consumer comes to them
-        streamed_from = 0 if config.is_for_device else cache_nbytes() // (2 * window)
+        uncached_from = 0 if config.is_for_device else cache_nbytes() // (2 * window)
         self._make_arena = functools.partial(
-            Arena.create, self.workers, limit, max_bytes, streamed_from=streamed_from
+            Arena.create, self.workers, limit, max_bytes, uncached_from=uncached_from
         )
         self.arena = self._make_arena()
         self.feeder = Feeder(

@@ -1,0 +1,62 @@
+"""What a batch carries beside its arrays, pickled; who cannot be pickled is named.
+
+Imports structure and the Schema of tensor. Functions only; the worker's thread calls them.
+"""
+import pickle
+
+from reader.errors import DatasetError
+
+
+cdef bytes pickle_schema(Schema schema):
+    try:
+        return pickle.dumps(schema, 5)
+    except Exception as error:
+        raise DatasetError(
+            f"cannot send the structure of the batch ({schema.structure!r}) to the trainer: {error}; use "
+            f"containers whose types and keys can be pickled") from error
+
+
+cdef bytes pickle_attached(object value):
+    try:
+        return pickle.dumps(value, 5)
+    except Exception as error:
+        raise DatasetError(
+            f"cannot send what belongs to the batch, a {type(value).__name__}, to the trainer: "
+            f"{error}; it must consist of what pickle accepts") from error
+
+
+cdef bytes pickle_objects(list objects, Structure structure, object pack=None, list fields=None):
+    """Pickle the objects of a batch. ``pack(objects, fields)`` may add fields from within them; its
+    RuntimeError passes through: torch raises that for what it does not send."""
+    try:
+        return pickle.dumps(objects, 5) if pack is None else pack(objects, fields)
+    except Exception as error:
+        if pack is not None and isinstance(error, RuntimeError):
+            raise
+        dumps = pickle.dumps if pack is None else lambda value: pack(value, [])
+        for value, where in zip(objects, structure.paths()[1]):
+            culprit, its_error, where = find_culprit(value, where, dumps)
+            if its_error is not None:
+                raise DatasetError(
+                    f"cannot send {'field ' + where if where else 'the value'} of the batch to the "
+                    f"trainer: a {type(culprit).__name__} cannot be pickled: {its_error}; return "
+                    f"arrays, numbers, strings or objects that pickle accepts") from its_error
+        raise DatasetError(f"cannot send the batch to the trainer: {error}") from error
+
+
+def find_culprit(value, where, dumps, depth=0):
+    """Find the innermost value that cannot be pickled: (value, exception or None, its path)."""
+    try:
+        dumps(value)
+        return value, None, where
+    except Exception as error:
+        parts = ()
+        if type(value) in (list, tuple):
+            parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
+        elif type(value) is dict:
+            parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
+        for its_where, part in parts if depth < 8 else ():
+            culprit, its_error, its_where = find_culprit(part, its_where, dumps, depth + 1)
+            if its_error is not None:
+                return culprit, its_error, its_where
+        return value, error, where
