@@ -28,6 +28,7 @@ class LocalMemory:
         rules: Any = None,
         max_bytes: int | None = None,
         available_bytes: Callable[[], int] | None = None,
+        uncached_from: int = ...,
     ) -> None: ...
     @property
     def arena(self) -> Arena | None: ...

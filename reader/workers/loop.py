@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.copying import cache_nbytes
 from reader._core.signals import is_interrupt
 from reader.config import WORKER_KINDS
 from reader.data import seeds
@@ -56,6 +57,13 @@ class WorkerConfig:
 
     makes_stale: bool = False  # batches of an abandoned epoch are still made
     is_for_device: bool = False  # a device reads the batches, and no cache of the processor's
+
+    def uncached_from(self, in_flight: int) -> int:
+        """Return the bytes of a batch from which on its samples are copied past the cache.
+
+        Batches in flight that fill half the cache have left it before the consumer comes to them.
+        """
+        return 0 if self.is_for_device else cache_nbytes() // (2 * in_flight)
 
     @property
     def is_thread(self) -> bool:

@@ -26,8 +26,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have batches of every size copied past the cache."""
-    for module in ("engine.backends.pool", "_core.local_channel"):
-        monkeypatch.setattr(f"reader.{module}.cache_nbytes", lambda: 0)
+    monkeypatch.setattr("reader.workers.loop.cache_nbytes", lambda: 0)
 
 
 def check_equal(dataset: Any, workers: int, count: int = 4) -> None:

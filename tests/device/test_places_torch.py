@@ -77,7 +77,10 @@ PROGRAM = """
                 batch = image = label = group = read = numbers = None
                 if os.environ.get("TRIMS"):
                     steps.backend.feeder.trim()
-                most_held = max(most_held, (loader.stats()["arena"] or {}).get("held_slots", 0))
+                arena = loader.stats()["arena"] or {"held_slots": 0, "uncached_from_bytes": 0}
+                most_held = max(most_held, arena["held_slots"])
+                # no processor reads what a device copies
+                assert arena["uncached_from_bytes"] == 0, arena
                 if len(kept) > 20 or noise.random() < 0.1:
                     for first, read, numbers in kept:
                         wanted = list(range(first, first + SIZE))

@@ -143,6 +143,8 @@ def test_contestant_that_hangs_is_killed_and_told() -> None:
         ("engine", "tiny", "floor", "numpy"),
         ("engine", "tiny", "reader", "numpy"),
         ("engine", "tiny-stream", "reader", "numpy"),
+        ("engine", "arrays", "reader", "numpy"),
+        ("engine", "arrays", "take", "numpy"),
         ("inline", "tiny-tensors-inline", "reader", "torch"),
         pytest.param("inline", "collated-inline", "reader", "torch", marks=pytest.mark.evidence),
         ("paddle", "feed-inline", "reader", "paddle"),
@@ -233,9 +235,11 @@ def test_epoch_that_ends_early_is_refused() -> None:
 
 
 def test_epoch_is_as_long_as_asked_within_limits() -> None:
-    assert contestant.epoch_length(20, 1000.0, 0.5) == 500
-    assert contestant.epoch_length(20, 1e5, 0.5) == 20
-    assert contestant.epoch_length(20, 0.001, 5.0) == contestant.LONGEST
+    image, arrays = WORKS["image"], WORKS["arrays"]
+    assert contestant.epoch_length(image, 1000.0, 0.5) == 500
+    assert contestant.epoch_length(image, 1e5, 0.5) == image.shortest
+    assert contestant.epoch_length(image, 0.001, 5.0) == image.longest
+    assert contestant.epoch_length(arrays, 10.0, 0.6) == 10**6 // 256
 
 
 def test_fields_are_found_and_touched_in_any_container() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.report import Ratio, Results, duration, median, times_as_long
-from tools.bench.rows import DECODE, FLOOR, OURS, TABLES
+from tools.bench.rows import DECODE, FLOOR, OURS, TABLES, TAKE
 
 # Light colour of each part, and what it becomes for a dark viewer.
 CARD, INK, FAINT = "#fdfdfc", "#24292e", "#6b7379"
@@ -28,8 +28,8 @@ DARK = {
 
 
 def _bars(results: Results) -> dict[str, float]:
-    """Return the time of each that ran, but the bare floor: ours, decoding, the peers by time."""
-    names = [name for name in results if name != FLOOR.name]
+    """Return the time of each that ran, but the bare floors: ours, decoding, the peers by time."""
+    names = [name for name in results if name not in (FLOOR.name, TAKE.name)]
     bars = {name: us for name in names if (us := median(results, name)) is not None}
     ranks = {OURS: 0, DECODE.name: 1}
     return dict(sorted(bars.items(), key=lambda bar: (ranks.get(bar[0], 2), bar[1])))

@@ -23,10 +23,10 @@ from typing import Any
 from tools.bench.loaders import Program, open_loader, open_stateful
 from tools.bench.meter import run_epoch, time_first
 from tools.bench.rows import DECODE, OURS, TABLES, Contestant, Row
+from tools.bench.works import Work
 
 SHORT = 4  # batches of the epochs that are opened for their first batch
 LATER_S = 0.05  # how long to repeat such an epoch
-LONGEST = 50_000
 TAKEN = 3  # batches of an epoch before it is left
 ENDLESS = 100_000  # batches of an epoch that is never read to its end
 
@@ -34,9 +34,9 @@ ENDLESS = 100_000  # batches of an epoch that is never read to its end
 Turns = dict[str, Callable[[], dict[str, float]]]
 
 
-def epoch_length(shortest: int, us: float, seconds: float) -> int:
-    """Return how many batches of `us` microseconds fill `seconds`, within limits."""
-    return min(max(int(seconds * 1e6 / us), shortest), LONGEST)
+def epoch_length(work: Work, us: float, seconds: float) -> int:
+    """Return how many batches of `us` microseconds fill `seconds`, within the work's limits."""
+    return min(max(int(seconds * 1e6 / us), work.shortest), work.longest)
 
 
 def microseconds(act: Callable[[], Any]) -> float:
@@ -63,7 +63,7 @@ def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitSta
     # The first epoch finds everything cold.
     us = min(epoch(brief, work.shortest)["us"] for _ in range(2))
     brief.close()
-    batches = epoch_length(work.shortest, us, seconds)
+    batches = epoch_length(work, us, seconds)
     lasting = opened_on(dataset.resized(batches * work.batch_size))
     stack.callback(lasting.close)
     epoch(lasting, batches)
@@ -103,7 +103,7 @@ def decode_turns(row: Row, seconds: float, stack: ExitStack) -> Turns:
         tasks = [(dataset, work.batch_size, share) for share in shares]
         return microseconds(lambda: pool.starmap(fetch, tasks, chunksize=1)) / batches
 
-    batches = epoch_length(work.shortest, us(work.shortest), seconds) // count * count
+    batches = epoch_length(work, us(work.shortest), seconds) // count * count
     return {"turn": lambda: {"us": us(batches)}}
 
 

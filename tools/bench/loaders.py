@@ -11,8 +11,19 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from tools.bench.floor import Floor, Layout
-from tools.bench.rows import ENGINE, OURS, PADDLE_FACE, PREFETCH, TORCH_FACE, Contestant, Row
+from tools.bench.rows import (
+    ENGINE,
+    OURS,
+    PADDLE_FACE,
+    PREFETCH,
+    TAKE,
+    TORCH_FACE,
+    Contestant,
+    Row,
+)
 from tools.bench.works import Bank
 
 MADE = 256  # tensors
@@ -32,6 +43,23 @@ class Only:
         """Let go of the loader, which ends its workers."""
         self.loader = None
         gc.collect()
+
+
+class Taken:
+    """Rows of a table that `numpy.take` gathers in this thread, in a shuffled order: a floor."""
+
+    def __init__(self, dataset: Any, batch_size: int) -> None:
+        self.columns = dataset.columns
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        order = np.random.default_rng().permutation(len(self.columns[0]))
+        for start in range(0, len(order) - self.batch_size + 1, self.batch_size):
+            keys = order[start : start + self.batch_size]
+            yield [column.take(keys, axis=0) for column in self.columns]
+
+    def close(self) -> None:
+        """Do nothing: it has no workers."""
 
 
 class Tensors(Bank):
@@ -62,6 +90,17 @@ def stream_of(face: str, dataset: Any, batch_size: int) -> Any:
     return Stream()
 
 
+def _side_by_side(face: str, columns: list[Any]) -> Any:
+    """Return the dataset that the documents of a face give for arrays of a row for each sample."""
+    if face in (TORCH_FACE, "torch.utils.data"):
+        torch = import_module("torch")
+        return torch.utils.data.TensorDataset(*map(torch.from_numpy, columns))
+    if face in (PADDLE_FACE, "paddle.io"):
+        paddle = import_module("paddle")
+        return paddle.io.TensorDataset([paddle.to_tensor(column) for column in columns])
+    return import_module(face).TensorDataset(columns)
+
+
 def _options_of(face: str, row: Row) -> dict[str, Any]:
     """Return the arguments that `face` needs besides the row's own."""
     if face in (PADDLE_FACE, "paddle.io"):
@@ -75,11 +114,15 @@ def _options_of(face: str, row: Row) -> dict[str, Any]:
 def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) -> Any:
     """Return the contestant's loader on the row's kind of samples of `dataset`; close it after."""
     face, size = contestant.face, row.work.batch_size
+    if contestant.name == TAKE.name:
+        return Taken(dataset, size)
     if face == "":
         return Floor(dataset, size, row.options["num_workers"], PREFETCH)
     samples: Any = dataset
     if row.samples == "stream":
         samples = stream_of(face, dataset, size)
+    elif row.samples == "columns":
+        samples = _side_by_side(face, dataset.columns)
     elif row.samples == "tensors":
         samples = Tensors(dataset)
     arguments = {"batch_size": size, **row.options, **_options_of(face, row), **options}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.report import Ratio, Results, duration, median, times_as_long
-from tools.bench.rows import DECODE, OURS, TABLES, Row
+from tools.bench.rows import DECODE, FLOOR, OURS, TABLES, TAKE, Row
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 Rows = Mapping[str, Results]
@@ -104,7 +104,11 @@ def _engine(rows: Rows, report: Mapping[str, Any]) -> list[str]:
     lines = [f"| work | batch | reader | PyTorch takes | Paddle takes | {floor} |"]
     lines.append("|---|---|---|---|---|---|")
     for name, results in rows.items():
-        others = " | ".join(_takes(results, peer) for peer in ("torch", "paddle", "floor"))
+        others = " | ".join(_takes(results, peer) for peer in ("torch", "paddle"))
+        if TAKE.name in results:
+            others += f" | `numpy.take` of the same rows, in the loop, {_takes(results, TAKE.name)}"
+        else:
+            others += f" | {_takes(results, FLOOR.name)}"
         if DECODE.name in results:
             others += f"; decoding alone, on two processes, {_takes(results, DECODE.name)}"
         title = TABLES["engine"][name].title

@@ -48,7 +48,8 @@ class Row:
             starts 4 spawned workers; "resume": a turn loads a state. The last three end with a
             batch.
         options: Arguments of each DataLoader, the peers' included.
-        samples: What the dataset hands out: "arrays", "tensors", or a "stream" of arrays.
+        samples: What the dataset hands out: "arrays", "tensors", or a "stream" of arrays. Of
+            "columns" each loader gets the arrays themselves, in its own TensorDataset.
         figure: Which figure of a turn is compared with the peers.
         at_least: How many times as long each peer must take, by its name.
         at_most: What our own figures must not exceed, in microseconds.
@@ -103,6 +104,7 @@ OURS = "reader"  # the name of ours in every row
 
 FLOOR = Contestant("floor", "bare floor")
 DECODE = Contestant("decode", "decode alone")
+TAKE = Contestant("take", "numpy.take alone")
 TORCH = Contestant("torch", "PyTorch", "torch.utils.data")
 PADDLE = Contestant("paddle", "Paddle", "paddle.io")
 TORCHDATA = Contestant(
@@ -125,10 +127,12 @@ _INLINE, _FRESH, _KEPT = workers(0), workers(2, is_persistent=False), workers(2)
 def _engine() -> list[Row]:
     # At least so many times faster than PyTorch and Paddle, at most so far behind the floors.
     at_least = {
-        "tiny": {"torch": 30.0, "paddle": 9.0, "floor": 1 / 1.4},
-        "image": {"torch": 10.0, "paddle": 20.0, "floor": 1 / 1.15},
-        "uint8": {"torch": 10.0, "paddle": 20.0, "floor": 1 / 1.15},
-        "text": {"torch": 45.0, "paddle": 15.0, "floor": 1 / 1.4},
+        "tiny": {"torch": 50.0, "paddle": 16.0, "floor": 1 / 1.4},
+        "image": {"torch": 13.0, "paddle": 22.0, "floor": 1 / 1.15},
+        "uint8": {"torch": 15.0, "paddle": 22.0, "floor": 1 / 1.15},
+        "image-cold": {"torch": 13.0, "paddle": 22.0, "floor": 1 / 0.7},
+        "uint8-cold": {"torch": 15.0, "paddle": 22.0, "floor": 1 / 0.7},
+        "text": {"torch": 85.0, "paddle": 28.0, "floor": 1 / 1.4},
         "jpeg": {"decode": 1 / 1.06},
     }
     all_of = (_ours(ENGINE), TORCH, PADDLE, FLOOR)
@@ -144,8 +148,19 @@ def _engine() -> list[Row]:
             f"{work}-{name}", f"{name}: {WORKS[work].title}", WORKS[work], all_of[:1], **others
         )
 
+    arrays = WORKS["arrays"]
     return [
         *rows,
+        Row(
+            arrays.name,
+            arrays.title,
+            arrays,
+            (_ours(ENGINE), TORCH, PADDLE, TAKE),
+            options={**_KEPT, "shuffle": True},
+            samples="columns",
+            at_least={"torch": 100.0, "take": 1 / 1.2},
+            at_most=most,
+        ),
         *(alone("stream", work, samples="stream") for work in ("tiny", "uint8")),
         *(
             alone(name, "tiny", options={**_KEPT, "framework": name})

@@ -1,8 +1,9 @@
 """The works that every contestant loads: plain map-style datasets and their batch sizes.
 
-A dataset keeps a small bank of samples in memory and hands them out in turn, so that an epoch may
-be as long as a measurement wants and the source stays as warm as a decoded cache would. Imports
-numpy, and Pillow and scikit-learn where the JPEG work needs them; nothing here knows a loader.
+A dataset keeps a bank of samples in memory and hands them out in turn, so that an epoch may be as
+long as a measurement wants. A small bank stays in the processor's cache, as what was just decoded
+does; a cold one is larger than the cache, as a dataset that lies in memory is. Imports numpy, and
+Pillow and scikit-learn where the JPEG work needs them; nothing here knows a loader.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Pictures(Bank):
 
     def __init__(self, dtype: str, bank: int, samples: int) -> None:
         rng = np.random.default_rng(2)
-        pixels = rng.integers(0, 256, (bank, 3, 224, 224))
+        pixels = rng.integers(0, 256, (bank, 3, 224, 224), np.uint8)
         self.pictures = list(pixels.astype(dtype))
         super().__init__(samples)
 
@@ -114,6 +115,27 @@ class Photographs(Bank):
         return np.asarray(small)
 
 
+class Table(Bank):
+    """Arrays of a row for each sample: 1024 uint8 and one integer label. As many as samples."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__(samples)
+        self.columns = self._made(samples)
+
+    @staticmethod
+    def _made(samples: int) -> list[np.ndarray[Any, Any]]:
+        rows = np.random.default_rng(4).integers(0, 256, (samples, 1024), np.uint8)
+        return [rows, np.arange(samples)]
+
+    def resized(self, samples: int) -> Table:
+        """Return a table of another length."""
+        return Table(samples)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], np.int64]:
+        rows, labels = self.columns
+        return rows[index], labels[index]
+
+
 def small_tensors(samples: list[Any]) -> dict[str, Any]:
     """A `collate_fn`: return 20 torch tensors of the samples' labels."""
     tensor = import_module("torch").tensor
@@ -132,6 +154,7 @@ class Work:
         batch_size: Samples in a batch.
         dataset: Makes the dataset with so many samples.
         shortest: Fewest batches of a measured epoch.
+        longest: Most batches of one.
     """
 
     name: str
@@ -140,6 +163,7 @@ class Work:
     batch_size: int
     dataset: Callable[[int], Any]
     shortest: int
+    longest: int = 50_000
 
 
 WORKS = {
@@ -184,6 +208,31 @@ WORKS = {
             64,
             Photographs,
             24,
+        ),
+        Work(
+            "image-cold",
+            "64 x (3, 224, 224) float32, from a dataset larger than the cache",
+            "64 pictures of 224 x 224, from a dataset in memory (38.5 MB)",
+            64,
+            partial(Pictures, "float32", 192),
+            32,
+        ),
+        Work(
+            "uint8-cold",
+            "128 x (3, 224, 224) uint8, from a dataset larger than the cache",
+            "128 pictures of 224 x 224, as bytes, from a dataset in memory (19.3 MB)",
+            128,
+            partial(Pictures, "uint8", 768),
+            32,
+        ),
+        Work(
+            "arrays",
+            "256 x (1024 uint8, 1 int64), shuffled, from arrays of 10^6 rows",
+            "256 rows of two arrays of a million rows, shuffled",
+            256,
+            Table,
+            200,
+            10**6 // 256,
         ),
         Work(
             "small-image",

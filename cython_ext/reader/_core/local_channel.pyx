@@ -17,7 +17,6 @@ from reader._core.channel cimport TASK_AGAIN, TASK_EPOCH
 from reader._core.columns cimport Columns
 from reader._core.records cimport open_batch
 
-from reader._core.copying import cache_nbytes
 from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
 from reader._core.stack import SideTable
 from reader.errors import ReaderError
@@ -61,13 +60,13 @@ cdef class UserBatch:
 cdef class LocalMemory:
     """An arena in which one consumer stacks its own batches; no descriptor belongs to it.
 
-    ``rules``: of the face; ``max_bytes``, ``available_bytes``: of the arena. Batches in it outlive
-    it. One channel uses it at a time; between iterators it is spare.
+    ``rules``: of the face; ``max_bytes``, ``available_bytes``, ``uncached_from``: of the arena. Batches
+    in it outlive it. One channel uses it at a time; between iterators it is spare.
     """
 
-    def __init__(self, rules=None, max_bytes=None, available_bytes=None):
-        self.arena = Arena.create(1, 2, max_bytes, has_file=False,
-                                  uncached_from=cache_nbytes() // 2)
+    def __init__(self, rules=None, max_bytes=None, available_bytes=None,
+                 uint64_t uncached_from=<uint64_t>-1):
+        self.arena = Arena.create(1, 2, max_bytes, has_file=False, uncached_from=uncached_from)
         self.heap = Heap(self.arena, 0, KEEP_SLOTS, available_bytes)
         self.side = SideTable()
         self.writer = BatchWriter(self.heap, self.side)

@@ -53,7 +53,10 @@ class InlineBackend:
     ) -> None:
         seeds_globals = config.seed is not None and config.seed_globals
         self.rng_lock = GlobalRngLock() if seeds_globals else None
-        make = functools.partial(LocalMemory, config.policy.rules, max_bytes, available_bytes)
+        uncached_from = config.uncached_from(in_flight=1)
+        make = functools.partial(
+            LocalMemory, config.policy.rules, max_bytes, available_bytes, uncached_from
+        )
         self._channel = LocalChannel(make, [] if spare is None else spare, convert)
         self._loop = WorkerLoop(self._channel, config, 0, None, self.rng_lock, is_inline=True)
         self.feeder = LocalFeeder(self._channel, _stepping(self._loop))

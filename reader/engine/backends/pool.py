@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from reader._core.arena import Arena, fork_generation
-from reader._core.copying import cache_nbytes
 from reader._core.feeder import Feeder
 from reader._core.signals import Finalized, interrupt_after
 from reader._core.stack import SideTable
@@ -84,8 +83,7 @@ class Pool(Finalized, abc.ABC):
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
-        # batches that fill half the cache have left it before the consumer comes to them
-        uncached_from = 0 if config.is_for_device else cache_nbytes() // (2 * window)
+        uncached_from = config.uncached_from(window)
         self._make_arena = functools.partial(
             Arena.create, self.workers, limit, max_bytes, uncached_from=uncached_from
         )
