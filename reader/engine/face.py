@@ -122,8 +122,9 @@ class EngineFace:
         `received` from workers, `reordered` ones that came before their turn, slots `trimmed`.
         `arena`: memory and slots; None before there are any. In it `uncached_from_bytes`: samples
         of batches from that size on are copied past the cache, since batches would have left it
-        before they are read, and `copy_way`: by which instructions. Without workers `stages` is
-        None.
+        before they are read, and `copy_way`: by which instructions. `huge_pages`: "advised" for
+        batches of 4 MiB or more, or the kernel's policy on memory files. Without workers `stages`
+        is None.
         `devices`: of copies to devices; None where batches stay on the CPU. `copies`: issued, of
         them `late_copies` not done when their batch was handed over, and `unlocked_copies` from
         memory that is not page-locked. `wait_s`: seconds in which no more copies could be issued.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from reader import DataLoader
+from reader._core.arena import shared_huge_pages
 from reader._core.copying import cache_nbytes, choose_copy_way, copy_way, copy_ways
 from reader.errors import ConfigError
 from tests.datasets import Calls, digest_of
@@ -90,3 +91,14 @@ def test_the_widest_way_is_taken() -> None:
     with pytest.raises(ConfigError, match="cannot copy by 'abacus': this machine has plain"):
         choose_copy_way("abacus")
     assert copy_way() == copy_ways()[-1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_huge_pages_are_advised_where_the_kernel_takes_advice(workers: int) -> None:
+    images = np.zeros((6, 5 << 20), np.uint8)
+    with DataLoader(images, batch_size=1, num_workers=workers, framework="numpy") as loader:
+        steps = iter(loader)
+        assert next(steps).shape == (1, 5 << 20)
+        policy = shared_huge_pages()
+        is_advised = workers == 0 or policy == "advise"
+        assert loader.stats()["arena"]["huge_pages"] == ("advised" if is_advised else policy)

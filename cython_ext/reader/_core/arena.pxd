@@ -48,7 +48,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint64_t magic
         uint32_t nheaps, page_nbytes
         uint64_t reserved_nbytes, limit_nbytes, heaps, uncached_from, data_at, backed_bytes
-        uint32_t stop, run, reader_asleep, consumer_waiting, consumer_word
+        uint32_t advises_huge, stop, run, reader_asleep, consumer_waiting, consumer_word
         uint64_t wanted_seq
 
     ctypedef struct rd_ledger:

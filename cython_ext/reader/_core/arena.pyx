@@ -73,6 +73,16 @@ cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil:
     return (value + multiple - 1) // multiple * multiple
 
 
+def shared_huge_pages():
+    """Return the kernel's policy on huge pages for memory files, such as "never" or "advise"; None:
+    it does not tell."""
+    try:
+        with open("/sys/kernel/mm/transparent_hugepage/shmem_enabled") as file:
+            return file.read().partition("[")[2].partition("]")[0] or None
+    except OSError:
+        return None
+
+
 cdef class Arena:
     """Shared memory of one worker pool.
 
@@ -167,6 +177,7 @@ cdef class Arena:
         head.limit_nbytes = limit
         head.heaps = page
         head.uncached_from = uncached_from
+        head.advises_huge = not has_file or shared_huge_pages() == "advise"
         for i in range(nheaps):
             heap = rd_heap_at(self.c, <uint32_t>i)
             heap.task_ring_nbytes = task_nbytes
@@ -289,7 +300,8 @@ cdef class Arena:
 
     def stats(self):
         """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``uncached_from_bytes`` of a
-        batch that is copied past the cache, ``promised_bytes`` that workers may still write or allocate, slots by their state, and ``locked_slots`` and ``locked_bytes`` of
+        batch that is copied past the cache, ``huge_pages`` (what large slots have: "advised", or the
+        kernel's own policy), ``promised_bytes`` that workers may still write or allocate, slots by their state, and ``locked_slots`` and ``locked_bytes`` of
         those with locked pages, in any state."""
         cdef rd_header* head
         cdef rd_slot* table
@@ -315,6 +327,7 @@ cdef class Arena:
             "owned_bytes": load_u64(&head.backed_bytes),
             "limit_bytes": self.c.limit_nbytes,
             "uncached_from_bytes": head.uncached_from,
+            "huge_pages": "advised" if head.advises_huge else shared_huge_pages(),
             "promised_bytes": promised,
             "free_slots": counts[RD_FREE] + counts[RD_RELEASED],
             "writing_slots": counts[RD_WRITING],

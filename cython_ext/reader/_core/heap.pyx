@@ -18,7 +18,7 @@ from reader._core.arena cimport (add_u64, exchange_u64, load_relaxed_u64, load_u
 from reader.errors import ArenaFull, InternalError
 
 cdef enum:
-    HUGE = 4 << 20   # from so many bytes on a slot of private memory has huge pages
+    HUGE = 4 << 20   # from so many bytes on a slot is advised to have huge pages
     SLACK = 1 << 16  # bytes of a slot that may stay unwritten and count as written
 
 
@@ -196,7 +196,7 @@ cdef class Heap:
         slot.heap = <uint16_t>self.index
         slot.state = RD_WRITING
         self.c.chunk_at += capacity
-        if self.arena.c.fd < 0 and capacity >= HUGE:
+        if capacity >= HUGE and head.advises_huge:
             madvise(self.arena.c.base + slot.start, capacity, MADV_HUGEPAGE)
         store_u64(&self.c.nslots, self.c.nslots + 1)
         return slot

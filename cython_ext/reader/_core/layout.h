@@ -97,7 +97,8 @@ typedef struct rd_header { /* the first page */
     uint64_t limit_nbytes; /* most bytes of slots that may own memory */
     uint64_t heaps;        /* offset of the first heap page */
     uint64_t uncached_from; /* bytes of a batch from which on its samples are copied past the cache */
-    uint8_t pad0[16];
+    uint32_t advises_huge; /* 1: large slots are advised to have huge pages */
+    uint8_t pad0[12];
     uint64_t data_at;      /* atomic: where the next chunk begins */
     uint64_t backed_bytes; /* atomic: memory owned by slots */
     uint8_t pad1[48];
@@ -366,8 +367,7 @@ static inline uint64_t rd_place_sum(const rd_slot *s) {
     return rd_mix(rd_mix(rd_mix(sum, s->nfields), s->objects), s->objects_nbytes);
 }
 
-/* The sum of what the trainer reads of a slot beside the samples' bytes: its field table and its
- * objects. */
+/* The sum of what the trainer reads of a slot beside samples: its field table and its objects. */
 static inline uint32_t rd_payload_sum(const void *table, uint64_t table_nbytes,
                                       const void *objects, uint64_t objects_nbytes) {
     uint64_t sum = rd_sum(RD_MAGIC, table, table_nbytes);
