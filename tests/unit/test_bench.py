@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tools.bench import __main__ as command_line
-from tools.bench import chart, contestant, meter, readme, report, runner
+from tools.bench import chart, contestant, limits, meter, readme, report, runner
 from tools.bench.child import ROOT, Child, ContestantFailed
 from tools.bench.floor import Layout
 from tools.bench.rows import OURS, TABLES, TORCH
@@ -431,3 +431,29 @@ def test_rows_are_measured_and_written(tmp_path: Path) -> None:
     assert "engine text: 32 x 3 x 512 int64 in a dict" in done.stdout, done.stderr
     results = json.loads(figures.read_text(encoding="utf-8"))["tables"]["engine"]["text"]
     assert {len(result["launches"][0]) for result in results.values()} == {2}, results
+
+
+@pytest.mark.parametrize(
+    ("times", "limit"),
+    [
+        ((100.0, 20.0, 150.0, 80.0), "bandwidth"),
+        ((100.0, 90.0, 60.0, 0.0), "trainer"),
+        ((100.0, 20.0, 170.0, 10.0), "interpreter"),
+        ((100.0, 20.0, 60.0, 10.0), "wake-ups"),
+    ],
+)
+def test_limit_is_what_there_is_most_of(
+    times: tuple[float, float, float, float], limit: str
+) -> None:
+    us, trainer_us, workers_us, copy_us = times
+    found = limits.Profile(us, trainer_us, workers_us, 1.0, 1000, copy_us, cores=2, workers=2)
+    assert found.limit == limit
+    assert limit in limits.render({"tiny": found})
+
+
+@pytest.mark.evidence
+def test_profile_of_a_row_is_measured() -> None:
+    done = run("--profile", "--rows", "arrays", "tiny-inline", "--seconds", "0.05")
+    assert done.returncode == 0, done.stderr
+    assert "arrays" in done.stdout
+    assert "tiny-inline" in done.stdout

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench import chart, readme, report
+from tools.bench import chart, limits, readme, report
 from tools.bench.child import ROOT
 from tools.bench.rows import TABLES
 from tools.bench.runner import measure, unpack
@@ -66,9 +66,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="where the figures go (below build/bench)")
     add("--from-json", type=Path, metavar="FILE", help="measure nothing: show this file")
     add("--chart", type=Path, metavar="FILE", help="draw the chart of the engine's table there")
+    add("--profile", action="store_true", help="say what limits ours on each row, and why")
     add("--readme", action="store_true", help="replace the tables and the chart of the pages")
     options = parser.parse_args(arguments)
-    options.rows = rows_of(options.table, options.rows, bool(options.against))
+    options.rows = rows_of(options.table, options.rows, bool(options.against or options.profile))
     defaults = (USUAL, QUICK, AGAINST, QUICK_AGAINST)[options.quick + 2 * bool(options.against)]
     for name, value in zip(("rounds", "seconds", "launches"), defaults):
         if getattr(options, name) is None:
@@ -103,10 +104,19 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return measured
 
 
+def profiles(options: argparse.Namespace) -> dict[str, limits.Profile]:
+    """Look where the time goes on each row that the options name and that is read by epochs."""
+    named = [TABLES[table][name] for table, names in options.rows.items() for name in names]
+    return {row.name: limits.profile(row, options.seconds) for row in named if row.kind == "epochs"}
+
+
 def main() -> int:
     """Measure, or read what was measured; show it, write it, draw it."""
     options = parse(sys.argv[1:])
     try:
+        if options.profile:
+            print(limits.render(profiles(options)))
+            return 0
         if options.from_json:
             measured = json.loads(options.from_json.read_text(encoding="utf-8"))
         else:
