@@ -78,7 +78,7 @@ cdef class Columns:
                                      or (plan.is_strict and needs_gradient(array, &tensor))):
                 return False
             made = as_ndarray(array, name)
-            self.held.append(made)
+        self.held.append(made)  # the user may replace it while rows are copied, without the GIL
         if (<PyObject*>cnp.PyArray_DESCR(made) != <PyObject*>leaf.type.storage
                 or leaf.type.storage.names is not None
                 or name[0] != (leaf.type.name if leaf.type.extended else None)
