@@ -13,7 +13,7 @@ import numpy as np
 
 from reader.errors import ConfigError
 
-__all__ = ["CenterCrop", "RandomResizedCrop"]
+__all__ = ["Box", "CenterCrop", "RandomResizedCrop"]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 
@@ -42,10 +42,9 @@ class CenterCrop:
             raise ConfigError(f"part must be above 0 and at most 1, got {self.part}")
         _check_ratio("ratio", self.ratio)
 
-    def __call__(
-        self, height: int, width: int, rng: np.random.Generator | None = None
-    ) -> Box:
+    def __call__(self, height: int, width: int, rng: object = None, /) -> Box:
         """Return (top, left, height, width) within an image of `height` x `width` pixels."""
+        del rng  # for the crops that are drawn
         return _centered(height, width, self.part, self.ratio)
 
 

@@ -1,7 +1,7 @@
 """An image as a JPEG or PNG file holds it: its size from the header, its pixels when asked for.
 
-Imports the core's resample, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no state:
-any thread may decode, and the GIL is released while a file is read, decoded and resized.
+Imports the core's resample, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no
+state: any thread may decode, and the GIL is released while a file is read, decoded and resized.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ import numpy.typing as npt
 from reader._core.resample import resample
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.frameworks import pillow
+from reader.images.crops import Box
 
-__all__ = ["Box", "EncodedImage", "Pixels", "Size", "decode", "image_size"]
+__all__ = ["EncodedImage", "Pixels", "Size", "decode", "image_size"]
 
 Pixels = npt.NDArray[np.uint8]
 Size = tuple[int, int]  # height, width
-Box = tuple[int, int, int, int]  # top, left, height, width
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 _CHANNELS = {"RGB": 3, "L": 1}
@@ -174,8 +175,9 @@ class EncodedImage:
         """Return all of the image: a JPEG as 1/`factor` of it, where simplejpeg decodes it."""
         if not self._is_jpeg or not self._is_plain:
             return self._by_pillow(mode, out)
+        simplejpeg = _simplejpeg()
         try:
-            decoded: Pixels = _simplejpeg().decode_jpeg(
+            decoded: Pixels = simplejpeg.decode_jpeg(
                 self._content,
                 "RGB" if mode == "RGB" else "GRAY",
                 min_height=-(-self.height // factor),
@@ -229,8 +231,9 @@ class EncodedImage:
         )
 
     def _jpeg_size(self) -> Size:
+        simplejpeg = _simplejpeg()
         try:
-            height, width, colors, _ = _simplejpeg().decode_jpeg_header(self._content)
+            height, width, colors, _ = simplejpeg.decode_jpeg_header(self._content)
         except ValueError as error:
             raise self._error(f"its header cannot be read ({_told(error)})") from error
         self._is_plain = colors in ("YCbCr", "RGB", "GRAY")
@@ -267,12 +270,11 @@ def require_decoders() -> None:
 def _content_of(source: Any) -> tuple[Any, str]:
     """Return the bytes of a file, and how a message names it."""
     if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
+        name = f"'{os.fsdecode(source)}'"
         try:
-            with open(path, "rb", buffering=0) as file:
-                return file.readall(), f"'{path}'"
+            return Path(source).read_bytes(), name
         except (OSError, ValueError) as error:
-            raise ImageError(f"'{path}' cannot be read: {error}") from error
+            raise ImageError(f"{name} cannot be read: {error}") from error
     if not isinstance(source, bytes):
         try:
             source = memoryview(source).cast("B")

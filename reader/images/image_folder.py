@@ -7,7 +7,7 @@ each worker process has a copy, and worker threads share one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.encoded_image import Box, EncodedImage, Size, as_size, require_decoders
+from reader.images.crops import Box
+from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
 from reader.workers.context import loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
@@ -27,7 +28,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     """The JPEG and PNG files of root/class/.../file, each with the number of its class.
 
     A sample is (image, number). The image is an array of uint8, height x width x channels. Classes
-    are numbered in the order of their names, and files come sorted by their paths. In a batch each
+    are numbered in the order of their names, and files come in the order of their names, those of a
+    folder before those of the folders in it. In a batch each
     image is decoded into its row, where there is no `transform`.
 
     Args:
@@ -85,7 +87,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             raise ConfigError(f"there is no folder '{self.root}': pass that with a folder a class")
         self.classes = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
         if not self.classes:
-            raise ConfigError(f"'{self.root}' holds no folder: put the images in one for each class")
+            raise ConfigError(
+                f"'{self.root}' holds no folder: put the images in one for each class"
+            )
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         endings = tuple(ending.lower() for ending in extensions)
         self.samples: list[tuple[str, int]] = []
@@ -127,11 +131,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         return len(self.samples)
 
 
-def _files(folder: Path, endings: tuple[str, ...]) -> list[str]:
-    """Return the paths of the files below `folder`, sorted; links to folders are followed."""
-    return sorted(
-        os.path.join(inner, name)
-        for inner, _, names in os.walk(folder, followlinks=True)
-        for name in names
-        if name.lower().endswith(endings)
-    )
+def _files(folder: Path, endings: tuple[str, ...]) -> Iterator[str]:
+    """Yield the paths of the files below `folder`, in torchvision's order; links are followed."""
+    for inner, _, names in sorted(os.walk(folder, followlinks=True)):
+        for name in sorted(names):
+            if name.lower().endswith(endings):
+                yield str(Path(inner, name))
