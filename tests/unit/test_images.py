@@ -281,7 +281,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         decode(tmp_path / "none.jpg")
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert isinstance(caught.value, DatasetError)
-    with pytest.raises(ImageError, match="cannot be read: .*directory"):
+    with pytest.raises(ImageError, match=r"cannot be read: .*directory"):
         image_size(tmp_path)
 
 
@@ -364,8 +364,6 @@ def test_a_size_that_cannot_be_is_refused_before_memory_is_taken() -> None:
     for size in ((2**31 - 1, 2**31 - 1), (0, 5), (2**20, 2**10)):
         with pytest.raises(ImageError, match=r"its header says .* pixels, and 134,217,728 is"):
             decode(with_size(content, *size))
-    with pytest.raises(ImageError, match="is a damaged PNG file"):
-        decode(with_size(content, 17, 24))
 
 
 def test_bytes_between_the_parts_of_a_jpeg_do_no_harm() -> None:
@@ -375,9 +373,7 @@ def test_bytes_between_the_parts_of_a_jpeg_do_no_harm() -> None:
     assert difference(decode(odd), by_pillow(odd))[1] <= 2
 
 
-@pytest.mark.parametrize(
-    ("missing", "needed"), [("simplejpeg", "simplejpeg"), ("PIL", "Pillow")]
-)
+@pytest.mark.parametrize(("missing", "needed"), [("simplejpeg", "simplejpeg"), ("PIL", "Pillow")])
 def test_without_a_decoder_it_says_what_to_install(
     tmp_path: Path, missing: str, needed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
