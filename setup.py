@@ -31,6 +31,7 @@ PACKAGES = [
     "reader.engine",
     "reader.engine.backends",
     "reader.frameworks",
+    "reader.images",
     "reader.compat",
     "reader.compat.paddle",
     "reader.compat.gluon",

@@ -6,6 +6,7 @@ deep-learning framework and touches no state of the process.
 
 import zlib
 
+from reader import images as images
 from reader._core.blocking_queue import BlockingQueue
 from reader._core.structure import register_container
 from reader._core.tensor import LoDTensor
@@ -41,6 +42,7 @@ from reader.errors import (
     ConfigError,
     ConfigTypeError,
     DatasetError,
+    ImageError,
     InternalError,
     LoadTimeout,
     QueueClosed,
@@ -77,6 +79,7 @@ __all__ = [
     "DatasetError",
     "DistributedBatchSampler",
     "DistributedSampler",
+    "ImageError",
     "InternalError",
     "IterableDataset",
     "LoDTensor",

@@ -10,7 +10,8 @@ here owns its fields; it survives pickle and copy with its text, its fields and 
     |   |   `-- SampleIndexError(IndexError)    ... or an index the dataset does not have
     |   `-- StateError                    a saved state that does not fit what it is loaded into
     |-- DatasetError(RuntimeError)        your code raised; the original is __cause__
-    |   `-- CollateError(ValueError)      ... samples of one batch do not fit together
+    |   |-- CollateError(ValueError)      ... samples of one batch do not fit together
+    |   `-- ImageError                    ... an image file is damaged, or of another kind
     |-- WorkerDied(RuntimeError)          a worker process ended before its batch was made
     |-- ArenaFull(MemoryError)            the shared memory for batches is used up
     |-- QueueClosed                       push or pop on a queue that was closed
@@ -33,6 +34,7 @@ __all__ = [
     "ConfigError",
     "ConfigTypeError",
     "DatasetError",
+    "ImageError",
     "InternalError",
     "LoadTimeout",
     "QueueClosed",
@@ -131,6 +133,10 @@ class DatasetError(ReaderError, RuntimeError):
 
 class CollateError(DatasetError, ValueError):
     """Samples of one batch cannot be stacked; the text names the two and how they differ."""
+
+
+class ImageError(DatasetError):
+    """An image file cannot be read, is damaged, or is neither JPEG nor PNG; the text names it."""
 
 
 class WorkerDied(ReaderError, RuntimeError):

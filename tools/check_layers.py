@@ -32,6 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "workers": (*_CORE, "policy", "data"),
     "frameworks": (*_CORE, "data"),
     "engine": (*_CORE, "policy", "data", "collate", "workers", "frameworks"),
+    "images": (*_CORE, "data", "workers", "frameworks"),
     "loader": (*_ENGINE, "policy"),
     "compat": (*_ENGINE, "policy", "loader"),
     "__main__": (*_ENGINE, "policy", "loader", "compat", "_version", "the face"),
@@ -43,6 +44,7 @@ FACE = "the face"
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
+DECODERS = {"simplejpeg"}  # imported in reader/images alone
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi"}
@@ -196,7 +198,7 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
     if room in ("errors", "places", "checks", "config", "_version") and top == "cloudpickle":
         return f"{room} imports {top}; it may import the standard library and numpy"
     known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON
-    if known or room == "frameworks":
+    if known or room == "frameworks" or (room == "images" and top in DECODERS):
         return None
     return f"imports {top}, which is neither the standard library nor a dependency"
 

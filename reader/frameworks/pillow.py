@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 
-__all__ = ["decode", "encode", "require_pillow"]
+__all__ = ["decode", "encode", "pixels", "require_pillow"]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
 _WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
@@ -28,7 +28,7 @@ def require_pillow() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"images are read and written by Pillow, which cannot be imported: {error}. Run: pip"
-            " install pillow"
+            ' install pillow, or pip install "lodreader[images]"'
         ) from error
     return Image
 
@@ -48,7 +48,7 @@ def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:
     image_module = require_pillow()
     try:
         with image_module.open(io.BytesIO(content)) as image:
-            array = _pixels(image if color < 0 else _upright(image), color)
+            array = pixels(image if color < 0 else _upright(image), color)
     except Exception as error:  # many types, by format
         raise DatasetError(
             f"an image of {len(content)} bytes cannot be read: {error!r}. Is the file whole, and"
@@ -65,7 +65,11 @@ def _upright(image: Any) -> Any:
     return ImageOps.exif_transpose(image)
 
 
-def _pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
+def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
+    """Return the pixels of Pillow's `image`, 8 bits each, as an array of its own.
+
+    `color` is that of `decode`; with one channel the array has two dimensions.
+    """
     if image.mode.startswith("I"):  # 16 bits: `convert` would cut off what is above 255
         gray = (np.asarray(image) >> 8).astype(np.uint8)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2) if color == 1 else gray

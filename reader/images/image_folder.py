@@ -1,0 +1,139 @@
+"""The dataset of a folder that has a folder of images for each class.
+
+Imports this package's images, the dataset class, and sample_rng. Nothing changes after it is made;
+each worker process has a copy, and worker threads share one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reader.data.dataset import Dataset
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.crops import Box
+from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
+from reader.workers.context import loader_task, sample_rng
+
+__all__ = ["ImageFolder"]
+
+Crop = Callable[[int, int, np.random.Generator], Box]
+
+
+class ImageFolder(Dataset[tuple[Any, Any]]):
+    """The JPEG and PNG files of root/class/.../file, each with the number of its class.
+
+    A sample is (image, number). The image is an array of uint8, height x width x channels. Classes
+    are numbered in the order of their names, and files come in the order of their names, those of a
+    folder before those of the folders in it. In a batch each
+    image is decoded into its row, where there is no `transform`.
+
+    Args:
+        root: the folder with a folder for each class; folders in those are searched too.
+        size: (height, width) that each image is resized to; None: as large as the crop.
+        crop: called with height, width and a random generator for each image; returns the (top,
+            left, height, width) that is taken of it: `CenterCrop()`, `RandomResizedCrop()` or your
+            own. None: all of it. Within a `DataLoader` the generator is `sample_rng(index)`, so
+            that a sample depends on the seed, the epoch and its index alone; elsewhere each has
+            another one.
+        transform: called with the array; what it returns takes its place.
+        target_transform: called with the number of the class; what it returns takes its place.
+        extensions: endings of the files that are taken, in either case.
+        mode: "RGB", or "L": one channel.
+
+    Raises:
+        ConfigError: there is no such folder, a class has no image, or a decoder is missing.
+
+    Attributes:
+        classes: the names of the classes, sorted.
+        class_to_idx: the number of each class, by name.
+        samples: (path, number of its class) of each image.
+        targets: the number of the class of each image.
+
+    An image that cannot be decoded raises ImageError, which names the file, when it is asked for.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        size: Size | None = None,
+        crop: Crop | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        extensions: Sequence[str] = (".jpg", ".jpeg", ".png"),
+        mode: str = "RGB",
+    ) -> None:
+        if mode not in ("RGB", "L"):
+            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
+        for name, function in (
+            ("crop", crop),
+            ("transform", transform),
+            ("target_transform", target_transform),
+        ):
+            if function is not None and not callable(function):
+                raise ConfigTypeError(f"{name} must be a function or None, got {got(function)}")
+        self.root = Path(root).expanduser()
+        self.size = None if size is None else as_size(size)
+        self.crop = crop
+        self.transform = transform
+        self.target_transform = target_transform
+        self.mode = mode
+        if not self.root.is_dir():
+            raise ConfigError(f"there is no folder '{self.root}': pass that with a folder a class")
+        self.classes = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
+        if not self.classes:
+            raise ConfigError(
+                f"'{self.root}' holds no folder: put the images in one for each class"
+            )
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+        endings = tuple(ending.lower() for ending in extensions)
+        self.samples: list[tuple[str, int]] = []
+        for number, name in enumerate(self.classes):
+            count = len(self.samples)
+            self.samples += [(path, number) for path in _files(self.root / name, endings)]
+            if len(self.samples) == count:
+                raise ConfigError(
+                    f"'{self.root / name}' holds no file that ends in {', '.join(endings)}: put the"
+                    " images of the class there, or remove the folder"
+                )
+        self.targets = [number for _, number in self.samples]
+        require_decoders()
+
+    def __getitem__(self, index: int, out: Any = None) -> tuple[Any, Any]:
+        """Return (image, number).
+
+        Args:
+            index: of the sample.
+            out: None, or (array, ...): where the array has the image's form, it is written there
+                and the sample has that very array.
+        """
+        path, target = self.samples[index]
+        encoded = EncodedImage(path)
+        box = None
+        if self.crop is not None:
+            is_in_loader = loader_task() is not None
+            rng = sample_rng(index) if is_in_loader else np.random.default_rng()
+            box = self.crop(encoded.height, encoded.width, rng)
+        row = None if out is None or self.transform is not None else out[0]
+        if row is not None and row.shape != encoded.shape(self.size, box, self.mode):
+            row = None  # images of several sizes: the loader names the two that do not fit
+        image: Any = encoded.pixels(size=self.size, crop=box, mode=self.mode, out=row)
+        if self.transform is not None:
+            image = self.transform(image)
+        return image, target if self.target_transform is None else self.target_transform(target)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+def _files(folder: Path, endings: tuple[str, ...]) -> Iterator[str]:
+    """Yield the paths of the files below `folder`, in torchvision's order; links are followed."""
+    for inner, _, names in sorted(os.walk(folder, followlinks=True)):
+        for name in sorted(names):
+            if name.lower().endswith(endings):
+                yield str(Path(inner, name))
