@@ -66,7 +66,7 @@ def main() -> int:
 def make_files(root: Path, count: int, scale: float) -> int:
     """Write JPEG files into two folders; return their bytes."""
     from PIL import Image
-    from sklearn.datasets import load_sample_images
+    from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
     photographs = [Image.fromarray(each) for each in load_sample_images().images]
     rng = np.random.default_rng(0)

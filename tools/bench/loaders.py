@@ -95,9 +95,7 @@ def _side_by_side(face: str, columns: list[Any]) -> Any:
     if face in (TORCH_FACE, "torch.utils.data"):
         torch = import_module("torch")
         return torch.utils.data.TensorDataset(*map(torch.from_numpy, columns))
-    if face in (PADDLE_FACE, "paddle.io"):
-        paddle = import_module("paddle")
-        return paddle.io.TensorDataset([paddle.to_tensor(column) for column in columns])
+    # Paddle's workers fail on its own tensors
     return import_module(face).TensorDataset(columns)
 
 

@@ -5,6 +5,7 @@
 #ifndef READER_CORE_RESAMPLE_H
 #define READER_CORE_RESAMPLE_H
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -14,46 +15,37 @@
 #include <emmintrin.h>
 #endif
 
-/* Which input samples each output sample of one axis is made of: `count[i]` from `first[i]` on, with
- * the weights from `i * stride` on, which add up to 1. */
+/* Which input samples each output sample of one axis is made of: `taps` of them, the same number for
+ * each so that no loop ends by surprise, from `first[i]` on, with the weights from `i * taps` on,
+ * which add up to 1. */
 struct rd_axis {
-    std::vector<int64_t> first, count;
+    int64_t taps;
+    std::vector<int64_t> first;
     std::vector<float> weights;
-    int64_t stride = 0;
 };
 
-/* The axis that maps `size` outputs onto inputs [start, start + length), which lie within
- * [low, high): no other input is read. */
+/* The axis that maps `size` outputs onto inputs [start, start + length). No input outside of
+ * [low, high) is read, which holds one or more. */
 static inline rd_axis rd_axis_of(int64_t size, double start, double length, int64_t low,
                                  int64_t high) {
-    rd_axis axis;
     double step = length / (double)size, radius = step > 1.0 ? step : 1.0;
+    rd_axis axis;
+    axis.taps = std::min((int64_t)std::ceil(2.0 * radius), high - low);
     axis.first.resize(size);
-    axis.count.resize(size);
-    axis.stride = (int64_t)std::ceil(radius) * 2 + 1;
-    axis.weights.assign(size * axis.stride, 0.0f);
+    axis.weights.resize(size * axis.taps);
     for (int64_t i = 0; i < size; i++) {
         double center = start + ((double)i + 0.5) * step, sum = 0.0;
         int64_t first = (int64_t)std::floor(center - radius + 0.5);
-        int64_t last = (int64_t)std::floor(center + radius + 0.5);
-        if (first < low) first = low;
-        if (last > high) last = high;
-        if (first >= last) { /* a box on the edge, by rounding */
-            first = first >= high ? high - 1 : first;
-            last = first + 1;
+        first = std::max(low, std::min(first, high - axis.taps));
+        float *weights = &axis.weights[i * axis.taps];
+        for (int64_t k = 0; k < axis.taps; k++) {
+            double away = std::fabs((double)(first + k) + 0.5 - center) / radius;
+            weights[k] = away < 1.0 ? (float)(1.0 - away) : 0.0f;
+            sum += weights[k];
         }
-        if (last - first > axis.stride) last = first + axis.stride;
-        float *weights = &axis.weights[i * axis.stride];
-        for (int64_t k = first; k < last; k++) {
-            double away = std::fabs(((double)k + 0.5 - center) / radius);
-            double weight = away < 1.0 ? 1.0 - away : 0.0;
-            weights[k - first] = (float)weight;
-            sum += weight;
-        }
-        if (sum <= 0.0) weights[0] = 1.0f, sum = 1.0;
-        for (int64_t k = first; k < last; k++) weights[k - first] = (float)(weights[k - first] / sum);
+        if (sum <= 0.0) weights[0] = 1.0f, sum = 1.0; /* beside the last input, by rounding */
+        for (int64_t k = 0; k < axis.taps; k++) weights[k] = (float)(weights[k] / sum);
         axis.first[i] = first;
-        axis.count[i] = last - first;
     }
     return axis;
 }
@@ -132,19 +124,19 @@ static void rd_resample(const uint8_t *in, int64_t in_height, int64_t in_width, 
     rd_axis rows = rd_axis_of(out_height, top, height, low_of(top), high_of(top + height, in_height));
     rd_axis columns = rd_axis_of(out_width, left, width, x_low, x_high);
     int64_t n = (x_high - x_low) * channels, pitch = in_width * channels;
-    std::vector<uint16_t> sums(n), whole(rows.stride);
+    std::vector<uint16_t> sums(n), whole(rows.taps);
     std::vector<float> line(n + 4, 0.0f);
     for (int64_t y = 0; y < out_height; y++) {
         const uint8_t *from = in + rows.first[y] * pitch + x_low * channels;
-        rd_whole_weights(&rows.weights[y * rows.stride], rows.count[y], whole.data());
-        rd_add_rows(from, pitch, whole.data(), rows.count[y], n, sums.data());
+        rd_whole_weights(&rows.weights[y * rows.taps], rows.taps, whole.data());
+        rd_add_rows(from, pitch, whole.data(), rows.taps, n, sums.data());
         for (int64_t i = 0; i < n; i++) line[i] = (float)(int)sums[i] * (1.0f / 256.0f);
         uint8_t *to = out + y * out_width * channels;
         for (int64_t x = 0; x < out_width; x++, to += channels) {
             const float *pixel = &line[(columns.first[x] - x_low) * channels];
-            const float *weights = &columns.weights[x * columns.stride];
+            const float *weights = &columns.weights[x * columns.taps];
             rd_four mean = {0.5f, 0.5f, 0.5f, 0.5f};
-            for (int64_t k = 0; k < columns.count[x]; k++, pixel += channels)
+            for (int64_t k = 0; k < columns.taps; k++, pixel += channels)
                 mean += rd_load_four(pixel) * weights[k];
             rd_store_pixel(mean, channels, to);
         }
