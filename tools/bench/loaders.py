@@ -95,7 +95,7 @@ def _side_by_side(face: str, columns: list[Any]) -> Any:
     if face in (TORCH_FACE, "torch.utils.data"):
         torch = import_module("torch")
         return torch.utils.data.TensorDataset(*map(torch.from_numpy, columns))
-    # Paddle's workers fail on its own tensors
+    # Paddle's, too: its workers fail on Paddle's own tensors
     return import_module(face).TensorDataset(columns)
 
 
