@@ -25,6 +25,7 @@ _SIDE_BY_SIDE = (
     ("paddle.io.dataloader.dataset", "TensorDataset", "tensors"),
     ("paddle.fluid.dataloader.dataset", "TensorDataset", "tensors"),
     ("reader.compat.gluon.datasets", "ArrayDataset", "_arrays"),
+    ("mxnet.gluon.data.dataset", "ArrayDataset", "_data"),
 )
 _CHOSEN = (
     ("reader.data.subset", "Subset"),
@@ -36,7 +37,7 @@ _CHOSEN = (
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
-_TENSORS = ("torch.Tensor", "paddle.Tensor", "mxnet.nd.NDArray")
+_TENSORS = ("torch.Tensor", "paddle.Tensor", "mxnet.ndarray.NDArray")
 
 
 def columns_of(dataset: Any) -> Columns | None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from reader.compat import gluon as ours
+from reader.data.columns import columns_of
 
 mx = pytest.importorskip("mxnet")
 theirs = mx.gluon.data
@@ -93,6 +94,18 @@ WORKERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("data", DATA)
 def test_batches_are_equal(data: str, workers: str) -> None:
     both(lambda at: epochs(at.DataLoader(DATA[data], 4, **WORKERS[workers]), 1))
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("data", [("nd",), ("nd", "array"), ("array", "halves", "nd")])
+def test_rows_of_arrays_are_gathered_and_equal(data: tuple[str, ...], workers: str) -> None:
+    def run(at: Any) -> Any:
+        dataset = at.ArrayDataset(*(DATA[name] for name in data))
+        assert columns_of(dataset) is not None
+        return epochs(at.DataLoader(dataset, 4, **WORKERS[workers]), 1)
+
+    both(run)
+    both(lambda _: epochs(ours.DataLoader(theirs.ArrayDataset(DATA[data[0]]), 4), 1))
 
 
 @pytest.mark.parametrize("workers", WORKERS)
