@@ -34,7 +34,6 @@ _CHOSEN = (
     ("paddle.fluid.dataloader.dataset", "Subset"),
 )
 
-
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _TENSORS = ("torch.Tensor", "paddle.Tensor", "mxnet.ndarray.NDArray")

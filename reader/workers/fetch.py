@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from reader._core.channel import TaskKind, WorkerChannel
-from reader._core.columns import Columns
-from reader.data.columns import filler_of
+from reader.data.columns import columns_of, filler_of
 from reader.errors import DatasetError
 from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng
 
@@ -33,7 +32,6 @@ class Fetcher:
         collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
             None: `__getitems__` must return one sample for each key.
         is_inline: the consumer waits in this very thread: the batch is never stale.
-        columns: the arrays whose rows the samples are; None: it is no dataset of arrays.
     """
 
     def __init__(
@@ -43,15 +41,15 @@ class Fetcher:
         snapshots: WorkerState | None = None,
         collate: Callable[[Any], Any] | None = None,
         is_inline: bool = False,
-        columns: Columns | None = None,
     ) -> None:
-        self._columns = columns
         self._is_inline = is_inline
         self._collate = collate
         self._snapshots = snapshots or WorkerState(0, dataset, 0, False, False)
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.getitems = getattr(dataset, "__getitems__", None)
+        # how samples come without Python code for each, and how they write themselves
+        self._columns = columns_of(dataset) if collate_fn is None else None
         self._fill = filler_of(dataset) if collate_fn is None else None
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample

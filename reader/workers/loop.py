@@ -18,7 +18,6 @@ from reader._core.copying import cache_nbytes
 from reader._core.signals import is_interrupt
 from reader.config import WORKER_KINDS
 from reader.data import seeds
-from reader.data.columns import columns_of
 from reader.data.exception_codec import encode
 from reader.data.failure import from_user_code, traceback_text
 from reader.errors import ArenaFull, DatasetError
@@ -283,8 +282,7 @@ def make_fetcher(
     if config.stream is None:
         rules = config.policy.rules
         collate = rules.collate if rules is not None and config.policy.collates_any_result else None
-        columns = columns_of(config.dataset) if config.collate_fn is None else None
-        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline, columns)
+        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline

@@ -120,12 +120,8 @@ class Table(Bank):
 
     def __init__(self, samples: int) -> None:
         super().__init__(samples)
-        self.columns = self._made(samples)
-
-    @staticmethod
-    def _made(samples: int) -> list[np.ndarray[Any, Any]]:
         rows = np.random.default_rng(4).integers(0, 256, (samples, 1024), np.uint8)
-        return [rows, np.arange(samples)]
+        self.columns = [rows, np.arange(samples)]
 
     def resized(self, samples: int) -> Table:
         """Return a table of another length."""
