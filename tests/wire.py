@@ -12,7 +12,7 @@ from typing import Any
 from reader._core.arena import Arena
 from reader._core.channel import TaskKind, WorkerChannel
 from reader._core.feeder import Feeder
-from reader._core.stack import SideTable
+from reader._core.side_table import SideTable
 from reader._core.tensor_array import LoDTensorArray
 
 Answer = Callable[[WorkerChannel], Any]

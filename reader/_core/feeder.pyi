@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple, TypedDict, final
 
 from reader._core.arena import Arena
-from reader._core.stack import SideTable
+from reader._core.side_table import SideTable
 from reader._core.tensor_array import LoDTensorArray
 
 class _FeederStats(TypedDict):

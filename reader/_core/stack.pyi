@@ -1,15 +1,10 @@
 # Types of reader._core.stack, which is built from cython_ext/reader/_core/stack.pyx; the contract
 # of each field is in stack.pxd. Holds no code.
 
-from typing import Any, final
+from typing import final
 
 from reader._core.heap import Heap
-
-@final
-class SideTable:
-    def put(self, run: int | None, value: Any) -> int: ...
-    def take(self, token: int) -> Any: ...
-    def purge(self, run: int) -> None: ...
+from reader._core.side_table import SideTable
 
 @final
 class BatchWriter:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.data.seeds import captured_random_state
+from reader.data.seeds import CapturedState
 from reader.errors import StateError, got
 
 __all__ = [
@@ -59,7 +59,7 @@ def put_back(state: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def swapped_in(state: dict[str, Any]) -> Iterator[None]:
     """Set the generators to `state` inside the block, and restore them on leaving."""
-    put_own_back = captured_random_state()
+    put_own_back = CapturedState().put_back
     try:
         put_back(state)
         yield

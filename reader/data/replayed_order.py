@@ -27,7 +27,7 @@ from reader.data.order_source import (
     state_of,
 )
 from reader.data.random_state import capture, from_json, swapped_in
-from reader.data.seeds import captured_random_state, seed_known_libraries
+from reader.data.seeds import CapturedState, seed_known_libraries
 from reader.errors import StateError, got
 
 __all__ = ["ReplayedOrder", "StatefulOrder"]
@@ -81,7 +81,7 @@ class ReplayedOrder:
         if self._seed is None:
             yield
             return
-        put_own_back = captured_random_state()
+        put_own_back = CapturedState().put_back
         try:
             seed_known_libraries(self._seed)
             yield

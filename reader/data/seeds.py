@@ -1,6 +1,6 @@
 """Seeds and random generators that depend on (seed, epoch, position) and on nothing else.
 
-The keyed functions are pure. `seed_known_libraries` and `captured_random_state` touch the global
+The keyed functions are pure. `seed_known_libraries` and `CapturedState` touch the global
 random state of `random`, `numpy.random` and, if they are already imported, the CPU generators of
 torch and paddle; that state belongs to the user. Imports numpy and the standard library.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
+import pickle
 import random
 import sys
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "CapturedState",
     "batch_seed",
-    "captured_random_state",
     "draws_rng",
     "fresh_seed",
     "order_key",
@@ -159,19 +160,38 @@ def _framework_generators() -> list[Any]:
     return found
 
 
-def captured_random_state() -> Callable[[], None]:
-    """Return a function that restores the global random state that `seed_known_libraries` changes.
+class CapturedState:
+    """The global random state that `seed_known_libraries` changes, as it is when this is made.
 
-    A framework that is imported before that function runs keeps the state it then has.
+    Two are equal if nothing was drawn in between. A framework that only one of them knows, since
+    it was imported later, is not compared, and keeps the state that it has.
     """
-    restore: list[tuple[Callable[[Any], None], Any]] = [
-        (random.setstate, random.getstate()),
-        (np.random.set_state, np.random.get_state(legacy=False)),
-    ]
-    restore += [(g.set_state, g.get_state()) for g in _framework_generators()]
 
-    def put_back() -> None:
-        for put, state in restore:
+    def __init__(self) -> None:
+        self._states: list[tuple[Callable[[Any], None], Any]] = [
+            (random.setstate, random.getstate()),
+            (np.random.set_state, np.random.get_state(legacy=False)),
+        ]
+        self._states += [(g.set_state, g.get_state()) for g in _framework_generators()]
+
+    def put_back(self) -> None:
+        """Make the global random state this one again."""
+        for put, state in self._states:
             put(state)
 
-    return put_back
+    def _by_generator(self) -> dict[str, bytes]:
+        """Return the states in a form that can be compared."""
+        return {
+            type(state).__qualname__: state.numpy().tobytes()  # torch's: pickle takes long
+            if hasattr(state, "numpy")
+            else pickle.dumps(state)
+            for _, state in self._states
+        }
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CapturedState):
+            return NotImplemented
+        mine, its = self._by_generator(), other._by_generator()
+        return all(mine[name] == its[name] for name in mine.keys() & its.keys())
+
+    __hash__ = None  # type: ignore[assignment]

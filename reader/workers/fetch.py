@@ -54,6 +54,16 @@ class Fetcher:
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample
 
+    @property
+    def fetches_each(self) -> bool:
+        """Whether a batch is samples that are fetched one by one and stacked in place."""
+        return (
+            self.collate_fn is None
+            and self._columns is None
+            and (self.getitems is None or self._fill is not None)
+            and not self._snapshots.is_wanted
+        )
+
     def resume(self, run: int, cursor: dict[str, Any]) -> None:  # noqa: ARG002
         """Restore the state in a worker's cursor. Raises what the user's code raises."""
         self._snapshots.restore(cursor)

@@ -132,7 +132,7 @@ class _Turn(SafeExit):
                 raise ReaderError("the loader was closed before this batch was begun")
             if not self._is_next():
                 return False
-            self.put_back = seeds.captured_random_state()
+            self.put_back = seeds.CapturedState().put_back
             _held.append(self)
             _thread.turn = self
         return True

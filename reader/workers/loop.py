@@ -7,6 +7,7 @@ worker's main thread and prints nothing: each error is an answer that the traine
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pickle
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from reader.policy import Prepare, WorkerPolicy
 from reader.workers import context
 from reader.workers.fetch import Fetcher
 from reader.workers.global_rng_lock import GlobalRngLock
+from reader.workers.random_watch import RandomWatch
 from reader.workers.rng import WorkerRng
 from reader.workers.stream import Stream, StreamFetcher
 from reader.workers.worker_state import EpochStart, WorkerState
@@ -110,6 +112,7 @@ def run(
     if config.makes_stale:
         channel.make_stale()
     loop = WorkerLoop(channel, config, worker_id, rng, rng_lock)
+    loop.share()
     while (task := channel.next_task()) is not None:
         loop.step(*task)
         del task
@@ -146,6 +149,8 @@ class WorkerLoop:
         self._is_inline = is_inline
         self.fetcher = make_fetcher(config, worker_id, is_inline)
         self.base_seed = config.base_seed
+        self._shares = False
+        self._watch: RandomWatch | None = None
         # of the dataset's set_epoch or load_state_dict; raised in place of the next batch
         self.start_error: BaseException | None = None
 
@@ -153,6 +158,23 @@ class WorkerLoop:
     def seeds_globals(self) -> bool:
         """Whether the global random state is seeded for each batch."""
         return self._config.seed is not None and self._config.seed_globals
+
+    def share(self) -> None:
+        """Make batches together with the other workers, where that cannot change what is in them.
+
+        Worker threads have one global random state together, and theirs of `seed` goes by batches.
+        """
+        config = self._config
+        if config.num_workers < 2 or config.makes_stale or isinstance(self.fetcher, StreamFetcher):
+            return
+        if not self.fetcher.fetches_each:
+            return
+        if not self._is_thread:
+            self._watch = RandomWatch()
+        elif config.seed is not None:
+            return
+        self._shares = True
+        self._channel.share(config.dataset, self._watch)
 
     def start_epoch(self, start: EpochStart) -> None:
         """Begin an epoch, at the worker's cursor if there is one."""
@@ -164,6 +186,9 @@ class WorkerLoop:
             if self._is_inline and is_interrupt(error):
                 raise
             self.start_error = error
+        context.set_task(self.base_seed, self._channel.epoch)  # for rows of others' batches
+        if self._shares:
+            self._channel.pause_sharing(self.start_error is not None)
 
     def _enter_epoch(self) -> None:
         """Begin the epoch now, and send the state that it begins with."""
@@ -206,6 +231,9 @@ class WorkerLoop:
             else:
                 if isinstance(fetcher, StreamFetcher):
                     fetcher.reseed = reseeding(self._config, epoch, self._rng)
+                if self._watch is not None and self.seeds_globals:
+                    reseed = reseeding(self._config, epoch, self._rng)
+                    self._watch.reseed = reseed and functools.partial(reseed, number)
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                     fetcher.make(channel, kind, keys)
         except ArenaFull as full:

@@ -94,6 +94,16 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint64_t slot
         int64_t refs
 
+    ctypedef struct rd_share:
+        uint64_t next
+        uint32_t is_waited, has_drawn
+        uint64_t seq, epoch, form, slot, keys
+        uint32_t run, count, nfields, entered, may_join
+
+    ctypedef struct rd_guest:
+        uint32_t index, run
+        uint64_t epoch, from_seq
+
     rd_header* rd_head(const rd_arena*) noexcept
     rd_heap* rd_heap_at(const rd_arena*, uint32_t) noexcept
     rd_slot* rd_slot_at(const rd_arena*, uint64_t) noexcept
@@ -144,7 +154,17 @@ cdef extern from "reader/_core/ring.h" nogil:
     int rd_task_push(rd_arena*, uint32_t, uint64_t*, rd_task*, const void*) noexcept
     int rd_task_peek(rd_arena*, uint32_t, rd_task*, const uint8_t**) noexcept
     void rd_task_pop(rd_heap*, const rd_task*) noexcept
-    int rd_task_wait(rd_arena*, rd_heap*) noexcept
+    int rd_task_wait(rd_arena*, rd_heap*, const rd_guest*) noexcept
+    rd_share* rd_share_at(const rd_arena*, uint32_t) noexcept
+    uint32_t* rd_open_shares(const rd_arena*) noexcept
+    bint rd_share_pays(const rd_arena*, uint32_t, uint64_t) noexcept
+    void rd_share_open(rd_arena*, uint32_t, uint64_t) noexcept
+    void rd_share_close(rd_arena*, uint32_t) noexcept
+    int64_t rd_share_take(rd_share*, uint32_t) noexcept
+    uint32_t rd_share_find(const rd_arena*, const rd_guest*, uint64_t) noexcept
+    bint rd_share_enter(rd_arena*, uint32_t, uint32_t, rd_share*) noexcept
+    void rd_share_leave(rd_arena*, uint32_t) noexcept
+    int rd_share_await(rd_arena*, uint32_t) noexcept
     void rd_stop_workers(rd_arena*) noexcept
 
     # wait.h: T stands for a 32 or 64 bit word; the suffix is the memory order

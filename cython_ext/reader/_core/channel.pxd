@@ -2,6 +2,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from reader._core.arena cimport Arena, rd_heap, rd_record, rd_slot
 from reader._core.heap cimport Heap
+from reader._core.share cimport Sharing
 from reader._core.stack cimport BatchWriter
 
 cpdef enum TaskKind:
@@ -24,6 +25,7 @@ cdef class WorkerChannel:
     cdef rd_heap* c
     cdef uint32_t worker_id
     cdef int bell                 # the reader thread's eventfd; inherited, not owned
+    cdef Sharing sharing          # with the other workers; None: this one makes each batch alone
     cdef object side              # SideTable in a thread of the trainer, else None
     # of the current task
     cdef readonly uint32_t run
@@ -34,4 +36,5 @@ cdef class WorkerChannel:
     cdef int send(self, rd_record* record) except -1
     cdef int send_payload(self, int kind, payload) except -1
     cdef int carry(self, rd_record* record, payload) except -1
+    cdef int leave_shares(self) noexcept
     cdef int done(self, rd_record* record) except -1

@@ -11,13 +11,15 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
-                                 RD_STATE, load_u32, rd_head, rd_heap_at, rd_now_ns,
+from reader._core.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
+                                 RD_STATE, load_u32, rd_guest, rd_head, rd_heap_at, rd_now_ns,
                                  rd_arena_damage, rd_payload_sum, rd_record_seal, rd_result_push,
-                                 rd_result_tell, rd_slot_offset, rd_start_trainer_watch, rd_task,
+                                 rd_result_tell, rd_share_at, rd_share_await, rd_share_close,
+                                 rd_share_leave, rd_slot_offset, rd_start_trainer_watch, rd_task,
                                  rd_task_peek, rd_task_pop, rd_task_wait, rd_trim_malloc,
                                  store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 from reader._core.columns cimport Columns
+from reader._core.share cimport Sharing
 
 import os
 
@@ -129,6 +131,7 @@ cdef class WorkerChannel:
         self.bell = bell
         self.side = side
         self.c = rd_heap_at(arena.c, worker_id)
+        self.leave_shares()
         self.heap = Heap(arena, worker_id, keep_slots, available_bytes)
         self.writer = BatchWriter(self.heap, side)
         store_relaxed_u32(&self.c.at_pid, os.getpid())
@@ -137,6 +140,28 @@ cdef class WorkerChannel:
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
         self.writer.set_rules(rules)
+
+    def share(self, source, watch=None):
+        """Make batches together with the other workers from now on, where the trainer waits for one.
+
+        ``source[key]`` fetches a sample, in every worker the same; ``watch``: a RandomWatch, or None.
+        Only batches of `stack` are shared.
+        """
+        self.sharing = self.writer.sharing = Sharing(self.heap, source, watch, self.writer.is_strict)
+
+    def pause_sharing(self, bint is_paused):
+        """Make each batch alone, or share them again."""
+        self.writer.sharing = None if is_paused else self.sharing
+
+    cdef int leave_shares(self) noexcept:
+        """Wait until nobody writes into the batch that a dead predecessor was making."""
+        store_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).may_join, 0)
+        rd_share_leave(self.arena.c, self.worker_id)
+        rd_share_close(self.arena.c, self.worker_id)
+        with nogil:
+            while rd_share_await(self.arena.c, self.worker_id):
+                pass
+        return 0
 
     def make_stale(self):
         """From now on make stale batches too, until the pool stops.
@@ -173,21 +198,32 @@ cdef class WorkerChannel:
         cdef int64_t lacks  # bytes that the task's samples need and that are not there
         cdef const uint8_t* payload = NULL
         cdef rd_record skipped
+        cdef Sharing sharing
+        cdef const rd_guest* guest
         while True:
             rc = 0
             if not load_u32(&rd_head(self.arena.c).stop):
                 rc = rd_task_peek(self.arena.c, self.worker_id, task, &payload)
             if rc == 0:
+                sharing = self.writer.sharing
+                guest = NULL
+                if sharing is not None and sharing.is_on:
+                    guest = &sharing.guest
                 with nogil:
-                    rc = rd_task_wait(self.arena.c, self.c)
+                    rc = rd_task_wait(self.arena.c, self.c, guest)
                 if rc == 0:
                     return None
                 if rc < 0:
                     PyErr_CheckSignals()
+                if rc == 2:
+                    sharing.help(RD_ANY_SEQ)
                 continue
             self.seq = task.seq
             self.epoch = task.epoch
             self.run = task.run
+            sharing = self.writer.sharing
+            if sharing is not None:
+                sharing.begin_task(self.run, self.epoch)
             if task.kind == TASK_TRIM:
                 self.heap.collect()
                 self.heap.trim_own()
@@ -399,6 +435,8 @@ cdef class WorkerChannel:
         store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(now - self.c.at_since_ns))
         store_relaxed_u64(&self.c.batches_made, self.c.batches_made + 1)
         store_relaxed_i64(&self.c.at_since_ns, 0)
+        if self.writer.sharing is not None:
+            self.writer.sharing.end_task()
         return self.send(record)
 
     cdef int send(self, rd_record* record) except -1:

@@ -21,7 +21,7 @@ from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxe
                                  RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
-                                 load_u32, rd_heap_holds, rd_slot_read)
+                                 load_u32, rd_heap_holds, rd_share_at, rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
                                           pthread_mutex_destroy, queue_count, queue_finish,
                                           pthread_mutex_init, pthread_mutex_lock,
@@ -370,6 +370,8 @@ cdef class Feeder:
         if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) == self.s.run \
                 and at_seq in seqs:
             busy = at_seq
+        if load_relaxed_u32(&rd_share_at(self.s.arena, worker).entered):
+            busy = None  # it died at a row of another's batch, which its maker will come to
         if self.s.check is not NULL:  # its batch is the culprit's, and nobody else's
             busy = None
             if worker == self.s.damaged_worker and self.s.damaged_seq in seqs:

@@ -18,7 +18,7 @@ from reader._core.columns cimport Columns
 from reader._core.records cimport open_batch
 
 from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
-from reader._core.stack import SideTable
+from reader._core.side_table import SideTable
 from reader.errors import ReaderError
 
 cdef extern from "Python.h":

@@ -1,11 +1,11 @@
 /* The rings in the arena: one task ring to each worker, one result ring from it, and who wakes
  * whom.  Each ring has one writer and one reader at a time; see docs/concurrency.md for the pairs of
- * flags and fences.  May include layout.h.  Nothing here owns state: it is in the arena.
+ * flags and fences.  May include share.h.  Nothing here owns state: it is in the arena.
  */
 #ifndef READER_CORE_RING_H
 #define READER_CORE_RING_H
 
-#include "layout.h"
+#include "share.h"
 
 /* ---- rings: one writer, one reader each ---- */
 
@@ -168,17 +168,23 @@ static inline int rd_task_waits(const rd_heap *heap) {
     return heap->task_head != rd_load_acquire(&heap->task_tail);
 }
 
-/* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop,
- * -1: interrupted by a signal. */
-static inline int rd_task_wait(rd_arena *a, rd_heap *heap) {
+static inline int rd_has_rows_for(const rd_arena *a, const rd_guest *guest) {
+    return guest != NULL && rd_load_relaxed(rd_open_shares(a)) &&
+           rd_share_find(a, guest, RD_ANY_SEQ) != a->nheaps;
+}
+
+/* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop, 2: rows of
+ * another's batch to make, as `guest` unless it is NULL, -1: interrupted by a signal. */
+static inline int rd_task_wait(rd_arena *a, rd_heap *heap, const rd_guest *guest) {
     rd_header *h = rd_head(a);
     for (;;) {
         if (rd_load_acquire(&h->stop)) return 0;
         if (rd_task_waits(heap)) return 1;
+        if (rd_has_rows_for(a, guest)) return 2;
         rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
         rd_store_seq_cst(&heap->task_waiting, 1u);
-        rd_fence(); /* pairs with the one in rd_task_push */
-        if (!rd_task_waits(heap) && !rd_load_acquire(&h->stop)) {
+        rd_fence(); /* pairs with those in rd_task_push and rd_share_open */
+        if (!rd_task_waits(heap) && !rd_load_acquire(&h->stop) && !rd_has_rows_for(a, guest)) {
             if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
                 rd_store_seq_cst(&heap->task_waiting, 0u);
                 return -1;

@@ -5,12 +5,9 @@ from reader._core.arena cimport rd_record, rd_slot
 from reader._core.columns cimport Columns
 from reader._core.heap cimport Heap
 from reader._core.plan cimport Plan
+from reader._core.share cimport Sharing
+from reader._core.side_table cimport SideTable
 from reader._core.tensor cimport Schema
-
-
-cdef class SideTable:
-    cdef dict entries            # token -> (run, value); one operation of a dict at a time
-    cdef Py_ssize_t last         # token; written with the GIL, or the object's lock without one
 
 
 cdef class BatchWriter:
@@ -24,6 +21,7 @@ cdef class BatchWriter:
     cdef bint has_origins        # ready-made batches say which fields were NumPy arrays
     cdef object pack             # pickles objects for the rules, to arrive unchanged; or None
     cdef object revive           # makes a tensor again of an array, for the rules; or None
+    cdef Sharing sharing         # with other workers; None: each makes its batches alone
     cdef object attach           # makes what is attached to each batch; None: nothing is
     cdef vector[int64_t] table   # of begin() and write(): the field table, until the batch is whole
     cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
@@ -56,7 +54,12 @@ cdef class BatchWriter:
     cdef set_rules(self, object rules)
     cdef bint is_stale(self, rd_record* record) noexcept
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names)
-    cdef int skip(self, rd_slot* slot, rd_record* record) noexcept
+    cdef int skip(self, rd_slot* slot, rd_record* record) except -1
+    cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
+                      Py_ssize_t row, list names)
+    cdef int share(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
+                   rd_record* record) except -1
+    cdef rd_slot* drop(self, rd_slot* slot) except? NULL
     cdef bint suits(self, Plan plan, object sample) except -1
     cdef list fetch_rest(self, object source, list keys, Py_ssize_t row)
     cdef int refuse_nothing(self, Plan plan, list names) except -1

@@ -22,6 +22,8 @@ from reader._core.dtype cimport FieldType
 from reader._core.payload cimport pickle_attached, pickle_objects, pickle_schema
 from reader._core.plan cimport SampleLeaf, as_ndarray
 from reader._core.rows cimport Rows
+from reader._core.share cimport AGAIN, Sharing
+from reader._core.side_table cimport SideTable
 from reader._core.structure cimport OBJECT, Flat
 from reader._core.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
 
@@ -53,40 +55,6 @@ cdef inline uint64_t room(Py_ssize_t nbytes) noexcept:
 
 
 @cython.final
-cdef class SideTable:
-    """Objects that worker threads of the trainer pass by reference instead of pickled.
-
-    Any thread may call it. No Python code runs between lines that must be atomic: the GIL is held
-    there, or on a build without one the object's own lock.
-    """
-
-    def __init__(self):
-        self.entries = {}
-        self.last = 0
-
-    def put(self, run, value):
-        """Keep a value; return the token for take(). Run None: `purge` never drops it."""
-        cdef Py_ssize_t token
-        entry = (run, value)  # before the count: an allocation may run the garbage collector
-        with cython.critical_section(self):
-            token = self.last + 1
-            self.last = token
-        self.entries[token] = entry
-        return token
-
-    def take(self, token):
-        """Return a value and forget it."""
-        return self.entries.pop(token)[1]
-
-    def purge(self, run):
-        """Forget the values of earlier runs."""
-        for token in list(self.entries):  # other threads put and take meanwhile
-            entry = self.entries.get(token)
-            if entry is not None and entry[0] is not None and entry[0] != run:
-                self.entries.pop(token, None)
-
-
-@cython.final
 cdef class BatchWriter:
     """Writes batches into slots of one heap.
 
@@ -109,6 +77,7 @@ cdef class BatchWriter:
         self.has_origins = False
         self.revive = None
         self.attach = None
+        self.sharing = None
         self.drawn = []
         self.position = 0
 
@@ -127,6 +96,7 @@ cdef class BatchWriter:
         cdef uint64_t at = 0
         cdef rd_slot* slot
         cdef char* start
+        cdef uint64_t room_to_share = 0 if self.sharing is None else self.sharing.room(count)
         cdef int i
         plan.forget_objects()
         if not plan.fields and self.side is not None:
@@ -136,7 +106,7 @@ cdef class BatchWriter:
         for leaf in plan.fields:
             at = aligned(at) + room(count * leaf.nbytes)
         self.heap.expect(at if self.holds_all else at // count)
-        slot = self.heap.alloc(at + plan.objects_room)
+        slot = self.heap.alloc(at + plan.objects_room + room_to_share)
         plan.is_uncached = self.heap.goes_past_cache(at)
         start = <char*>self.heap.arena.c.base + slot.start
         self.table.clear()
@@ -162,79 +132,125 @@ cdef class BatchWriter:
 
         ``fill(key, out)``, or None, fetches one as well, and may write it to its row: see `lend`.
         """
-        cdef Py_ssize_t row, count = len(keys)
+        cdef Py_ssize_t row = 1, before, count = len(keys)
         cdef Plan plan = self.plan
+        cdef Sharing sharing = None
         cdef rd_slot* slot = NULL
         cdef object sample
-        cdef int differs
+        cdef int differs = 1
         self.position = 0
         self.holds_all = type(source) is list
         if count == 0:
             raise CollateError("cannot make a batch of no samples; the sampler yielded an empty one")
         try:
-            for row in range(count):
+            if self.sharing is not None and self.sharing.source is source:
+                sharing = self.sharing
+                sharing.begin()
+            if fill is not None and plan is not None:
+                slot = self.begin(plan, count)
+            sample = self.fetch(source, fill, keys, plan, slot, 0, names)
+            if not self.suits(plan, sample):
+                sample = detached(sample, fill)
+                slot = self.drop(slot)
+                samples = [sample] + self.fetch_rest(source, keys, 0)
+                return self.collate(samples, record)
+            if plan is not None:
+                if slot is NULL:
+                    slot = self.begin(plan, count)
+                differs = plan.put(plan.structure, sample, 0)
+                if differs:
+                    sample = detached(sample, fill)
+                    slot = self.drop(slot)
+            if differs:
+                self.plan = None
+                if plan is not None and not self.suits(None, sample):
+                    samples = [sample] + self.fetch_rest(source, keys, 0)
+                    return self.collate(samples, record)
+                plan = Plan.of(sample, self.is_strict)
+                slot = self.begin(plan, count)
+                if plan.put(plan.structure, sample, 0):
+                    raise CollateError(f"sample {names[0] if names else 0!r} changed while "
+                                       f"it was read: {plan.where()} {plan.difference}")
+                self.plan = plan
+            if fill is not None:
+                sample = None
+                self.take_lent(0, names)
+            while row < count:
                 if slot is not NULL and self.is_stale(record):
                     return self.skip(slot, record)
-                self.position = row
-                store_relaxed_i64(&self.heap.c.at_index, row)
-                if fill is None:
-                    sample = source[keys[row]]
-                else:
-                    if row == 0 and plan is not None:
-                        slot = self.begin(plan, count)
-                    sample = self.lend(fill, keys[row], plan, slot, row, names)
-                if row == 0:
-                    if not self.suits(plan, sample):
-                        sample = detached(sample, fill)
-                        if slot is not NULL:
-                            self.heap.abandon(slot)
-                            slot = NULL
-                        samples = [sample] + self.fetch_rest(source, keys, 0)
-                        return self.collate(samples, record)
-                    differs = 1
-                    if plan is not None:
-                        if slot is NULL:
-                            slot = self.begin(plan, count)
-                        differs = plan.put(plan.structure, sample, 0)
-                        if differs and slot is not NULL:
-                            sample = detached(sample, fill)
-                            self.heap.abandon(slot)
-                            slot = NULL
-                    if differs:
-                        self.plan = None
-                        if plan is not None and not self.suits(None, sample):
-                            samples = [sample] + self.fetch_rest(source, keys, 0)
-                            return self.collate(samples, record)
-                        plan = Plan.of(sample, self.is_strict)
-                        slot = self.begin(plan, count)
-                        if plan.put(plan.structure, sample, 0):
-                            raise CollateError(f"sample {names[0] if names else 0!r} changed while "
-                                               f"it was read: {plan.where()} {plan.difference}")
-                        self.plan = plan
-                elif plan.put(plan.structure, sample, row):
+                if sharing is not None:
+                    self.share(sharing, plan, slot, keys, row, record)
+                before = row
+                try:
+                    sample = self.fetch(source, fill, keys, plan, slot, row, names)
+                    differs = plan.put(plan.structure, sample, row)
+                    if fill is not None and not differs:
+                        sample = None
+                        self.take_lent(row, names)
+                except BaseException:
+                    if sharing is not None:
+                        before = sharing.row_before(row)
+                    if before == row:
+                        raise
+                if before == row and differs and sharing is not None:
+                    before = sharing.row_before(row)
+                if before != row:
+                    row = before
+                elif differs:
                     if self.rules is None:
                         raise CollateError(self.unlike(plan, row, names))
                     samples = plan.take_back(row, self.revive)
                     samples.append(detached(sample, fill))
-                    self.skip(slot, record)
-                    slot = NULL
+                    slot = self.drop(slot)
                     samples += self.fetch_rest(source, keys, row)
                     return self.collate(samples, record)
-                if fill is not None:
-                    sample = None
-                    self.take_lent(row, names)
+                elif sharing is not None and sharing.is_shared:
+                    row = sharing.next_row(row)
+                else:
+                    row += 1
+                if row == AGAIN:
+                    slot = self.drop(slot)
+                    return self.stack(source, keys, names, record, fill)
             if self.rules is None and names and plan.structure.kind == OBJECT:
                 self.refuse_nothing(plan, names)
             slot = self.finish(slot, plan, record)
         except BaseException:
-            if slot is not NULL:
-                self.heap.abandon(slot)
+            self.drop(slot)
             raise
         finally:
             self.lent = None
             if plan is not None:
                 plan.forget_objects()
         return 0
+
+    cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
+                      Py_ssize_t row, list names):
+        """Fetch the sample of a row."""
+        self.position = row
+        store_relaxed_i64(&self.heap.c.at_index, row)
+        key = keys[row]
+        return source[key] if fill is None else self.lend(fill, key, plan, slot, row, names)
+
+    cdef int share(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
+                   rd_record* record) except -1:
+        """Before a row is fetched: let others make those after it, or help others first."""
+        if sharing.is_due(row, len(keys), record.seq):
+            if slot is not NULL:
+                self.put_table(slot, len(plan.fields))
+                sharing.open(slot, self.objects_at, plan, keys, row, record)
+        elif sharing.is_first:
+            sharing.help(record.seq)
+        return 0
+
+    cdef rd_slot* drop(self, rd_slot* slot) except? NULL:
+        """Give up a slot of which nothing was published; returns NULL."""
+        try:
+            if self.sharing is not None:
+                self.sharing.close()  # others may write to it
+        finally:
+            if slot is not NULL:
+                self.heap.abandon(slot)
+        return NULL
 
     cdef object lend(self, object fill, object key, Plan plan, rd_slot* slot, Py_ssize_t row,
                      list names):
@@ -418,9 +434,8 @@ cdef class BatchWriter:
                 f"{plan.difference}; make them alike in the dataset (pad, resize, convert), or pass a "
                 f"collate_fn")
 
-    cdef int skip(self, rd_slot* slot, rd_record* record) noexcept:
-        if slot is not NULL:
-            self.heap.abandon(slot)
+    cdef int skip(self, rd_slot* slot, rd_record* record) except -1:
+        self.drop(slot)
         record.kind = RD_SKIPPED
         return 0
 

@@ -15,7 +15,7 @@ from reader._core.arena import Arena
 from reader._core.channel import TaskKind
 from reader._core.local_channel import LocalChannel, LocalFeeder, LocalMemory
 from reader._core.signals import is_interrupt
-from reader.data.seeds import captured_random_state
+from reader.data.seeds import CapturedState
 from reader.engine.backends.backend import Death, WorkerStatus
 from reader.workers import context
 from reader.workers.global_rng_lock import GlobalRngLock
@@ -161,7 +161,7 @@ def _stepping(loop: WorkerLoop) -> Callable[[int, Any], None]:
 
 
 def _start_epoch(loop: WorkerLoop, payload: bytes) -> None:
-    put_own_back = captured_random_state() if loop.seeds_globals else None
+    put_own_back = CapturedState().put_back if loop.seeds_globals else None
     try:
         loop.step(TaskKind.TASK_EPOCH, pickle.loads(payload))
     finally:

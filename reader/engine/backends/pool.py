@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from reader._core.arena import Arena, fork_generation
 from reader._core.feeder import Feeder
+from reader._core.side_table import SideTable
 from reader._core.signals import Finalized, interrupt_after
-from reader._core.stack import SideTable
 from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
 from reader.workers import pool_registry

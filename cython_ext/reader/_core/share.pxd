@@ -1,0 +1,49 @@
+# A worker's part in batches that several workers make.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.vector cimport vector
+from reader._core.arena cimport rd_guest, rd_record, rd_share, rd_slot
+from reader._core.heap cimport Heap
+from reader._core.plan cimport Plan
+
+cdef enum:
+    AGAIN = -1   # what next_row() returns where the whole batch is to be made again, alone
+
+
+cdef class Sharing:
+    cdef Heap heap
+    cdef object source           # the dataset
+    cdef bint is_strict          # of the plans
+    cdef object watch            # reports draws from the global random state; None: nobody cares
+    cdef readonly bint is_on     # whether batches may be shared, as far as is known
+    cdef rd_guest guest          # which batches it can make rows of
+    cdef rd_share* c             # what it shows the others
+    cdef bint is_first           # it makes its first batch of a run
+    # of its own batch, as the maker:
+    cdef int64_t began_ns        # when its first row was begun
+    cdef Py_ssize_t looks_at     # the row before which to ask whether to open it
+    cdef bint is_shared          # rows were, or still are, others' to make
+    cdef bint is_open            # the same, and they still are
+    cdef bint has_drawn          # a row depends on random numbers that another worker drew
+    cdef uint32_t count
+    cdef vector[uint8_t] mine    # by row: 1 = made by this worker
+    cdef const uint8_t* theirs   # the same of the others, in the slot
+    cdef vector[Py_ssize_t] left # rows that nobody has made, in order, and how many of them are done
+    cdef size_t left_at
+    # of another's batch:
+    cdef Plan plan               # the form of its rows
+    cdef uint64_t form           # digest of that
+
+    cdef void begin_task(self, uint32_t run, uint64_t epoch) noexcept nogil
+    cdef void end_task(self) noexcept nogil
+    cdef uint64_t room(self, Py_ssize_t count) noexcept nogil
+    cdef void begin(self) noexcept nogil
+    cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, uint64_t seq) noexcept nogil
+    cdef bint open(self, rd_slot* slot, uint64_t at, Plan plan, list keys, Py_ssize_t row,
+                   rd_record* record) except -1
+    cdef int close(self) except -1
+    cdef Py_ssize_t next_row(self, Py_ssize_t row) except -2
+    cdef Py_ssize_t next_left(self) noexcept
+    cdef Py_ssize_t row_before(self, Py_ssize_t row) except -2
+    cdef bint help(self, uint64_t before) except -1
+    cdef int make_rows(self, const rd_share* share, uint32_t heap) except -1
+    cdef bint suits(self, const rd_share* share, object sample, char* start) except -1

@@ -1,0 +1,48 @@
+"""Whether samples depend on the global random state of their worker.
+
+Such a batch is made by one worker alone, for others would draw other numbers. Imports seeds. A
+RandomWatch belongs to one worker process and is used in its main thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reader.data.seeds import CapturedState
+
+__all__ = ["RandomWatch"]
+
+
+class RandomWatch:
+    """Tells whether anything was drawn from the global random state since a batch began.
+
+    Attributes:
+        reseed: makes the state that the batch in hand began with; None: batches are not seeded,
+            and none may have drawn anything since this was made.
+    """
+
+    def __init__(self) -> None:
+        self.reseed: Callable[[], None] | None = None
+        self._start = CapturedState()
+
+    def capture(self) -> CapturedState:
+        """Return the state as it is."""
+        return CapturedState()
+
+    def is_untouched(self) -> bool:
+        """Whether the state is the one that the batch in hand began with."""
+        now = CapturedState()
+        if self.reseed is None:
+            return now == self._start
+        self.reseed()
+        if now == CapturedState():
+            return True
+        now.put_back()
+        return False
+
+    def restart(self) -> None:
+        """Make the state the one that the batch in hand began with."""
+        if self.reseed is None:
+            self._start.put_back()
+        else:
+            self.reseed()
