@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from reader._core.indices import IndexBatches
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.permutation import indices_at, shuffled
@@ -78,6 +79,11 @@ class SequenceSampler(Sampler[int]):
 
     def _open_at(self, position: int) -> Iterator[int]:
         return iter(range(position, len(self._dataset)))
+
+    def index_batches(self, position: int, batch_size: int, drop_last: bool) -> IndexBatches:
+        """Iterate over batches of the indices from `position` on, as tasks carry them."""
+        places = range(min(position, sys.maxsize), len(self._dataset))
+        return IndexBatches(None, places, batch_size, drop_last)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -195,6 +201,12 @@ class RandomSampler(SeededSampler[int]):
         # Epoch and length are read now: a generator would read them at its first item instead.
         count = len(self._dataset)
         return indices_at(shuffled(count, *self._begin()), range(position, count))
+
+    def index_batches(self, position: int, batch_size: int, drop_last: bool) -> IndexBatches:
+        """Iterate over batches of the indices from `position` on, as tasks carry them."""
+        count = len(self._dataset)
+        order = shuffled(count, *self._begin())
+        return IndexBatches(order, range(min(position, count), count), batch_size, drop_last)
 
     def __len__(self) -> int:
         return len(self._dataset)

@@ -1,7 +1,7 @@
 """An order that can be opened at any position at once.
 
-Imports `reader.data.{order_origin,order_source,seekable}`. An order belongs to one epoch and runs
-in the thread that draws tasks; the samplers are the user's.
+Imports `reader.data.{batch_sampler,order_origin,order_source,sampler,seekable}`. An order belongs
+to one epoch and runs in the thread that draws tasks; the samplers are the user's.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from reader.data.batch_sampler import NoBatching
 from reader.data.order_origin import OrderOrigin, Position
 from reader.data.order_source import LOAD, Batching, has_state, state_of
+from reader.data.sampler import RandomSampler, SequenceSampler
 from reader.data.seekable import iterate_from
 from reader.errors import StateError, got
 
@@ -40,7 +42,8 @@ class SeekableOrder:
 
     def begin(self) -> Iterator[Any]:
         """Begin anew."""
-        return iter(self._batches)
+        found = self._index_batches(0)
+        return iter(self._batches) if found is None else found
 
     def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
         """Begin at a saved position."""
@@ -51,7 +54,22 @@ class SeekableOrder:
         position = at.samples
         if position is None:
             position = at.batches * self._batching.batch_size
+        found = self._index_batches(position)
+        if found is not None:
+            return found
         return self._batching.batches(_from(self._batching.sampler, position))
+
+    def _index_batches(self, position: int) -> Iterator[Any] | None:
+        """Return the batches without a Python integer for each index; None: they have others."""
+        batching = self._batching
+        if batching is None or isinstance(self._batches, NoBatching):
+            return None
+        if type(batching.sampler) not in (SequenceSampler, RandomSampler):
+            return None
+        batches: Iterator[Any] = batching.sampler.index_batches(
+            position, batching.batch_size, batching.drop_last
+        )
+        return batches
 
     def note_first(self, kind: int, payload: Any) -> None:  # noqa: ARG002
         """Record what the order was drawn with: many samplers draw it with their first item."""

@@ -15,6 +15,7 @@ from typing import Any
 from reader._core.channel import TaskKind, are_indices, encode_task, key_outside
 from reader._core.feeder import FailureKind
 from reader._core.handover import Task
+from reader._core.indices import Indices
 from reader._core.signals import came_in_callee, is_interrupt
 from reader.data.order import Order
 from reader.data.order_origin import Position
@@ -72,7 +73,7 @@ class MapTasks:
 
     Args:
         order: of the epoch.
-        batches: its iterator: lists of dataset indices; without batching, lists of one.
+        batches: its iterator: lists of dataset indices, or Indices; without batching, lists of one.
         dataset: for its length, where it has one.
         is_batched: False when each list holds one index that is a task by itself.
         policy: what may be an index.
@@ -221,6 +222,12 @@ class MapTasks:
         self._task = None
 
     def _make_task(self, keys: Any) -> Task:
+        if type(keys) is Indices:
+            if self._takes_keys:
+                return self._make_task(keys.tolist())
+            if self._has_len and not self._takes_any_key:
+                self._check_range(keys.payload)
+            return self._task_of(TaskKind.TASK_INDICES, keys.payload)
         shard: Shard | None = None
         if type(keys) is not list:
             if type(keys) is Shard:
@@ -249,6 +256,16 @@ class MapTasks:
                 self._check_keys(keys)
             elif self._has_len:
                 self._check_range(payload)
+        task = self._task_of(kind, payload)
+        if self._takes_keys:
+            if kind in _INTEGER_TASKS and not takes_any:
+                keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
+            task.kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
+            task.payload = keys if is_batched else keys[0]
+        return task if shard is None else _as_part(task, shard)
+
+    def _task_of(self, kind: int, payload: bytes) -> Task:
+        """Return the next task, of encoded keys."""
         if self._is_first:
             self._order.note_first(kind, payload)
             self._cursor.know(self._order)
@@ -257,13 +274,7 @@ class MapTasks:
         if mark is not None:
             mark = mark(kind, payload, self._next, self._last_mark)
         worker = -1 if self._round_robin is None else self._round_robin.next_worker()
-        if self._takes_keys:
-            if kind in _INTEGER_TASKS and not takes_any:
-                keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
-            kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
-            payload = keys if is_batched else keys[0]
-        task = Task(kind, payload, worker, mark)
-        return task if shard is None else _as_part(task, shard)
+        return Task(kind, payload, worker, mark)
 
     def _unsendable(self, keys: list[Any], error: Exception) -> SamplerError:
         return SamplerError(

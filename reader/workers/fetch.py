@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.indices import Indices
 from reader.data.columns import columns_of, filler_of
 from reader.errors import DatasetError
 from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng
@@ -53,6 +54,11 @@ class Fetcher:
         self._fill = filler_of(dataset) if collate_fn is None else None
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample
+
+    @property
+    def gathers(self) -> bool:
+        """Whether batches may be rows of arrays, for which keys need be no Python integers."""
+        return self._columns is not None
 
     @property
     def fetches_each(self) -> bool:
@@ -96,7 +102,12 @@ class Fetcher:
             channel.hand_over(made)
         elif self._columns is not None and channel.gather(self._columns, keys):
             return
-        elif self.getitems and self._fill is None:
+        else:
+            self._make_each(channel, keys.tolist() if type(keys) is Indices else keys)
+
+    def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
+        """Make a batch of samples that are fetched, by `__getitems__` or one by one."""
+        if self.getitems and self._fill is None:
             samples = self._samples(channel, keys)
             if self._collate is not None and (type(samples) is not list or not samples):
                 channel.write(self._collate(samples))

@@ -113,6 +113,8 @@ def run(
         channel.make_stale()
     loop = WorkerLoop(channel, config, worker_id, rng, rng_lock)
     loop.share()
+    if isinstance(loop.fetcher, Fetcher) and loop.fetcher.gathers:
+        channel.take_indices()
     while (task := channel.next_task()) is not None:
         loop.step(*task)
         del task

@@ -26,6 +26,7 @@ cdef class WorkerChannel:
     cdef uint32_t worker_id
     cdef int bell                 # the reader thread's eventfd; inherited, not owned
     cdef Sharing sharing          # with the other workers; None: this one makes each batch alone
+    cdef bint takes_indices       # whether next_task() returns an Indices, and not a list
     cdef object side              # SideTable in a thread of the trainer, else None
     # of the current task
     cdef readonly uint32_t run

@@ -19,6 +19,7 @@ from reader._core.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FUL
                                  rd_task_peek, rd_task_pop, rd_task_wait, rd_trim_malloc,
                                  store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 from reader._core.columns cimport Columns
+from reader._core.indices cimport Indices
 from reader._core.share cimport Sharing
 
 import os
@@ -149,6 +150,10 @@ cdef class WorkerChannel:
         """
         self.sharing = self.writer.sharing = Sharing(self.heap, source, watch, self.writer.is_strict)
 
+    def take_indices(self):
+        """From now on have `next_task` return an Indices for integer keys of a batch."""
+        self.takes_indices = True
+
     def pause_sharing(self, bint is_paused):
         """Make each batch alone, or share them again."""
         self.writer.sharing = None if is_paused else self.sharing
@@ -239,9 +244,12 @@ cdef class WorkerChannel:
             kind = task.kind
             if kind == TASK_INDICES or kind == TASK_INDEX or kind == TASK_AGAIN:
                 numbers = <int64_t*>payload
-                keys = [numbers[i] for i in range(n // 8)]
                 if kind != TASK_INDICES:
-                    keys = keys[0]
+                    keys = numbers[0]
+                elif self.takes_indices:
+                    keys = Indices.of(<const char*>payload, n)
+                else:
+                    keys = [numbers[i] for i in range(n // 8)]
             elif kind == TASK_NEXT or kind == TASK_ENTER:
                 keys = None
             else:
@@ -296,9 +304,9 @@ cdef class WorkerChannel:
         self.writer.stack(source, keys, names, &record, fill)
         self.done(&record)
 
-    def gather(self, Columns columns not None, list keys not None):
+    def gather(self, Columns columns not None, keys not None):
         """Copy the rows that keys mean into a batch, and send it. False: nothing was sent, since these
-        are not to be gathered; use `stack`."""
+        are not to be gathered; use `stack`. ``keys``: a list, or an Indices."""
         cdef rd_record record = self.record(0)
         if not self.writer.gather(columns, keys, &record):
             return False

@@ -1,6 +1,7 @@
 # Datasets that are arrays: their rows are gathered without Python code for each sample.
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
+from reader._core.indices cimport Indices
 from reader._core.plan cimport Plan
 
 
@@ -19,6 +20,7 @@ cdef class Columns:
 
     cdef bint suit(self, Plan plan) except -1
     cdef bint suit_one(self, object array, Plan plan, Py_ssize_t number) except -1
-    cdef bint take(self, list keys) except -1
+    cdef bint take_indices(self, Indices keys) except -1
+    cdef bint take(self, object keys) except -1
     cdef int aim(self, Plan plan) except -1
     cdef void copy(self, size_t first, size_t count, bint is_uncached) noexcept nogil

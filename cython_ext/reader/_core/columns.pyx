@@ -13,6 +13,7 @@ from libc.stdint cimport INT64_MAX
 from reader._core.copying cimport gather_rows
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.exchange cimport look, needs_gradient, rd_view, tensor_view
+from reader._core.indices cimport Indices
 from reader._core.plan cimport SampleLeaf, as_ndarray
 from reader._core.structure cimport FIELD, TUPLE, Structure
 
@@ -95,11 +96,25 @@ cdef class Columns:
         self.count = min(self.count, <int64_t>cnp.PyArray_DIM(made, 0))
         return True
 
-    cdef bint take(self, list keys) except -1:
+    cdef bint take_indices(self, Indices keys) except -1:
+        """As `take`, of indices that are rows."""
+        cdef size_t i, n = len(keys)
+        cdef const int64_t* numbers = <const int64_t*><const char*>keys.payload
+        self.rows.assign(numbers, numbers + n)
+        for i in range(n):
+            if not 0 <= numbers[i] < self.count:
+                return False
+        return True
+
+    cdef bint take(self, object keys) except -1:
         """Note the rows that keys mean. False: not each is an integer from 0 within the arrays."""
         cdef Py_ssize_t i, n = len(keys)
         cdef int64_t row
         cdef int overflow
+        if type(keys) is Indices:
+            if not self.indices:
+                return self.take_indices(keys)
+            keys = keys.tolist()
         self.rows.resize(n)
         for indices in self.indices:
             count = len(indices)

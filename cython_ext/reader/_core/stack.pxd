@@ -46,7 +46,7 @@ cdef class BatchWriter:
     cdef object lend(self, object fill, object key, Plan plan, rd_slot* slot, Py_ssize_t row,
                      list names)
     cdef int take_lent(self, Py_ssize_t row, list names) except -1
-    cdef bint gather(self, Columns columns, list keys, rd_record* record) except -1
+    cdef bint gather(self, Columns columns, object keys, rd_record* record) except -1
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,

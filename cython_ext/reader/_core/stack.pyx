@@ -19,6 +19,7 @@ from reader._core.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, load_u
 from reader._core.columns cimport Columns
 from reader._core.copying cimport NOGIL_NBYTES, copy_array
 from reader._core.dtype cimport FieldType
+from reader._core.indices cimport Indices
 from reader._core.payload cimport pickle_attached, pickle_objects, pickle_schema
 from reader._core.plan cimport SampleLeaf, as_ndarray
 from reader._core.rows cimport Rows
@@ -273,11 +274,11 @@ cdef class BatchWriter:
         gc.collect()  # an exception within the dataset may hold its frames a while
         if is_kept(lent):
             raise CollateError(
-                f"the dataset keeps a reference to `out` of sample {row}{index_of(names, row)}, whose "
-                f"memory is the batch's; keep a copy of it (numpy.copy)")
+                f"the dataset keeps a reference to `out` of sample {row}{index_of(names, row)}, whose memory "
+                f"is the batch's; keep a copy of it (numpy.copy)")
         return 0
 
-    cdef bint gather(self, Columns columns, list keys, rd_record* record) except -1:
+    cdef bint gather(self, Columns columns, object keys, rd_record* record) except -1:
         """Make a batch of rows of arrays. False: they are to be fetched and stacked one by one.
 
         Sample 0 of the first batch is fetched, and says what form batches have.
@@ -291,6 +292,7 @@ cdef class BatchWriter:
         if count == 0:
             return False
         if plan is None or plan is not self.gathered or not columns.suit(plan):
+            keys = keys.tolist() if type(keys) is Indices else keys
             if type(keys[0]) is not int or keys[0] < 0:
                 return False
             sample = columns.source[keys[0]]
@@ -430,9 +432,8 @@ cdef class BatchWriter:
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names):
         """Return the message for a sample that differs from sample 0."""
         return (f"cannot stack sample {row}{index_of(names, row)} with sample 0"
-                f"{index_of(names, 0)}: {plan.where()} "
-                f"{plan.difference}; make them alike in the dataset (pad, resize, convert), or pass a "
-                f"collate_fn")
+                f"{index_of(names, 0)}: {plan.where()} {plan.difference}; make them alike in the "
+                f"dataset (pad, resize, convert), or pass a collate_fn")
 
     cdef int skip(self, rd_slot* slot, rd_record* record) except -1:
         self.drop(slot)

@@ -1,0 +1,23 @@
+# Types of reader._core.indices, which is built from cython_ext/reader/_core/indices.pyx; the
+# contract of each field is in indices.pxd. Holds no code.
+
+from collections.abc import Iterator
+from typing import final
+
+from reader._core.permutation import Permutation
+
+@final
+class Indices:
+    def __init__(self, payload: bytes) -> None: ...
+    @property
+    def payload(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    def tolist(self) -> list[int]: ...
+
+@final
+class IndexBatches(Iterator[Indices]):
+    def __init__(
+        self, order: Permutation | None, places: range, batch_size: int, drop_last: bool
+    ) -> None: ...
+    def __iter__(self) -> IndexBatches: ...
+    def __next__(self) -> Indices: ...
