@@ -10,6 +10,7 @@ cdef enum:
     NOGIL_NBYTES = 65536
 
 cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept nogil
+cdef void copy_with_gil(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept
 cdef void gather_rows(char* to, const char* base, int64_t stride, const int64_t* rows, size_t count,
                       size_t nbytes, bint is_uncached) noexcept nogil
 cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_uncached) except -1

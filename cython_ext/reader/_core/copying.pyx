@@ -87,6 +87,18 @@ cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncach
         memcpy(to, source, nbytes)
 
 
+cdef void copy_with_gil(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept:
+    """Copy bytes for a caller that has the GIL, which is released while many are copied.
+
+    ``source`` may be NULL where nbytes is 0: an empty tensor has no memory.
+    """
+    if nbytes > NOGIL_NBYTES:
+        with nogil:
+            copy_bytes(to, source, nbytes, is_uncached)
+    elif nbytes:
+        copy_bytes(to, source, nbytes, is_uncached)
+
+
 cdef void gather_rows(char* to, const char* base, int64_t stride, const int64_t* rows, size_t count,
                       size_t nbytes, bint is_uncached) noexcept nogil:
     """Copy the rows with the given numbers end to end: see copying.h."""
@@ -105,11 +117,7 @@ cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_un
     cdef const char* data = <const char*>cnp.PyArray_DATA(source)
     if (cnp.PyArray_IS_C_CONTIGUOUS(source) and PyArray_ISNOTSWAPPED(source)
             and source.dtype.names is None):
-        if nbytes > NOGIL_NBYTES:
-            with nogil:
-                copy_bytes(target, data, nbytes, is_uncached)
-        else:
-            copy_bytes(target, data, nbytes, is_uncached)
+        copy_with_gil(target, data, nbytes, is_uncached)
         return 0
     made = source.view(type.storage) if type.extended else source
     view = rd_make_ndarray(type.storage, cnp.PyArray_NDIM(source),

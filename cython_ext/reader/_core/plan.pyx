@@ -17,7 +17,7 @@ from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 
-from reader._core.copying cimport NOGIL_NBYTES, copy_array, copy_bytes
+from reader._core.copying cimport NOGIL_NBYTES, copy_array, copy_bytes, copy_with_gil
 from reader._core.dtype cimport dl_field_type, dl_type_at
 from reader._core.exchange cimport (dense_array, is_dense, look, needs_gradient, settled,
                                     tensor_view)
@@ -317,7 +317,6 @@ cdef class Plan:
         """Copy a dense tensor to its row."""
         cdef PyObject* type = dl_type_at(tensor.code, tensor.bits, tensor.lanes)
         cdef char* target = leaf.rows + row * leaf.nbytes
-        cdef size_t nbytes = <size_t>leaf.nbytes
         cdef int i
         if type is not <PyObject*>leaf.type:
             return self.differ(f"has dtype {(<FieldType>type).name} and in sample 0 it has "
@@ -327,11 +326,7 @@ cdef class Plan:
                 break
         else:
             if tensor.ndim == leaf.ndim:
-                if nbytes > NOGIL_NBYTES:
-                    with nogil:
-                        copy_bytes(target, <const char*>tensor.data, nbytes, self.is_uncached)
-                elif nbytes:  # an empty tensor has no memory
-                    copy_bytes(target, <const char*>tensor.data, nbytes, self.is_uncached)
+                copy_with_gil(target, <const char*>tensor.data, leaf.nbytes, self.is_uncached)
                 return 0
         shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
         return self.differ(f"has shape {shape} and in sample 0 it has {leaf_shape(leaf)}")
