@@ -3,8 +3,8 @@
  * An ordinary copy reads each line of its target before it overwrites it, so three lines move for
  * each one that is copied, and it drives out what the cache holds.  An uncached copy writes whole
  * lines by non-temporal stores.  What it wrote is in memory, in order, when it returns: whoever
- * publishes the batch afterwards needs no fence for it.  Includes system headers only; owns the
- * choice among the ways, which is made before any thread copies.
+ * publishes the batch afterwards needs no fence for it.  Includes system headers only and owns no
+ * state: copying.pyx chooses among the ways.
  */
 #ifndef READER_CORE_COPYING_H
 #define READER_CORE_COPYING_H
