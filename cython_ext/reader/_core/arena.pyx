@@ -301,8 +301,9 @@ cdef class Arena:
     def stats(self):
         """Return counts: ``owned_bytes`` and ``limit_bytes`` of memory, ``uncached_from_bytes`` of a
         batch that is copied past the cache, ``huge_pages`` (what large slots have: "advised", or the
-        kernel's own policy), ``promised_bytes`` that workers may still write or allocate, slots by their state, and ``locked_slots`` and ``locked_bytes`` of
-        those with locked pages, in any state."""
+        kernel's own policy), ``promised_bytes`` that workers may still write or allocate, slots by
+        their state, and ``locked_slots`` and ``locked_bytes`` of those with locked pages, in any
+        state."""
         cdef rd_header* head
         cdef rd_slot* table
         cdef uint32_t state
