@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from reader._core.channel import TaskKind, WorkerChannel
+from reader._core.columns import Columns
 from reader._core.indices import Indices
 from reader.data.columns import columns_of, filler_of
 from reader.errors import DatasetError
@@ -100,7 +101,7 @@ class Fetcher:
             made = [self.collate_fn(samples)]
             del samples  # what only the batch refers to may need no copy: see LeafMaker
             channel.hand_over(made)
-        elif self._columns is not None and channel.gather(self._columns, keys):
+        elif self._columns is not None and self._gather(channel, self._columns, keys):
             return
         else:
             self._make_each(channel, keys.tolist() if type(keys) is Indices else keys)
@@ -122,6 +123,13 @@ class Fetcher:
         else:
             self.is_stacking = True
             channel.stack(self.dataset, keys, keys, self._fill)
+
+    def _gather(self, channel: WorkerChannel, columns: Columns, keys: Any) -> bool:
+        """Send a batch of rows of arrays; False: the samples are to be fetched one by one."""
+        self.is_stacking = True  # sample 0 is fetched where it says what form batches have
+        is_sent = channel.gather(columns, keys)
+        self.is_stacking = False
+        return is_sent
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
         """Return the samples of a batch; fewer once the batch is stale.

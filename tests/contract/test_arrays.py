@@ -159,6 +159,21 @@ def test_keys_out_of_the_arrays_are_as_before(name: str, keys: list[Any], tmp_pa
     )
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [0, 1])
+def test_sample_that_is_not_there_is_named(at: int, workers: int) -> None:
+    indices = [3, 5, 8, 13]
+    indices[at] = COUNT
+    dataset = Subset(TensorDataset([LABELS]), indices)
+    with (
+        DataLoader(dataset, batch_size=4, num_workers=workers) as loader,
+        pytest.raises(IndexError, match=f"index {COUNT} is out of bounds") as raised,
+    ):
+        list(loader)
+    (note,) = raised.value.__notes__
+    assert f"raised in dataset index {at} (sample {at} of the batch), batch 0 of epoch 0" in note
+
+
 def test_arrays_may_be_changed_and_replaced_between_batches() -> None:
     dataset = TensorDataset([np.zeros((64, 4), np.float32)])
     loader = DataLoader(dataset, batch_size=16, num_workers=0, framework="numpy")
