@@ -15,7 +15,7 @@ import pytest
 import reader
 from reader import DataLoader, Subset, TensorDataset
 from reader.data.columns import columns_of
-from tests.datasets import digest_of
+from tests.datasets import Calls, digest_of
 
 COUNT = 203
 RNG = np.random.default_rng(3)
@@ -24,17 +24,9 @@ LABELS = np.arange(COUNT)
 WEIGHTS = RNG.random((COUNT, 1))
 
 
-class Plain:
-    """The same samples, fetched one by one."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
+def plain(dataset: Any) -> Calls:
+    """Return the same samples, fetched one by one."""
+    return Calls(dataset.__getitem__, len(dataset))
 
 
 def _mapped(folder: Path) -> np.memmap[Any, Any]:
@@ -73,7 +65,7 @@ def test_batches_are_those_of_samples_fetched_one_by_one(
     dataset = ARRAYS[name](tmp_path)
     assert columns_of(dataset) is not None
     for more in ({}, {"shuffle": True, "seed": 4}):
-        assert _loaded(dataset, **kind, **more) == _loaded(Plain(dataset), **kind, **more)
+        assert _loaded(dataset, **kind, **more) == _loaded(plain(dataset), **kind, **more)
 
 
 @pytest.mark.parametrize("name", ["tensors", "some"])
@@ -116,7 +108,7 @@ def test_what_is_not_gathered_is_as_before(name: str, workers: int) -> None:
         except reader.CollateError as error:
             return str(error)
 
-    assert outcome(OTHERS[name]) == outcome(Plain(OTHERS[name]))
+    assert outcome(OTHERS[name]) == outcome(plain(OTHERS[name]))
 
 
 class Doubled(TensorDataset):
@@ -153,9 +145,9 @@ def test_keys_out_of_the_arrays_are_as_before(name: str, keys: list[Any], tmp_pa
 
     dataset = ARRAYS[name](tmp_path)
     # the texts differ in the name of the dataset's class alone
-    wanted = outcome(Plain(dataset))
-    assert str(outcome(dataset)).replace(type(dataset).__name__, "Plain") == str(wanted).replace(
-        type(dataset).__name__, "Plain"
+    wanted = outcome(plain(dataset))
+    assert str(outcome(dataset)).replace(type(dataset).__name__, "Calls") == str(wanted).replace(
+        type(dataset).__name__, "Calls"
     )
 
 
@@ -250,7 +242,7 @@ class Fetched:
 def test_many_samples_may_come_as_one_array(workers: int) -> None:
     columns = {"wide": WIDE, "label": LABELS}
     options: dict[str, Any] = {"num_workers": workers, "shuffle": True, "seed": 2}
-    wanted = _loaded(Plain(WIDE), **options)
+    wanted = _loaded(plain(WIDE), **options)
     assert _loaded(Fetched(lambda indices: WIDE[indices]), **options) == wanted
     rows = [{name: array[i] for name, array in columns.items()} for i in range(COUNT)]
     fetched = Fetched(lambda indices: {name: array[indices] for name, array in columns.items()})
