@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,20 @@ def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
     fetch = getattr(type(dataset), "__getitem__", None)
     if hasattr(dataset, "__getitems__"):
         return None  # it fetches many at once
+    return (lambda key, out: dataset.__getitem__(key, out=out)) if _takes_out(fetch) else None
+
+
+def _takes_out(fetch: Any) -> bool:
+    """Whether a function has a parameter `out` that may be given by name."""
+    if type(fetch) is FunctionType and not fetch.__dict__:  # no decorator says otherwise
+        code = fetch.__code__
+        named = slice(code.co_posonlyargcount, code.co_argcount + code.co_kwonlyargcount)
+        return "out" in code.co_varnames[named]
     try:
-        parameter = inspect.signature(fetch).parameters.get("out")  # type: ignore[arg-type]
+        parameter = inspect.signature(fetch).parameters.get("out")
     except (TypeError, ValueError):
-        return None
-    if parameter is None or parameter.kind not in _BY_NAME:
-        return None
-    return lambda key, out: dataset.__getitem__(key, out=out)
+        return False
+    return parameter is not None and parameter.kind in _BY_NAME
 
 
 def _arrays_of(dataset: Any) -> Callable[[], Sequence[Any]] | None:

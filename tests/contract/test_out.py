@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 from reader import CollateError, DataLoader, Subset
 from reader.compat.torch import DataLoader as TorchLoader
+from reader.data.columns import filler_of
 from tests.datasets import digest_of
 
 COUNT = 24
@@ -186,3 +189,50 @@ def test_only_a_parameter_of_that_name_counts() -> None:
 
     (batch,) = DataLoader(Anything(), batch_size=4, framework="numpy")
     assert batch[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def _decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return call
+
+
+def _signed(self: Any, *args: Any, **named: Any) -> Any:
+    raise AssertionError
+
+
+_signed.__signature__ = inspect.signature(lambda self, index, out: None)  # type: ignore[attr-defined]
+
+
+class _Called:
+    def __call__(self, index: int, out: Any = None) -> Any:
+        raise AssertionError
+
+
+GIVEN = {
+    "plain": lambda self, index, out=None: None,
+    "keyword": lambda self, index, *, out=None: None,
+    "decorated": _decorated(lambda self, index, out=None: None),
+    "signed": _signed,
+    "callable": _Called(),
+    "method": functools.partialmethod(lambda self, some, index, out=None: None, 1),
+}
+NOT_GIVEN = {
+    "positional": lambda self, index, out=None, /: None,
+    "many": lambda self, index, *out: None,
+    "named": lambda self, index, **out: None,
+    "local": lambda self, index: [(out, out) for out in range(index)],
+    "decorated": _decorated(lambda self, index: None),
+    "c": list.__getitem__,
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("name", [*GIVEN, *NOT_GIVEN])
+def test_parameter_is_seen_through_what_wraps_the_function(name: str) -> None:
+    for functions, is_given in ((GIVEN, True), (NOT_GIVEN, False)):
+        if name in functions:
+            dataset = type("Filled", (), {"__getitem__": functions[name]})()
+            assert (filler_of(dataset) is not None) == is_given
