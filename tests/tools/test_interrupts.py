@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from reader.workers import context
 from tools import interrupts
+
+
+@pytest.fixture(autouse=True)
+def _own_task() -> Iterator[None]:
+    """Have this thread do no loader's task: an interrupt while it leaves one may keep it there."""
+    before = context.entered()
+    yield
+    context.leave(before)
 
 
 @pytest.mark.parametrize("kind", interrupts.OPTIONS)

@@ -23,7 +23,6 @@ from reader import (
     shard,
     shuffle_buffer,
 )
-from reader.workers import context
 
 
 class Walk(IterableDataset[int]):
@@ -130,7 +129,6 @@ class Sharded(IterableDataset[int]):
 
 
 def test_epoch_without_a_loader_is_the_chosen_one() -> None:
-    context.leave((None, None))  # tests of the worker's loop run it in this thread
     stream = shuffle_buffer(range(50), 10, seed=1)
     first = list(stream)
     stream.set_epoch(1)
