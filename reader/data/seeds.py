@@ -2,11 +2,12 @@
 
 The keyed functions are pure. `seed_known_libraries` and `CapturedState` touch the global
 random state of `random`, `numpy.random` and, if they are already imported, the CPU generators of
-torch and paddle; that state belongs to the user. Imports numpy and the standard library.
+torch and paddle; that state belongs to the user. Imports numpy and the core's philox_key.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import pickle
@@ -16,6 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISpawnableSeedSequence
+
+from reader._core.philox_key import philox_key
 
 __all__ = [
     "CapturedState",
@@ -51,6 +55,31 @@ def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSe
     )
 
 
+class _PhiloxSeed(ISpawnableSeedSequence):
+    """What `_key` returns, but NumPy mixes it only when more than the key of a Philox is asked."""
+
+    def __init__(self, *key: int) -> None:
+        self._parts = key
+
+    @functools.cached_property
+    def _sequence(self) -> np.random.SeedSequence:
+        return _key(*self._parts)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        if n_words == 2 and dtype is np.uint64:
+            return philox_key(*self._parts)
+        return self._sequence.generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> Any:
+        return self._sequence.spawn(n_children)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sequence, name)
+
+    def __reduce__(self) -> Any:
+        return self._sequence.__reduce__()
+
+
 def fresh_seed() -> int:
     """Return a seed in [0, 2**63) from the system, touching no global random state."""
     return int.from_bytes(os.urandom(8), "little") & _INT64_MAX
@@ -75,7 +104,7 @@ def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
         epoch: from 0.
         index: dataset index, anything with `__index__`; only its low 64 bits are used.
     """
-    key = _key(_SAMPLE, seed, epoch, operator.index(index))
+    key = _PhiloxSeed(_SAMPLE, seed, epoch, operator.index(index))
     return np.random.Generator(np.random.Philox(key))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import subprocess
 import sys
@@ -83,6 +85,33 @@ def test_streams_stay_what_they_were_in_earlier_versions() -> None:
     assert batch_seed(1, 2, 3) == 6894895521701597925
     words = sample_rng(1, 2, 3).bit_generator.random_raw(2)
     assert words.tolist() == GOLDEN_WORDS
+
+
+@given(key=KEYS, index=st.integers(-(2**70), 2**70))
+def test_sample_rng_is_what_numpy_seeds(key: Any, index: int) -> None:
+    words = [word for number in (*key[:2], index) for word in (number, number >> 32)]
+    sequence = np.random.SeedSequence([3, *(word & 2**32 - 1 for word in words)])
+    wanted = np.random.Generator(np.random.Philox(sequence))
+    rng = sample_rng(*key[:2], index)
+    assert repr(rng.bit_generator.state) == repr(wanted.bit_generator.state)
+    draws = wanted.integers(0, 2**63, 9).tolist()
+    for each in (copy.deepcopy(rng), pickle.loads(pickle.dumps(rng)), rng):
+        assert each.integers(0, 2**63, 9).tolist() == draws
+
+
+def test_sample_rng_has_the_seed_sequence_of_its_key() -> None:
+    sequence = np.random.SeedSequence([3, 1, 0, 2, 0, 5, 0])
+    rng = sample_rng(1, 2, 5)
+    seed: Any = rng.bit_generator.seed_seq
+    for count in (2, 3):
+        wanted = [
+            first_draw(np.random.Generator(np.random.Philox(s))) for s in sequence.spawn(count)
+        ]
+        assert [first_draw(each) for each in rng.spawn(count)] == wanted
+    assert seed.entropy == sequence.entropy
+    assert seed.generate_state(5).tolist() == sequence.generate_state(5).tolist()
+    assert pickle.loads(pickle.dumps(seed)).state == sequence.state
+    assert copy.copy(sample_rng(1, 2, 5).bit_generator.seed_seq).n_children_spawned == 0
 
 
 # What the first version drew; numpy promises these streams for good.
