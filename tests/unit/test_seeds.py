@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reader.data.seeds import (
+    CapturedState,
     batch_seed,
-    captured_random_state,
     draws_rng,
     fresh_seed,
     order_key,
@@ -33,7 +33,7 @@ KEYS = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.intege
 
 @pytest.fixture(autouse=True)
 def _own_random_state() -> Iterator[None]:
-    put_back = captured_random_state()
+    put_back = CapturedState().put_back
     yield
     put_back()
 
@@ -196,7 +196,7 @@ def test_state_of_loaded_frameworks_is_preserved(
     frameworks: tuple[FakeGenerator, FakeGenerator],
 ) -> None:
     frameworks[0].state, frameworks[1].state = 1, 2
-    put_back = captured_random_state()
+    put_back = CapturedState().put_back
     seed_known_libraries(77)
     put_back()
     assert [generator.state for generator in frameworks] == [1, 2]
@@ -209,7 +209,7 @@ def test_half_imported_frameworks_are_passed_over(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace())
     seed_known_libraries(1)
     monkeypatch.setitem(sys.modules, "paddle", None)
-    captured_random_state()()
+    CapturedState().put_back()
     seed_known_libraries(1)
 
 
@@ -218,7 +218,7 @@ def test_state_is_put_back_whatever_was_drawn_meanwhile() -> None:
     np.random.seed(3)
     np.random.standard_normal()
     before = repr((random.getstate(), np.random.get_state(legacy=False)))
-    put_back = captured_random_state()
+    put_back = CapturedState().put_back
     seed_known_libraries(9)
     np.random.random(1000)
     random.random()
@@ -229,7 +229,7 @@ def test_state_is_put_back_whatever_was_drawn_meanwhile() -> None:
 REAL = """
 import sys
 {imports}
-from reader.data.seeds import captured_random_state, seed_known_libraries
+from reader.data.seeds import CapturedState, seed_known_libraries
 
 def draw():
     return {draw}
@@ -241,7 +241,7 @@ assert draw() == first
 before = draw()
 seed_known_libraries(2**64 - 1)
 draw()
-put_back = captured_random_state()
+put_back = CapturedState().put_back
 seed_known_libraries(5)
 draw()
 put_back()

@@ -11,7 +11,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED,
+from reader._core.arena cimport (load_relaxed_u32, RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED,
+                                 RD_FULL, RD_HELLO, RD_SKIPPED,
                                  RD_STATE, load_u32, rd_guest, rd_head, rd_heap_at, rd_now_ns,
                                  rd_arena_damage, rd_payload_sum, rd_record_seal, rd_result_push,
                                  rd_result_tell, rd_share_at, rd_share_await, rd_share_close,
@@ -207,6 +208,8 @@ cdef class WorkerChannel:
         cdef const rd_guest* guest
         while True:
             rc = 0
+            if load_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).entered):
+                rd_share_leave(self.arena.c, self.worker_id)  # it was overwritten: it is in none
             if not load_u32(&rd_head(self.arena.c).stop):
                 rc = rd_task_peek(self.arena.c, self.worker_id, task, &payload)
             if rc == 0:

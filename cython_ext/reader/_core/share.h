@@ -142,13 +142,16 @@ static inline int rd_share_enter(rd_arena *a, uint32_t index, uint32_t heap, rd_
     return 0;
 }
 
-/* Whether a worker is in the batch of a heap.  One whose process is gone is not. */
+/* Whether a worker is in the batch of a heap.  One whose process is gone is not, nor one that sleeps
+ * until there is a task: its word was overwritten. */
 static inline int rd_share_has_guests(rd_arena *a, uint32_t index) {
     for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
         uint32_t heap = index + 1, pid = rd_load_relaxed(&rd_heap_at(a, i)->at_pid);
         uint32_t *entered = &rd_share_at(a, i)->entered;
         if (i == index || rd_load_acquire(entered) != heap) continue;
-        if (pid == 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH) return 1;
+        if (!rd_load_acquire(&rd_heap_at(a, i)->task_waiting) &&
+            (pid == 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+            return 1;
         __atomic_compare_exchange_n(entered, &heap, 0u, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
     return 0;
