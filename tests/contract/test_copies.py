@@ -10,7 +10,13 @@ import pytest
 
 from reader import DataLoader
 from reader._core.arena import shared_huge_pages
-from reader._core.copying import cache_nbytes, choose_copy_way, copy_way, copy_ways
+from reader._core.copying import (
+    cache_nbytes,
+    choose_copy_way,
+    copy_way,
+    copy_ways,
+    stack_uncached,
+)
 from reader.errors import ConfigError
 from tests.datasets import Calls, digest_of
 
@@ -51,6 +57,31 @@ def test_each_way_gives_the_same_bytes_at_every_edge(way: str, workers: int) -> 
 
     assert copy_way() == way
     check_equal(Calls(sample, 8), workers)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("size", EDGES[1:])
+def test_arrays_are_stacked_past_the_cache_as_numpy_stacks_them(size: int) -> None:
+    rows = list(np.random.default_rng(6).integers(0, 256, (3, size), np.uint8))
+    out = np.empty((3, size), np.uint8)
+    stack_uncached(rows, out)
+    np.testing.assert_array_equal(out, np.stack(rows))
+
+
+def test_arrays_that_do_not_fill_the_stack_are_refused() -> None:
+    rows, out = [np.zeros(4)] * 3, np.empty((3, 4))
+    for wrong in (np.zeros(8)[::2], np.zeros(4, np.int64), np.zeros(13)):
+        with pytest.raises(
+            ConfigError, match="must lie in C order, have dtype float64 and at most 96"
+        ):
+            stack_uncached([wrong], out)
+    with pytest.raises(ConfigError, match=r"an array of 32 bytes .* and at most 0 bytes"):
+        stack_uncached([*rows, np.zeros(4)], out)
+    with pytest.raises(ConfigError, match="the arrays leave 32 bytes of the target unwritten"):
+        stack_uncached(rows[:2], out)
+    for target in (np.empty((4, 3)).T, np.broadcast_to(np.zeros(4), (3, 4))):
+        with pytest.raises(ConfigError, match="the target must lie in C order and be writable"):
+            stack_uncached(rows, target)
 
 
 @pytest.mark.usefixtures("uncached", "way")

@@ -77,6 +77,33 @@ def cache_nbytes():
 choose_copy_way()
 
 
+def stack_uncached(arrays, cnp.ndarray out):
+    """Stack arrays along the first axis of `out`, past the cache, for a measurement.
+
+    All lie in C order and have one type. The GIL is released around each copy. ConfigError unless they
+    fill `out` together.
+    """
+    cdef cnp.ndarray array
+    cdef char* at = <char*>cnp.PyArray_DATA(out)
+    cdef char* end = at + cnp.PyArray_NBYTES(out)
+    cdef const char* source
+    cdef size_t nbytes
+    if not cnp.PyArray_IS_C_CONTIGUOUS(out) or not out.flags.writeable:
+        raise ConfigError("cannot stack arrays: the target must lie in C order and be writable")
+    for array in arrays:
+        source = <const char*>cnp.PyArray_DATA(array)
+        nbytes = <size_t>cnp.PyArray_NBYTES(array)
+        if (nbytes > <size_t>(end - at) or array.dtype != out.dtype
+                or not cnp.PyArray_IS_C_CONTIGUOUS(array)):
+            raise ConfigError(f"cannot stack an array of {nbytes} bytes and dtype {array.dtype}: it must lie"
+                              f" in C order, have dtype {out.dtype} and at most {end - at} bytes")
+        with nogil:
+            copy_bytes(at, source, nbytes, True)
+        at += nbytes
+    if at != end:
+        raise ConfigError(f"the arrays leave {end - at} bytes of the target unwritten: pass one for each row")
+
+
 cdef void copy_bytes(char* to, const char* source, size_t nbytes, bint is_uncached) noexcept nogil:
     """Copy bytes, past the cache if that is asked for and worth it; nothing if they lie there already."""
     if to == source:
