@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.loaders import Program, open_loader, open_stateful
-from tools.bench.meter import run_epoch, time_first
+from tools.bench.meter import descendants, run_epoch, time_first
 from tools.bench.rows import DECODE, OURS, TABLES, Contestant, Row
 from tools.bench.works import Work
 
@@ -119,16 +119,13 @@ def break_turns(row: Row, contestant: Contestant, stack: ExitStack) -> Turns:
         held.append(iter(opened))
         held.append(next(held[0]))
 
-    def count() -> int:
-        return len(import_module("psutil").Process().children(recursive=True))
-
     begin()
     stack.callback(held.clear)
-    running = [count()]
+    running = [len(descendants())]
 
     def turn() -> dict[str, float]:
         # What the break of the turn before left running is counted first: it had a round to end.
-        running.append(count())
+        running.append(len(descendants()))
         for _ in range(TAKEN):
             held[1] = next(held[0])
         return {"us": microseconds(begin), "left": running[-1] - running[-2]}

@@ -10,14 +10,13 @@ import os
 import resource
 import time
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from tools.bench.loaders import open_loader
-from tools.bench.meter import fields_of, view_of
+from tools.bench.meter import cpu_ns_of, descendants, fields_of, view_of
 from tools.bench.report import duration, grid
 from tools.bench.rows import Row
 
@@ -74,8 +73,9 @@ def profile(row: Row, seconds: float) -> Profile:
             break
         for _ in opened:
             pass
-        batches, begun, before = 0, time.perf_counter_ns(), _counts()
-        while time.perf_counter_ns() - begun < seconds * 1e9:
+        batches, before = 0, _counts()
+        begun = time.perf_counter_ns()
+        while not batches or time.perf_counter_ns() - begun < seconds * 1e9:
             for _ in opened:
                 batches += 1
         us = (time.perf_counter_ns() - begun) / 1e3 / batches
@@ -93,12 +93,11 @@ def _counts() -> tuple[float, float, float]:
     """Return CPU microseconds of this process and of its children, and how often all waited."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     trainer = (own.ru_utime + own.ru_stime) * 1e6
-    workers, sleeps = 0.0, float(own.ru_nvcsw)
-    for child in import_module("psutil").Process().children(recursive=True):
-        times = child.cpu_times()
-        workers += (times.user + times.system) * 1e6
+    sleeps = float(own.ru_nvcsw)
+    children = descendants()
+    for child in children:
         sleeps += child.num_ctx_switches().voluntary
-    return trainer, workers, sleeps
+    return trainer, sum(cpu_ns_of(children).values()) / 1e3, sleeps
 
 
 def copy_rate(processes: int) -> float:

@@ -24,6 +24,7 @@ TELLING = 0.03  # a smaller difference is not pointed at
 FIGURES = {
     "us": "a batch",
     "cpu_us": "the trainer's CPU for a batch",
+    "all_cpu_us": "the CPU of all processes for a batch",
     "fresh_us": "the first batch of a new loader",
     "first_us": "the first batch of a later epoch",
 }
@@ -154,7 +155,8 @@ def goals(row: Row, results: Results) -> Iterator[tuple[str, bool]]:
 
 def row_lines(row: Row, results: Results) -> list[str]:
     """Compare each contestant of a row with ours; tell who failed, and what became of the goals."""
-    rows = [["", "times as long", "interval", "batch", "CPU", "new loader", "later epoch"]]
+    times = ["batch", "CPU", "CPU of all", "new loader", "later epoch"]
+    rows = [["", "times as long", "interval", *times]]
     for contestant in row.contestants:
         ratio = Ratio.of(results, contestant.name, OURS, row.figure)
         if ratio is None:
