@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -145,6 +146,12 @@ def test_contestant_that_hangs_is_killed_and_told() -> None:
         ("engine", "tiny-stream", "reader", "numpy"),
         ("engine", "arrays", "reader", "numpy"),
         ("engine", "arrays", "take", "numpy"),
+        ("engine", "image", "streaming", "numpy"),
+        ("engine", "tiny", "spdl-threads", "spdl"),
+        ("engine", "tiny", "spdl-pool", "spdl"),
+        ("engine", "tiny", "grain", "grain"),
+        pytest.param("places", "two-places", "reader", "paddle", marks=pytest.mark.evidence),
+        pytest.param("places", "two-places", "paddle", "paddle", marks=pytest.mark.evidence),
         ("inline", "tiny-tensors-inline", "reader", "torch"),
         pytest.param("inline", "collated-inline", "reader", "torch", marks=pytest.mark.evidence),
         ("paddle", "feed-inline", "reader", "paddle"),
@@ -163,6 +170,68 @@ def test_contestant_opens_and_takes_turns(table: str, row: str, name: str, needs
         child.close()
     assert set(figures) == ({"us"} if row == "resume" else set(report.FIGURES))
     assert min(figures.values()) > 0
+    if row != "resume":
+        assert figures["all_cpu_us"] >= figures["cpu_us"]
+
+
+OPEN = """
+import hashlib, sys
+import numpy as np
+from tools.bench.loaders import open_loader
+from tools.bench.meter import fields_of
+from tools.bench.rows import TABLES
+
+row = TABLES["engine"][sys.argv[1]]
+loader = open_loader(row, row.contestant(sys.argv[2]), row.work.dataset(4 * row.work.batch_size))
+for batch in loader:
+    arrays = [np.ascontiguousarray(field) for field in fields_of(batch)]
+    print(" ".join(sorted(hashlib.sha256(array).hexdigest() for array in arrays)))
+loader.close()
+"""
+
+
+@pytest.mark.parametrize("row", ["uint8", "text"])
+@pytest.mark.parametrize(
+    "name", ["reader", "floor", "streaming", "spdl-threads", "spdl-pool", "grain"]
+)
+def test_contestants_hand_out_the_same_batches(row: str, name: str) -> None:
+    entry = TABLES["engine"]["uint8"].contestant(name)
+    pytest.importorskip(entry.face.partition(".")[0] or "numpy")
+    if entry not in TABLES["engine"][row].contestants:
+        pytest.skip("this row is for what is copied through the cache")
+    command = [sys.executable, "-c", OPEN, row, name]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    size = WORKS[row].batch_size
+    dataset = WORKS[row].dataset(4 * size)
+    expected = []
+    for number in range(4):
+        samples: Any = range(number * size, (number + 1) * size)
+        if name == "grain":  # of its two workers one makes the batches of the even samples
+            samples = range(number // 2 * 2 * size + number % 2, 4 * size, 2)[:size]
+        columns = zip(*(meter.fields_of(dataset[index]) for index in samples), strict=True)
+        digests = [hashlib.sha256(np.stack(column)).hexdigest() for column in columns]
+        expected.append(" ".join(sorted(digests)))
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+def test_optional_peers_that_are_not_installed_are_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seats: list[str] = []
+
+    def note(starts: dict[str, Any], *_: Any) -> dict[str, Any]:
+        seats.extend(starts)
+        return {}
+
+    monkeypatch.setattr(runner, "take_turns", note)
+    monkeypatch.setattr(
+        "tools.bench.rows.find_spec", lambda name: None if name == "grain" else object()
+    )
+    made = runner.measure({"engine": ["tiny"]}, ROOT, None, 1, 0.1, 1)
+    assert seats == "reader torch paddle spdl-threads spdl-pool floor".split()
+    assert made["not_installed"] == ["Grain"]
+    assert "left out, for they are not installed: Grain" in report.render(made)
+    assert "tiny" in capsys.readouterr().err
 
 
 def test_contestant_that_fails_says_its_last_words() -> None:
@@ -355,7 +424,10 @@ def test_readme_tells_a_stranger_how_long_a_batch_takes() -> None:
     assert row in text
     assert "floor" not in text
     assert "Decoding the JPEG files alone, in two processes, takes 2.0 times as long." in text
-    assert "a bare arena and pipes" in readme.details(whole_report())
+    details = readme.details(whole_report())
+    assert "a bare arena and pipes" in details
+    for words in ("SPDL", "Grain", "streaming", "places"):
+        assert words not in details
 
 
 def test_command_line_chooses_rows_and_lengths() -> None:
@@ -418,7 +490,8 @@ def test_written_figures_are_shown_again_and_drawn_as_the_same_bytes(tmp_path: P
     assert first == second
     for words in ("prefers-color-scheme: dark", "decode alone", "PyTorch", "32 rows of a table"):
         assert words in first
-    assert "bare floor" not in first
+    for words in ("bare floor", "streaming floor", "SPDL", "Grain"):
+        assert words not in first
 
 
 def test_wheel_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
@@ -431,9 +504,9 @@ def test_wheel_that_is_none_is_refused_before_anything_is_measured(tmp_path: Pat
 def test_rows_are_measured_and_written(tmp_path: Path) -> None:
     figures = tmp_path / "folder" / "a.json"
     short = ["--rounds", "2", "--seconds", "0.01", "--json", str(figures)]
-    done = run("--table", "engine", "--rows", "text", *short)
-    assert "engine text: 32 x 3 x 512 int64 in a dict" in done.stdout, done.stderr
-    results = json.loads(figures.read_text(encoding="utf-8"))["tables"]["engine"]["text"]
+    done = run("--table", "inline", "--rows", "text-inline", *short)
+    assert "inline text-inline: text, a dict of 3 x 512 int64" in done.stdout, done.stderr
+    results = json.loads(figures.read_text(encoding="utf-8"))["tables"]["inline"]["text-inline"]
     assert {len(result["launches"][0]) for result in results.values()} == {2}, results
 
 

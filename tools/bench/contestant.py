@@ -48,10 +48,10 @@ def microseconds(act: Callable[[], Any]) -> float:
 
 def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitStack) -> Turns:
     """Measure epochs of a loader that persists, and first batches of new loaders."""
-    work = row.work
+    work, workers = row.work, max(row.options["num_workers"], 1)
     opener = Program(row).open if row.kind == "feed" else open_loader
-    dataset = work.dataset(work.shortest * work.batch_size)
-    short = dataset.resized(SHORT * work.batch_size)
+    dataset = work.dataset(work.shortest * row.step_size)
+    short = dataset.resized(SHORT * row.step_size)
 
     def epoch(opened: Any, batches: int) -> dict[str, float]:
         return run_epoch(opened, batches, row.in_flight)
@@ -63,8 +63,9 @@ def epoch_turns(row: Row, contestant: Contestant, seconds: float, stack: ExitSta
     # The first epoch finds everything cold.
     us = min(epoch(brief, work.shortest)["us"] for _ in range(2))
     brief.close()
-    batches = epoch_length(work, us, seconds)
-    lasting = opened_on(dataset.resized(batches * work.batch_size))
+    # As many batches from each worker: Grain's take their samples in turns.
+    batches = epoch_length(work, us, seconds) // workers * workers
+    lasting = opened_on(dataset.resized(batches * row.step_size))
     stack.callback(lasting.close)
     epoch(lasting, batches)
 

@@ -1,10 +1,11 @@
-"""The floor: the least a Python loader over processes can do, with no feature at all.
+"""The floors: the least a Python loader over processes can do, with no feature at all.
 
 One anonymous memory file with a few slots for each forked worker, two plain pipes for each, and
 descriptors of sixteen bytes: a batch number and a slot. Workers stack in place, batches come back
 round robin, a slot travels back to its worker with a later task, and a batch is the consumer's
 only until it asks for the next but one. It checks nothing, notices no death and keeps no state:
-it is the bar the loader is held to, not a loader. Imports numpy.
+it is the bar the loader is held to, not a loader. The streaming floor differs in one thing: it
+copies past the cache. Imports numpy, and from reader that copy alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from reader._core.copying import stack_uncached
+
 Array = np.ndarray[Any, Any]
 
 DESCRIPTOR = struct.Struct("=qq")  # batch number, slot of the worker
@@ -27,11 +30,13 @@ class Layout:
     """Where the fields of a batch lie in a slot, and how samples are written there.
 
     Attributes:
+        is_uncached: Whether samples are copied past the cache.
         split: Turns samples into the columns of their fields.
         join: Gives the fields of a batch the container that the samples came in.
     """
 
-    def __init__(self, sample: Any, batch_size: int) -> None:
+    def __init__(self, sample: Any, batch_size: int, is_uncached: bool = False) -> None:
+        self.is_uncached = is_uncached
         self.split: Callable[[list[Any]], Iterable[Sequence[Any]]]
         self.join: Callable[[list[Array]], Any]
         if isinstance(sample, dict):
@@ -62,7 +67,9 @@ class Layout:
         """Fetch one batch, in order from sample `start`, and stack it into `views`."""
         samples = [dataset[index] for index in range(start, start + self.batch_size)]
         for column, out in zip(self.split(samples), views):
-            if out.ndim > 1:
+            if out.ndim > 1 and self.is_uncached:
+                stack_uncached(column, out)
+            elif out.ndim > 1:
                 # The same copies as numpy.stack, without a reshaped view for each sample.
                 np.concatenate(column, out=out.reshape(-1, *out.shape[2:]))
             else:
@@ -75,9 +82,16 @@ class Floor:
     Not thread-safe; one iterator at a time, exhausted before the next. Blocks on a pipe only.
     """
 
-    def __init__(self, dataset: Any, batch_size: int, workers: int, prefetch: int) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        workers: int,
+        prefetch: int,
+        is_uncached: bool = False,
+    ) -> None:
         self.batches = len(dataset) // batch_size
-        self.layout = Layout(dataset[0], batch_size)
+        self.layout = Layout(dataset[0], batch_size, is_uncached)
         # One slot more than tasks in flight: the one the consumer holds.
         self.slots = prefetch + 1
         self.prefetch = prefetch

@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from tools.bench import peers
 from tools.bench.floor import Floor, Layout
 from tools.bench.rows import (
     ENGINE,
+    GRAIN,
     OURS,
     PADDLE_FACE,
     PREFETCH,
+    SPDL_POOL,
+    SPDL_THREADS,
+    STREAMING,
     TAKE,
     TORCH_FACE,
     Contestant,
@@ -28,6 +33,12 @@ from tools.bench.works import Bank
 
 MADE = 256  # tensors
 INPUT = "x"  # what the static program calls what it is fed
+
+COMPOSED = {
+    SPDL_THREADS.name: peers.spdl_threads,
+    SPDL_POOL.name: peers.spdl_pool,
+    GRAIN.name: peers.grain,
+}
 
 
 class Only:
@@ -102,7 +113,8 @@ def _side_by_side(face: str, columns: list[Any]) -> Any:
 def _options_of(face: str, row: Row) -> dict[str, Any]:
     """Return the arguments that `face` needs besides the row's own."""
     if face in (PADDLE_FACE, "paddle.io"):
-        return {"places": import_module("paddle").CPUPlace()}
+        place = import_module("paddle").CPUPlace()
+        return {"places": place if row.places == 1 else [place] * row.places}
     if row.options["num_workers"] == 0:
         has_tensors = face == ENGINE and row.samples == "tensors"
         return {"framework": "torch"} if has_tensors else {}
@@ -115,7 +127,11 @@ def open_loader(row: Row, contestant: Contestant, dataset: Any, **options: Any) 
     if contestant.name == TAKE.name:
         return Taken(dataset, size)
     if face == "":
-        return Floor(dataset, size, row.options["num_workers"], PREFETCH)
+        is_uncached = contestant.name == STREAMING.name
+        return Floor(dataset, size, row.options["num_workers"], PREFETCH, is_uncached)
+    if contestant.name in COMPOSED:
+        compose = COMPOSED[contestant.name]
+        return Only(compose(dataset, size, row.options["num_workers"], PREFETCH))
     samples: Any = dataset
     if row.samples == "stream":
         samples = stream_of(face, dataset, size)
@@ -168,6 +184,8 @@ class Steps:
 
     def __iter__(self) -> Iterator[tuple[()]]:
         program = self.program
-        for feed in self.feeds:
-            program.executor.run(program.program, feed=feed, fetch_list=[program.output])
+        for feeds in self.feeds:
+            # For several places a step has a feed for each; Paddle has a list for one, too.
+            for feed in feeds if isinstance(feeds, list) else (feeds,):
+                program.executor.run(program.program, feed=feed, fetch_list=[program.output])
             yield ()

@@ -117,6 +117,7 @@ def head_lines(report: Mapping[str, Any]) -> list[str]:
     """Tell what was measured on, and how often."""
     machine = report["machine"]
     load = f"load {machine['load_before']:.1f} before and {machine['load_after']:.1f} after"
+    missing = report.get("not_installed", ())
     rounds = f"{report['rounds']} rounds of about {report['seconds']:g} s"
     if report["launches"] > 1:
         rounds += f" in each of {report['launches']} launches"
@@ -124,6 +125,7 @@ def head_lines(report: Mapping[str, Any]) -> list[str]:
         ", ".join([machine["cpu"], f"{machine['cores']} cores", load]),
         f"Linux {machine['kernel']}, Python {machine['python']}",
         ", ".join(machine["versions"]),
+        *([f"left out, for they are not installed: {'; '.join(missing)}"] if missing else []),
         f"{rounds}; medians; a ratio is the median of those taken within each round,",
         "with a 95 % interval of that median by bootstrap",
     ]

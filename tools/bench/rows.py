@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from tools.bench.works import WORKS, Work, small_tensors
@@ -23,6 +24,7 @@ class Contestant:
         name: What the results call it.
         title: What tables and the chart call it.
         face: Module its DataLoader comes from; empty: it is a floor, opened by its name.
+        is_optional: Whether a run without that module leaves it out, and the pages never show it.
         note: What docs/speed.md says of it besides its ratio.
         samples: Length of the dataset that is resumed; 0 elsewhere.
     """
@@ -32,6 +34,12 @@ class Contestant:
     face: str = ""
     note: str = ""
     samples: int = 0
+    is_optional: bool = False
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is optional and not installed."""
+        return self.is_optional and find_spec(self.face.partition(".")[0]) is None
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Row:
         options: Arguments of each DataLoader, the peers' included.
         samples: What the dataset hands out: "arrays", "tensors", or a "stream" of arrays. Of
             "columns" each loader gets the arrays themselves, in its own TensorDataset.
+        places: How many places a step feeds, with a batch for each.
         figure: Which figure of a turn is compared with the peers.
         at_least: How many times as long each peer must take, by its name.
         at_most: What our own figures must not exceed, in microseconds.
@@ -63,6 +72,7 @@ class Row:
     kind: str = "epochs"
     options: Mapping[str, Any] = field(default_factory=lambda: workers(2))
     samples: str = "arrays"
+    places: int = 1
     figure: str = "us"
     at_least: Mapping[str, float] = field(default_factory=dict)
     at_most: Mapping[str, float] = field(default_factory=dict)
@@ -72,6 +82,11 @@ class Row:
     def in_flight(self) -> int:
         """How many batches are made ahead."""
         return int(self.options["num_workers"]) * PREFETCH
+
+    @property
+    def step_size(self) -> int:
+        """How many samples a step takes: a batch for each place."""
+        return self.work.batch_size * self.places
 
     @property
     def has_peer(self) -> bool:
@@ -103,10 +118,14 @@ ENGINE, PADDLE_FACE, TORCH_FACE = "reader", "reader.compat.paddle", "reader.comp
 OURS = "reader"  # the name of ours in every row
 
 FLOOR = Contestant("floor", "bare floor")
+STREAMING = Contestant("streaming", "streaming floor")
 DECODE = Contestant("decode", "decode alone")
 TAKE = Contestant("take", "numpy.take alone")
 TORCH = Contestant("torch", "PyTorch", "torch.utils.data")
 PADDLE = Contestant("paddle", "Paddle", "paddle.io")
+SPDL_THREADS = Contestant("spdl-threads", "SPDL, threads", "spdl.dataloader", is_optional=True)
+SPDL_POOL = Contestant("spdl-pool", "SPDL, segment pool", "spdl.pipeline", is_optional=True)
+GRAIN = Contestant("grain", "Grain", "grain", is_optional=True)
 TORCHDATA = Contestant(
     "torchdata",
     "StatefulDataLoader",
@@ -121,6 +140,7 @@ def _ours(face: str, samples: int = 0) -> Contestant:
 
 
 _TINY, _SMALL = WORKS["tiny"], WORKS["small-image"]
+LARGE = ("image", "uint8", "image-cold", "uint8-cold")  # their batches are copied past the cache
 _INLINE, _FRESH, _KEPT = workers(0), workers(2, is_persistent=False), workers(2)
 
 
@@ -135,12 +155,13 @@ def _engine() -> list[Row]:
         "text": {"torch": 85.0, "paddle": 28.0, "floor": 1 / 1.4},
         "jpeg": {"decode": 1 / 1.06},
     }
-    all_of = (_ours(ENGINE), TORCH, PADDLE, FLOOR)
+    all_of = (_ours(ENGINE), TORCH, PADDLE, SPDL_THREADS, SPDL_POOL, GRAIN, FLOOR)
     most = {"cpu_us": 15.0}
     rows = []
     for name, least in at_least.items():
         work = WORKS[name]
-        entries = (*all_of, DECODE) if name == "jpeg" else all_of
+        extra = (DECODE,) if name == "jpeg" else (STREAMING,) if name in LARGE else ()
+        entries = (*all_of, *extra)
         rows.append(Row(name, work.title, work, entries, at_least=least, at_most=most))
 
     def alone(name: str, work: str, **others: Any) -> Row:
@@ -250,6 +271,15 @@ def _torch() -> list[Row]:
     ]
 
 
+def _places() -> list[Row]:
+    both = (_ours(PADDLE_FACE), PADDLE)
+    step = "static graph, `exe.run(feed=batch)` of 8.4 MB for each CPU place, 2 workers"
+    return [
+        Row("one-place", f"{step}; 1 place", _SMALL, both, "feed"),
+        Row("two-places", f"{step}; 2 places", _SMALL, both, "feed", places=2),
+    ]
+
+
 TABLES: dict[str, dict[str, Row]] = {
     table: {row.name: row for row in rows}
     for table, rows in (
@@ -257,5 +287,6 @@ TABLES: dict[str, dict[str, Row]] = {
         ("inline", _inline()),
         ("paddle", _paddle()),
         ("torch", _torch()),
+        ("places", _places()),
     )
 }

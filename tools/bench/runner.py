@@ -25,7 +25,7 @@ from tools.bench.rows import OURS, TABLES
 
 LEAST_ROUNDS = 3
 AGAINST_S = 12.0  # how long a launch of two versions may last
-VERSIONS = ("numpy", "paddlepaddle", "torch", "torchdata", "pillow")
+VERSIONS = ("numpy", "paddlepaddle", "torch", "torchdata", "pillow", "spdl_core", "grain")
 
 
 def order(names: Sequence[str], number: int) -> list[str]:
@@ -103,7 +103,8 @@ def measure(
     """Measure rows, named by table, in turns of `seconds`, and return the report.
 
     The `reader` of folder `code` is compared with that of folder `old`, or without one with the
-    peers; `rounds` and `launches` are those of `take_turns`.
+    peers, without the optional ones that are not installed; `rounds` and `launches` are those of
+    `take_turns`.
     """
     report: dict[str, Any] = {
         "machine": describe_machine(),
@@ -112,12 +113,16 @@ def measure(
         "launches": launches,
         "tables": {table: {} for table in rows},
     }
+    missing: set[str] = set()
     for table, names in rows.items():
         for number, name in enumerate(names, start=1):
             print(f"{table} {number}/{len(names)}: {name}", file=sys.stderr, flush=True)
             if old is None:
                 contestants = TABLES[table][name].contestants
-                seats = {entry.name: (entry.name, code) for entry in contestants}
+                missing.update(entry.title for entry in contestants if entry.is_left_out)
+                seats = {
+                    entry.name: (entry.name, code) for entry in contestants if not entry.is_left_out
+                }
             else:
                 seats = {"old": (OURS, old), "new": (OURS, code)}
             starts = {
@@ -127,6 +132,7 @@ def measure(
             report["tables"][table][name] = take_turns(
                 starts, rounds, launches, AGAINST_S if old else math.inf
             )
+    report["not_installed"] = sorted(missing)
     report["machine"]["load_after"] = os.getloadavg()[0]
     return report
 
