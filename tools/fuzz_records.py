@@ -135,7 +135,7 @@ class Overwriting:
     def __len__(self) -> int:
         return BATCHES * BATCH_SIZE
 
-    def __getitem__(self, index: int) -> tuple[Any, str]:
+    def __getitem__(self, index: int) -> tuple[Any, str | int]:
         if index == self.when and (self.how == "always" or not os.fstat(self.done).st_size):
             scribbler = Scribbler(random.Random(self.seed), self.target)
             if self.how == "beside":
