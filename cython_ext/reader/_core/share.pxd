@@ -41,6 +41,7 @@ cdef class Sharing:
     cdef bint open(self, rd_slot* slot, uint64_t at, Plan plan, list keys, Py_ssize_t row,
                    rd_record* record) except -1
     cdef int close(self) except -1
+    cdef void note_left(self) noexcept
     cdef Py_ssize_t next_row(self, Py_ssize_t row) except -2
     cdef Py_ssize_t next_left(self) noexcept
     cdef Py_ssize_t row_before(self, Py_ssize_t row) except -2

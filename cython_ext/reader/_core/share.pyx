@@ -8,10 +8,11 @@ import hashlib
 import pickle
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (RD_ANY_SEQ, load_relaxed_u32, load_u32, rd_arena, rd_arena_damage,
-                                 rd_head, rd_now_ns, rd_open_shares, rd_share_at, rd_share_await,
+from reader._core.arena cimport (load_relaxed_u32, load_u32, rd_arena, rd_arena_damage, rd_head,
+                                 rd_now_ns, rd_open_shares, rd_share_at, rd_share_await,
                                  rd_share_close, rd_share_enter, rd_share_find, rd_share_leave,
                                  rd_share_open, rd_share_pays, rd_share_take, rd_slot_at,
                                  rd_slot_known, rd_slot_offset, rd_slot_read, rd_table_nbytes,
@@ -19,7 +20,6 @@ from reader._core.arena cimport (RD_ANY_SEQ, load_relaxed_u32, load_u32, rd_aren
 from reader._core.payload cimport pickle_schema
 from reader._core.plan cimport SampleLeaf
 from reader._core.tensor cimport Schema
-from cpython.exc cimport PyErr_CheckSignals
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
@@ -112,7 +112,6 @@ cdef class Sharing:
         self.mine.assign(count, <uint8_t>0)
         for i in range(row):
             self.mine[i] = 1
-        self.left.clear()
         self.left_at = 0
         self.has_drawn = False
         self.c.seq = record.seq
@@ -131,24 +130,32 @@ cdef class Sharing:
     cdef int close(self) except -1:
         """Let nobody make rows any more, wait until all have left, and note what rows are left."""
         cdef rd_arena* arena = self.heap.arena.c
-        cdef size_t i
         cdef int rc = 1
         if not self.is_open:
             return 0
         rd_share_close(arena, self.heap.index)
+        self.note_left()
+        if self.left.size():  # for messages about a batch that is late
+            store_relaxed_i64(&self.heap.c.at_index, self.left[0])
         while rc:  # also after a signal: what its handler raises must not find them there
             with nogil:
                 rc = rd_share_await(arena, self.heap.index)
         self.is_open = False
-        for i in range(self.count):
-            if not self.mine[i] and load_made(self.theirs + i) != 1:
-                self.left.push_back(<Py_ssize_t>i)
+        self.note_left()
         if self.watch is not None and (load_u32(&self.c.has_drawn) or not self.watch.is_untouched()):
             self.has_drawn = True
             self.is_on = False
             self.watch.restart()
         PyErr_CheckSignals()
         return 0
+
+    cdef void note_left(self) noexcept:
+        """Note which rows nobody has made yet."""
+        cdef size_t i
+        self.left.clear()
+        for i in range(self.count):
+            if not self.mine[i] and load_made(self.theirs + i) != 1:
+                self.left.push_back(<Py_ssize_t>i)
 
     cdef Py_ssize_t next_row(self, Py_ssize_t row) except -2:
         """A row of a shared batch is made: return the next, or the row count after the last."""
@@ -220,7 +227,6 @@ cdef class Sharing:
         start = <char*>arena.base + slot.start
         keys = <const int64_t*>(start + share.keys)
         made = <uint8_t*>(start + share.keys + 8 * share.count)
-        self.guest.from_seq = max(self.guest.from_seq, share.seq)
         state = None if self.watch is None else self.watch.capture()
         try:
             while load_u32(&rd_head(arena).run) == share.run and not load_u32(&rd_head(arena).stop):
