@@ -13,7 +13,6 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -197,30 +196,37 @@ class CapturedState:
     """
 
     def __init__(self) -> None:
-        self._states: list[tuple[Callable[[Any], None], Any]] = [
-            (random.setstate, random.getstate()),
-            (np.random.set_state, np.random.get_state(legacy=False)),
-        ]
-        self._states += [(g.set_state, g.get_state()) for g in _framework_generators()]
+        self._python = random.getstate()
+        self._numpy = np.random.get_state(legacy=False)
+        self._frameworks = [(g, g.get_state()) for g in _framework_generators()]
 
     def put_back(self) -> None:
         """Make the global random state this one again."""
-        for put, state in self._states:
-            put(state)
-
-    def _by_generator(self) -> dict[str, bytes]:
-        """Return the states in a form that can be compared."""
-        return {
-            type(state).__qualname__: state.numpy().tobytes()  # torch's: pickle takes long
-            if hasattr(state, "numpy")
-            else pickle.dumps(state)
-            for _, state in self._states
-        }
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        for generator, state in self._frameworks:
+            generator.set_state(state)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CapturedState):
             return NotImplemented
-        mine, its = self._by_generator(), other._by_generator()
-        return all(mine[name] == its[name] for name in mine.keys() & its.keys())
+        mine = {type(generator): _next_number(generator, s) for generator, s in self._frameworks}
+        its = {type(generator): _next_number(generator, s) for generator, s in other._frameworks}
+        return (
+            self._python == other._python
+            and pickle.dumps(self._numpy) == pickle.dumps(other._numpy)
+            and all(mine[kind] == its[kind] for kind in mine.keys() & its.keys())
+        )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _next_number(generator: Any, state: Any) -> Any:
+    """Return what tells the state of a framework's generator from others: Paddle's say nothing."""
+    if hasattr(state, "numpy"):  # a tensor, torch's
+        return state.numpy().tobytes()
+    before = generator.get_state()
+    generator.set_state(state)
+    number = generator.random()
+    generator.set_state(before)
+    return number

@@ -167,7 +167,7 @@ class WorkerLoop:
         Worker threads have one global random state together, and theirs of `seed` goes by batches.
         """
         config = self._config
-        if config.num_workers < 2 or config.makes_stale or isinstance(self.fetcher, StreamFetcher):
+        if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
             return
         if not self.fetcher.fetches_each:
             return

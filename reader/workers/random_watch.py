@@ -23,26 +23,25 @@ class RandomWatch:
 
     def __init__(self) -> None:
         self.reseed: Callable[[], None] | None = None
-        self._start = CapturedState()
+        self._start = CapturedState()  # of the batch in hand, as far as anybody has asked
 
     def capture(self) -> CapturedState:
         """Return the state as it is."""
         return CapturedState()
 
-    def is_untouched(self) -> bool:
-        """Whether the state is the one that the batch in hand began with."""
+    def begins_untouched(self) -> bool:
+        """Whether the state is still the one that the batch in hand began with."""
         now = CapturedState()
-        if self.reseed is None:
-            return now == self._start
-        self.reseed()
-        if now == CapturedState():
-            return True
-        now.put_back()
-        return False
+        if self.reseed is not None:
+            self.reseed()
+            self._start = CapturedState()
+            now.put_back()
+        return now == self._start
+
+    def is_untouched(self) -> bool:
+        """Whether it still is, after `begins_untouched` said so."""
+        return CapturedState() == self._start
 
     def restart(self) -> None:
         """Make the state the one that the batch in hand began with."""
-        if self.reseed is None:
-            self._start.put_back()
-        else:
-            self.reseed()
+        self._start.put_back()

@@ -143,6 +143,22 @@ def test_batch_that_draws_from_global_state_is_that_of_one_worker(
     assert digests(dataset, 1) == digests(dataset, WORKERS) == digests(dataset, 2)
 
 
+@pytest.mark.parametrize("make", [drawn_torch, drawn_late], ids=lambda make: make.__name__)
+def test_workers_own_random_numbers_are_those_of_pytorch(make: Callable[[int], Any]) -> None:
+    """Their state is not seeded for each batch, and goes on over batches and epochs."""
+
+    def digests(kind: Any) -> list[str]:
+        torch.manual_seed(5)
+        loader = kind(Slow(make), batch_size=SIZE, num_workers=2, persistent_workers=True)
+        found = []
+        for _ in range(2):
+            next(iter(loader))  # an epoch that is left
+            found.append(digest_of(values(list(loader))))
+        return found
+
+    assert digests(TorchLoader) == digests(TorchLoader) == digests(torch.utils.data.DataLoader)
+
+
 def test_seeded_batches_of_samples_that_draw_nothing_are_shared() -> None:
     with TorchLoader(Slow(row), batch_size=SIZE, num_workers=2) as loader:
         assert makers(next(iter(loader))) > 1

@@ -157,12 +157,13 @@ cdef extern from "reader/_core/ring.h" nogil:
     int rd_task_wait(rd_arena*, rd_heap*, const rd_guest*) noexcept
     rd_share* rd_share_at(const rd_arena*, uint32_t) noexcept
     uint32_t* rd_open_shares(const rd_arena*) noexcept
-    bint rd_share_pays(const rd_arena*, uint32_t, uint64_t) noexcept
+    bint rd_share_pays(const rd_arena*, uint32_t, uint64_t, bint) noexcept
     void rd_share_open(rd_arena*, uint32_t, uint64_t) noexcept
     void rd_share_close(rd_arena*, uint32_t) noexcept
     int64_t rd_share_take(rd_share*, uint32_t) noexcept
     uint32_t rd_share_find(const rd_arena*, const rd_guest*, uint64_t) noexcept
     bint rd_share_enter(rd_arena*, uint32_t, uint32_t, rd_share*) noexcept
+    void rd_share_await_open(rd_arena*, const rd_guest*, uint64_t, int64_t) noexcept
     void rd_share_leave(rd_arena*, uint32_t) noexcept
     int rd_share_await(rd_arena*, uint32_t) noexcept
     void rd_stop_workers(rd_arena*) noexcept

@@ -28,7 +28,8 @@ typedef struct rd_share { /* of a heap, in its page: the batch that its worker m
     uint8_t pad1[12];
     /* of the heap's worker among the others */
     uint32_t entered; /* atomic: 1 + the heap whose batch it makes rows of; 0 = none */
-    uint32_t may_join; /* atomic: 1 while it makes its first batch of a run, which can wait */
+    uint32_t may_join; /* futex word: 1 while it makes its first batch of a run, which can wait; 2
+                        * while it sleeps until another is opened */
 } rd_share;
 
 #ifdef __cplusplus
@@ -43,10 +44,12 @@ static inline rd_share *rd_share_at(const rd_arena *a, uint32_t index) {
 /* How many batches are open, for a first look: a maker that dies may leave it too high. */
 static inline uint32_t *rd_open_shares(const rd_arena *a) { return (uint32_t *)(a->base + 1024); }
 
-/* Whether it pays to open a batch: the trainer waits for it, and another worker has time. */
-static inline int rd_share_pays(const rd_arena *a, uint32_t index, uint64_t seq) {
+/* Whether it pays to open a batch: the trainer waits for it, or will as it is the first that the
+ * worker makes of a run, and another worker has time. */
+static inline int rd_share_pays(const rd_arena *a, uint32_t index, uint64_t seq, int is_first) {
     const rd_header *h = rd_head(a);
-    if (!rd_load_relaxed(&h->consumer_waiting) || rd_load_relaxed(&h->wanted_seq) != seq) return 0;
+    if (rd_load_relaxed(&h->wanted_seq) != seq) return 0;
+    if (!is_first && !rd_load_relaxed(&h->consumer_waiting)) return 0;
     for (uint32_t i = 0; i + 1 < a->nheaps; i++)
         if (i != index && (rd_load_relaxed(&rd_heap_at(a, i)->task_waiting) ||
                            rd_load_relaxed(&rd_share_at(a, i)->may_join)))
@@ -60,12 +63,16 @@ static inline void rd_share_open(rd_arena *a, uint32_t index, uint64_t row) {
     rd_store_relaxed(&share->has_drawn, 0u);
     rd_fetch_add(rd_open_shares(a), 1u);
     rd_store_seq_cst(&share->next, RD_SHARE_OPEN | row);
-    rd_fence(); /* pairs with the one in rd_task_wait */
+    rd_fence(); /* pairs with those in rd_task_wait and rd_share_await_open */
     for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
         rd_heap *heap = rd_heap_at(a, i);
         if (i != index && rd_load_relaxed(&heap->task_waiting) &&
             rd_exchange(&heap->task_waiting, 0u))
             rd_futex_wake(&heap->task_waiting, 1);
+        uint32_t sleeps = 2, *word = &rd_share_at(a, i)->may_join;
+        if (rd_load_relaxed(word) == sleeps &&
+            __atomic_compare_exchange_n(word, &sleeps, 1u, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            rd_futex_wake(word, 1);
     }
 }
 
@@ -94,15 +101,13 @@ typedef struct rd_guest {
 } rd_guest;
 
 /* The heap with the first batch of which the guest could make rows, or nheaps.  `before`: one that
- * has a batch of its own, with this number, leaves it only for the one that the trainer waits for. */
+ * has a batch of its own, with this number, leaves it only for the one that is delivered next. */
 static inline uint32_t rd_share_find(const rd_arena *a, const rd_guest *guest, uint64_t before) {
     const rd_header *h = rd_head(a);
     uint32_t found = a->nheaps;
     uint64_t first = before;
     if (rd_load_acquire(&h->run) != guest->run || rd_load_relaxed(&h->stop)) return found;
-    if (before != RD_ANY_SEQ &&
-        (!rd_load_relaxed(&h->consumer_waiting) || rd_load_relaxed(&h->wanted_seq) >= before))
-        return found;
+    if (before != RD_ANY_SEQ && rd_load_relaxed(&h->wanted_seq) >= before) return found;
     for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
         const rd_share *share = rd_share_at(a, i);
         uint64_t next = rd_load_acquire(&share->next), seq = rd_load_relaxed(&share->seq);
@@ -116,6 +121,17 @@ static inline uint32_t rd_share_find(const rd_arena *a, const rd_guest *guest, u
         found = i;
     }
     return found;
+}
+
+/* Sleep until a batch is opened of which the guest can make rows, before one of its own, or until the
+ * deadline.  A signal ends it, too. */
+static inline void rd_share_await_open(rd_arena *a, const rd_guest *guest, uint64_t before,
+                                       int64_t deadline_ns) {
+    uint32_t *word = &rd_share_at(a, guest->index)->may_join;
+    rd_store_seq_cst(word, 2u);
+    rd_fence(); /* pairs with the one in rd_share_open */
+    if (rd_share_find(a, guest, before) == a->nheaps) rd_futex_wait(word, 2u, deadline_ns);
+    rd_store_relaxed(word, 1u);
 }
 
 static inline void rd_share_leave(rd_arena *a, uint32_t index) {

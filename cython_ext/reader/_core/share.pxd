@@ -20,6 +20,7 @@ cdef class Sharing:
     cdef bint is_first           # it makes its first batch of a run
     # of its own batch, as the maker:
     cdef int64_t began_ns        # when its first row was begun
+    cdef int64_t each_ns         # what a row takes, as far as is known
     cdef Py_ssize_t looks_at     # the row before which to ask whether to open it
     cdef bint is_shared          # rows were, or still are, others' to make
     cdef bint is_open            # the same, and they still are
@@ -38,6 +39,7 @@ cdef class Sharing:
     cdef uint64_t room(self, Py_ssize_t count) noexcept nogil
     cdef void begin(self) noexcept nogil
     cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, uint64_t seq) noexcept nogil
+    cdef int help_first(self, Py_ssize_t count, uint64_t seq) except -1
     cdef bint open(self, rd_slot* slot, uint64_t at, Plan plan, list keys, Py_ssize_t row,
                    rd_record* record) except -1
     cdef int close(self) except -1

@@ -11,11 +11,11 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.string cimport memcpy, memset
 
-from reader._core.arena cimport (load_relaxed_u32, load_u32, rd_arena, rd_arena_damage, rd_head,
-                                 rd_now_ns, rd_open_shares, rd_share_at, rd_share_await,
-                                 rd_share_close, rd_share_enter, rd_share_find, rd_share_leave,
-                                 rd_share_open, rd_share_pays, rd_share_take, rd_slot_at,
-                                 rd_slot_known, rd_slot_offset, rd_slot_read, rd_table_nbytes,
+from reader._core.arena cimport (load_relaxed_u32, load_relaxed_u64, load_u32, rd_arena,
+                                 rd_arena_damage, rd_head, rd_now_ns, rd_open_shares, rd_share_at,
+                                 rd_share_await, rd_share_await_open, rd_share_close,
+                                 rd_share_enter, rd_share_find, rd_share_leave, rd_share_open,
+                                 rd_share_pays, rd_share_take, rd_slot_at, rd_slot_known, rd_slot_offset, rd_slot_read, rd_table_nbytes,
                                  store_relaxed_i64, store_relaxed_u32)
 from reader._core.payload cimport pickle_schema
 from reader._core.plan cimport SampleLeaf
@@ -29,9 +29,10 @@ cdef extern from "reader/_core/share.h" nogil:
     uint8_t load_made "rd_load_acquire"(const uint8_t*) noexcept
 
 cdef enum:
-    PAYS_NS = 10_000_000  # a batch that takes less from now on is not worth the agreement
+    PAYS_NS = 4_000_000   # a batch that takes less from now on is not worth the agreement
     LOOK_NS = 1_000_000   # how often to ask whether one is, but at least once in so many rows:
     LOOK_ROWS = 16
+    WAIT_NS = 1_000_000
 
 
 @cython.final
@@ -73,18 +74,31 @@ cdef class Sharing:
     cdef void begin(self) noexcept nogil:
         """A batch of samples is begun."""
         self.is_shared = False
-        self.looks_at = 1
+        self.looks_at = 0
         self.began_ns = rd_now_ns()
 
     cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, uint64_t seq) noexcept nogil:
-        """Whether the batch should be opened before a row is fetched. Asked before each."""
-        cdef int64_t each_ns
+        """Whether the batch should be opened before a row is fetched. Asked before each; before the
+        first only of a batch whose form is known, and which begins a run."""
         if row < self.looks_at or self.is_shared or not self.is_on:
             return False
-        each_ns = (rd_now_ns() - self.began_ns) // row
-        self.looks_at = row + max(<int64_t>1, min(LOOK_ROWS, LOOK_NS // (each_ns + 1)))
-        return (each_ns * (count - row) > PAYS_NS
-                and rd_share_pays(self.heap.arena.c, self.heap.index, seq))
+        if row:
+            self.each_ns = (rd_now_ns() - self.began_ns) // row
+            self.looks_at = row + max(<int64_t>1, min(LOOK_ROWS, LOOK_NS // (self.each_ns + 1)))
+        return (self.each_ns * (count - row) > PAYS_NS
+                and rd_share_pays(self.heap.arena.c, self.heap.index, seq, self.is_first))
+
+    cdef int help_first(self, Py_ssize_t count, uint64_t seq) except -1:
+        """Before the first batch of a run: help with one that is delivered before, which its maker is
+        about to open. Waits for that a quarter of what a sample takes, and 1 ms at most."""
+        cdef rd_arena* arena = self.heap.arena.c
+        cdef int64_t until_ns = rd_now_ns() + min(self.each_ns // 4, <int64_t>WAIT_NS)
+        if (self.is_on and self.is_first and self.each_ns * count > PAYS_NS
+                and load_relaxed_u64(&rd_head(arena).wanted_seq) < seq):
+            with nogil:
+                rd_share_await_open(arena, &self.guest, seq, until_ns)
+            self.help(seq)
+        return 0
 
     cdef bint open(self, rd_slot* slot, uint64_t at, Plan plan, list keys, Py_ssize_t row,
                    rd_record* record) except -1:
@@ -103,7 +117,7 @@ cdef class Sharing:
             numbers[i] = PyLong_AsLongLongAndOverflow(keys[i], &overflow)
             if overflow:
                 return False
-        if self.watch is not None and not self.watch.is_untouched():
+        if self.watch is not None and not self.watch.begins_untouched():
             self.is_on = False  # rows made elsewhere would not get the numbers that they get here
             return False
         memset(start + at + 8 * count, 0, count)

@@ -4,6 +4,7 @@ from libcpp.vector cimport vector
 from reader._core.arena cimport rd_record, rd_slot
 from reader._core.columns cimport Columns
 from reader._core.heap cimport Heap
+from reader._core.lent_row cimport LentRow
 from reader._core.plan cimport Plan
 from reader._core.share cimport Sharing
 from reader._core.side_table cimport SideTable
@@ -25,7 +26,7 @@ cdef class BatchWriter:
     cdef object attach           # makes what is attached to each batch; None: nothing is
     cdef vector[int64_t] table   # of begin() and write(): the field table, until the batch is whole
     cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
-    cdef list lent               # of stack(): arrays on the row of the sample in hand; None: none
+    cdef LentRow lent            # of stack(): to the sample in hand
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the row of the current sample, for messages
     cdef bint makes_stale          # whether stale batches are made too
@@ -43,9 +44,6 @@ cdef class BatchWriter:
     cdef int write(self, object batch, rd_record* record) except -1
     cdef int stack(self, object source, list keys, list names, rd_record* record,
                    object fill=*) except -1
-    cdef object lend(self, object fill, object key, Plan plan, rd_slot* slot, Py_ssize_t row,
-                     list names)
-    cdef int take_lent(self, Py_ssize_t row, list names) except -1
     cdef bint gather(self, Columns columns, object keys, rd_record* record) except -1
     cdef int stream(self, object source, Py_ssize_t count, bint drop_last,
                     rd_record* record) except -1
@@ -57,7 +55,7 @@ cdef class BatchWriter:
     cdef int skip(self, rd_slot* slot, rd_record* record) except -1
     cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
                       Py_ssize_t row, list names)
-    cdef int share(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
+    cdef int open(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
                    rd_record* record) except -1
     cdef rd_slot* drop(self, rd_slot* slot) except? NULL
     cdef bint suits(self, Plan plan, object sample) except -1

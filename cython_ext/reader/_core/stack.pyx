@@ -3,7 +3,6 @@
 Imports the arena's heap, plans, payloads, structure and the Schema of tensor. A BatchWriter belongs to one
 worker and one thread.
 """
-import gc
 import pickle
 
 import numpy as np
@@ -20,6 +19,7 @@ from reader._core.columns cimport Columns
 from reader._core.copying cimport NOGIL_NBYTES, copy_array
 from reader._core.dtype cimport FieldType
 from reader._core.indices cimport Indices
+from reader._core.lent_row cimport LentRow, detached, index_of
 from reader._core.payload cimport pickle_attached, pickle_objects, pickle_schema
 from reader._core.plan cimport SampleLeaf, as_ndarray
 from reader._core.rows cimport Rows
@@ -33,9 +33,6 @@ from reader._core.structure import flatten
 from reader.errors import CollateError
 
 cnp.import_array()
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(object)
 
 cdef enum:
     ENDED = 1          # what stream() returns when the source is exhausted
@@ -79,6 +76,7 @@ cdef class BatchWriter:
         self.revive = None
         self.attach = None
         self.sharing = None
+        self.lent = LentRow()
         self.drawn = []
         self.position = 0
 
@@ -131,7 +129,7 @@ cdef class BatchWriter:
                    object fill=None) except -1:
         """Fetch a sample for each key and stack them in place.
 
-        ``fill(key, out)``, or None, fetches one as well, and may write it to its row: see `lend`.
+        ``fill(key, out)``, or None, fetches one as well, and may write it to its row: see LentRow.
         """
         cdef Py_ssize_t row = 1, before, count = len(keys)
         cdef Plan plan = self.plan
@@ -147,8 +145,12 @@ cdef class BatchWriter:
             if self.sharing is not None and self.sharing.source is source:
                 sharing = self.sharing
                 sharing.begin()
+                sharing.help_first(count, record.seq)
             if fill is not None and plan is not None:
                 slot = self.begin(plan, count)
+            if sharing is not None and plan is not None and sharing.is_due(0, count, record.seq):
+                slot = self.begin(plan, count) if slot is NULL else slot
+                self.open(sharing, plan, slot, keys, 0, record)
             sample = self.fetch(source, fill, keys, plan, slot, 0, names)
             if not self.suits(plan, sample):
                 sample = detached(sample, fill)
@@ -175,19 +177,26 @@ cdef class BatchWriter:
                 self.plan = plan
             if fill is not None:
                 sample = None
-                self.take_lent(0, names)
+                self.lent.take_back(0, names)
+            if sharing is not None and sharing.is_shared:
+                row = sharing.next_row(0)
             while row < count:
+                if row == AGAIN:
+                    slot = self.drop(slot)
+                    return self.stack(source, keys, names, record, fill)
                 if slot is not NULL and self.is_stale(record):
                     return self.skip(slot, record)
-                if sharing is not None:
-                    self.share(sharing, plan, slot, keys, row, record)
+                if sharing is not None and sharing.is_due(row, count, record.seq):
+                    self.open(sharing, plan, slot, keys, row, record)
+                elif sharing is not None and sharing.is_first:
+                    sharing.help(record.seq)
                 before = row
                 try:
                     sample = self.fetch(source, fill, keys, plan, slot, row, names)
                     differs = plan.put(plan.structure, sample, row)
                     if fill is not None and not differs:
                         sample = None
-                        self.take_lent(row, names)
+                        self.lent.take_back(row, names)
                 except BaseException:
                     if sharing is not None:
                         before = sharing.row_before(row)
@@ -209,9 +218,6 @@ cdef class BatchWriter:
                     row = sharing.next_row(row)
                 else:
                     row += 1
-                if row == AGAIN:
-                    slot = self.drop(slot)
-                    return self.stack(source, keys, names, record, fill)
             if self.rules is None and names and plan.structure.kind == OBJECT:
                 self.refuse_nothing(plan, names)
             slot = self.finish(slot, plan, record)
@@ -219,7 +225,7 @@ cdef class BatchWriter:
             self.drop(slot)
             raise
         finally:
-            self.lent = None
+            self.lent.views = None
             if plan is not None:
                 plan.forget_objects()
         return 0
@@ -230,17 +236,18 @@ cdef class BatchWriter:
         self.position = row
         store_relaxed_i64(&self.heap.c.at_index, row)
         key = keys[row]
-        return source[key] if fill is None else self.lend(fill, key, plan, slot, row, names)
+        if fill is None:
+            return source[key]
+        if plan is None or slot is NULL:
+            return fill(key, None)
+        return self.lent.fetch(fill, key, plan, row, self.heap.arena, names)
 
-    cdef int share(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
-                   rd_record* record) except -1:
-        """Before a row is fetched: let others make those after it, or help others first."""
-        if sharing.is_due(row, len(keys), record.seq):
-            if slot is not NULL:
-                self.put_table(slot, len(plan.fields))
-                sharing.open(slot, self.objects_at, plan, keys, row, record)
-        elif sharing.is_first:
-            sharing.help(record.seq)
+    cdef int open(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
+                  rd_record* record) except -1:
+        """Let others make the rows after one."""
+        if slot is not NULL:
+            self.put_table(slot, len(plan.fields))
+            sharing.open(slot, self.objects_at, plan, keys, row, record)
         return 0
 
     cdef rd_slot* drop(self, rd_slot* slot) except? NULL:
@@ -248,35 +255,11 @@ cdef class BatchWriter:
         try:
             if self.sharing is not None:
                 self.sharing.close()  # others may write to it
+                self.sharing.is_shared = False
         finally:
             if slot is not NULL:
                 self.heap.abandon(slot)
         return NULL
-
-    cdef object lend(self, object fill, object key, Plan plan, rd_slot* slot, Py_ssize_t row,
-                     list names):
-        """Fetch a sample that may write itself to its row: `out` holds what is lent to it."""
-        if plan is None or slot is NULL:
-            return fill(key, None)
-        self.lent = plan.row_views(row, self.heap.arena)
-        sample = fill(key, plan.out_of(self.lent))
-        if sample is None and plan.structure.kind != OBJECT:
-            raise CollateError(
-                f"__getitem__ of the dataset returned None for sample {row}{index_of(names, row)} when "
-                f"it was given `out`; return the sample, with `out`'s arrays where it wrote them")
-        return sample
-
-    cdef int take_lent(self, Py_ssize_t row, list names) except -1:
-        """Take back what was lent for a sample, which is there and dropped."""
-        cdef list lent = self.lent
-        if lent is None or not is_kept(lent):
-            return 0
-        gc.collect()  # an exception within the dataset may hold its frames a while
-        if is_kept(lent):
-            raise CollateError(
-                f"the dataset keeps a reference to `out` of sample {row}{index_of(names, row)}, whose memory "
-                f"is the batch's; keep a copy of it (numpy.copy)")
-        return 0
 
     cdef bint gather(self, Columns columns, object keys, rd_record* record) except -1:
         """Make a batch of rows of arrays. False: they are to be fetched and stacked one by one.
@@ -658,30 +641,6 @@ cdef class BatchWriter:
         store_u32(&slot.state, RD_KEPT)
         self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
         return self.schemas[key]
-
-
-cdef bint is_kept(list lent) noexcept:
-    """Whether anything but the list refers to an array in it, or to its memory."""
-    for array in lent:
-        if array is not None and Py_REFCNT(array) > 2:  # the list, and this loop
-            return True
-    return False
-
-
-cdef object detached(object sample, object fill):
-    """Return a sample that may lie in a slot, whose memory goes back, in memory of its own."""
-    cdef Flat flat
-    if fill is None:
-        return sample
-    flat = flatten(sample)
-    return flat.structure.restore(
-        [value.copy() if isinstance(value, np.ndarray) else
-         value.clone() if hasattr(value, "clone") else value for value in flat.fields],
-        flat.objects)
-
-
-cdef str index_of(list names, Py_ssize_t row):
-    return "" if names is None else f" (dataset index {names[row]!r})"
 
 
 cdef inline int ndim_of(object field) noexcept:
