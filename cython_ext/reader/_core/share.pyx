@@ -15,8 +15,9 @@ from reader._core.arena cimport (load_relaxed_u32, load_relaxed_u64, load_u32, r
                                  rd_arena_damage, rd_head, rd_now_ns, rd_open_shares, rd_share_at,
                                  rd_share_await, rd_share_await_open, rd_share_close,
                                  rd_share_enter, rd_share_find, rd_share_leave, rd_share_open,
-                                 rd_share_pays, rd_share_take, rd_slot_at, rd_slot_known, rd_slot_offset, rd_slot_read, rd_table_nbytes,
-                                 store_relaxed_i64, store_relaxed_u32)
+                                 rd_share_pays, rd_share_take, rd_slot_at, rd_slot_known,
+                                 rd_slot_offset, rd_slot_read, rd_table_nbytes, store_relaxed_i64,
+                                 store_relaxed_u32)
 from reader._core.payload cimport pickle_schema
 from reader._core.plan cimport SampleLeaf
 from reader._core.tensor cimport Schema
