@@ -14,11 +14,10 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-
-from reader._core.copying import stack_uncached
 
 Array = np.ndarray[Any, Any]
 
@@ -68,7 +67,8 @@ class Layout:
         samples = [dataset[index] for index in range(start, start + self.batch_size)]
         for column, out in zip(self.split(samples), views):
             if out.ndim > 1 and self.is_uncached:
-                stack_uncached(column, out)
+                # looked up here: an older wheel has none
+                import_module("reader._core.copying").stack_uncached(column, out)
             elif out.ndim > 1:
                 # The same copies as numpy.stack, without a reshaped view for each sample.
                 np.concatenate(column, out=out.reshape(-1, *out.shape[2:]))
