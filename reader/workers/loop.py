@@ -7,7 +7,6 @@ worker's main thread and prints nothing: each error is an answer that the traine
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pickle
 import sys
 from collections.abc import Callable
@@ -172,11 +171,17 @@ class WorkerLoop:
         if not self.fetcher.fetches_each:
             return
         if not self._is_thread:
-            self._watch = RandomWatch()
+            self._watch = RandomWatch(self._reseed if self.seeds_globals else None)
         elif config.seed is not None:
             return
         self._shares = True
         self._channel.share(config.dataset, self._watch)
+
+    def _reseed(self, epoch: int, number: int) -> None:
+        """Seed for a batch again."""
+        reseed = reseeding(self._config, epoch, self._rng)
+        if reseed is not None:
+            reseed(number)
 
     def start_epoch(self, start: EpochStart) -> None:
         """Begin an epoch, at the worker's cursor if there is one."""
@@ -233,9 +238,8 @@ class WorkerLoop:
             else:
                 if isinstance(fetcher, StreamFetcher):
                     fetcher.reseed = reseeding(self._config, epoch, self._rng)
-                if self._watch is not None and self.seeds_globals:
-                    reseed = reseeding(self._config, epoch, self._rng)
-                    self._watch.reseed = reseed and functools.partial(reseed, number)
+                if self._watch is not None:
+                    self._watch.epoch, self._watch.number = epoch, number
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
                     fetcher.make(channel, kind, keys)
         except ArenaFull as full:

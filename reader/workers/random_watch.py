@@ -16,13 +16,18 @@ __all__ = ["RandomWatch"]
 class RandomWatch:
     """Tells whether anything was drawn from the global random state since a batch began.
 
+    Args:
+        reseed: called with the epoch and the number of a batch, makes the state that it begins
+            with; None: batches are not seeded, and none may have drawn anything since this was
+            made.
+
     Attributes:
-        reseed: makes the state that the batch in hand began with; None: batches are not seeded,
-            and none may have drawn anything since this was made.
+        epoch, number: of the batch in hand.
     """
 
-    def __init__(self) -> None:
-        self.reseed: Callable[[], None] | None = None
+    def __init__(self, reseed: Callable[[int, int], None] | None = None) -> None:
+        self.epoch = self.number = 0
+        self._reseed = reseed
         self._start = CapturedState()  # of the batch in hand, as far as anybody has asked
 
     def capture(self) -> CapturedState:
@@ -32,8 +37,8 @@ class RandomWatch:
     def begins_untouched(self) -> bool:
         """Whether the state is still the one that the batch in hand began with."""
         now = CapturedState()
-        if self.reseed is not None:
-            self.reseed()
+        if self._reseed is not None:
+            self._reseed(self.epoch, self.number)
             self._start = CapturedState()
             now.put_back()
         return now == self._start

@@ -28,6 +28,7 @@ cdef class Plan:
     cdef list leaves             # SampleLeaf, in depth-first order
     cdef list fields             # those that are arrays
     cdef list objects            # those that are not
+    cdef Py_ssize_t row_nbytes   # of all fields of one sample
     cdef bint is_strict          # types must be those of sample 0, exactly; tuples become lists
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first

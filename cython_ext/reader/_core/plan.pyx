@@ -191,6 +191,7 @@ cdef class Plan:
         leaf.nbytes = leaf.type.itemsize
         for i in range(leaf.ndim):
             leaf.nbytes *= leaf.extents[i]
+        self.row_nbytes += leaf.nbytes
         return node(FIELD, leaf.place, None, None, None, None)
 
     cdef int differ(self, str difference) except -1:

@@ -21,6 +21,8 @@ cdef class Sharing:
     # of its own batch, as the maker:
     cdef int64_t began_ns        # when its first row was begun
     cdef int64_t each_ns         # what a row takes, as far as is known
+    cdef bint was_fresh          # whether that was in memory which nobody had written
+    cdef int64_t copy_ns         # and what its copy may take
     cdef Py_ssize_t looks_at     # the row before which to ask whether to open it
     cdef bint is_shared          # rows were, or still are, others' to make
     cdef bint is_open            # the same, and they still are
@@ -38,7 +40,8 @@ cdef class Sharing:
     cdef void end_task(self) noexcept nogil
     cdef uint64_t room(self, Py_ssize_t count) noexcept nogil
     cdef void begin(self) noexcept nogil
-    cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, uint64_t seq) noexcept nogil
+    cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, Plan plan, uint64_t seq) noexcept
+    cdef bint is_slow(self, Py_ssize_t rows) noexcept nogil
     cdef int help_first(self, Py_ssize_t count, uint64_t seq) except -1
     cdef bint open(self, rd_slot* slot, uint64_t at, Plan plan, list keys, Py_ssize_t row,
                    rd_record* record) except -1

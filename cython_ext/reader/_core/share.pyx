@@ -76,25 +76,34 @@ cdef class Sharing:
         """A batch of samples is begun."""
         self.is_shared = False
         self.looks_at = 0
+        if self.was_fresh:  # the rows took the time that new memory takes: the next will not
+            self.each_ns = 0
+            self.was_fresh = False
         self.began_ns = rd_now_ns()
 
-    cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, uint64_t seq) noexcept nogil:
+    cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, Plan plan, uint64_t seq) noexcept:
         """Whether the batch should be opened before a row is fetched. Asked before each; before the
-        first only of a batch whose form is known, and which begins a run."""
+        first only of a batch whose form is known."""
         if row < self.looks_at or self.is_shared or not self.is_on:
             return False
         if row:
             self.each_ns = (rd_now_ns() - self.began_ns) // row
+            self.copy_ns = plan.row_nbytes
             self.looks_at = row + max(<int64_t>1, min(LOOK_ROWS, LOOK_NS // (self.each_ns + 1)))
-        return (self.each_ns * (count - row) > PAYS_NS
+        return (self.is_slow(count - row)
                 and rd_share_pays(self.heap.arena.c, self.heap.index, seq, self.is_first))
+
+    cdef bint is_slow(self, Py_ssize_t rows) noexcept nogil:
+        """Whether so many rows take long enough. Those that take no longer than their copies at 1 GB/s do
+        not: several workers copy hardly faster, and have to map the memory of each other's slots."""
+        return self.each_ns * rows > PAYS_NS and self.each_ns > self.copy_ns
 
     cdef int help_first(self, Py_ssize_t count, uint64_t seq) except -1:
         """Before the first batch of a run: help with one that is delivered before, which its maker is
         about to open. Waits for that a quarter of what a sample takes, and 1 ms at most."""
         cdef rd_arena* arena = self.heap.arena.c
         cdef int64_t until_ns = rd_now_ns() + min(self.each_ns // 4, <int64_t>WAIT_NS)
-        if (self.is_on and self.is_first and self.each_ns * count > PAYS_NS
+        if (self.is_on and self.is_first and self.is_slow(count)
                 and load_relaxed_u64(&rd_head(arena).wanted_seq) < seq):
             with nogil:
                 rd_share_await_open(arena, &self.guest, seq, until_ns)

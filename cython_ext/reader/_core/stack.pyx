@@ -107,6 +107,8 @@ cdef class BatchWriter:
         self.heap.expect(at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room + room_to_share)
         plan.is_uncached = self.heap.goes_past_cache(at)
+        if self.sharing is not None:
+            self.sharing.was_fresh = self.heap.is_fresh(slot)
         start = <char*>self.heap.arena.c.base + slot.start
         self.table.clear()
         at = 0
@@ -148,7 +150,7 @@ cdef class BatchWriter:
                 sharing.help_first(count, record.seq)
             if fill is not None and plan is not None:
                 slot = self.begin(plan, count)
-            if sharing is not None and plan is not None and sharing.is_due(0, count, record.seq):
+            if sharing is not None and plan is not None and sharing.is_due(0, count, plan, record.seq):
                 slot = self.begin(plan, count) if slot is NULL else slot
                 self.open(sharing, plan, slot, keys, 0, record)
             sample = self.fetch(source, fill, keys, plan, slot, 0, names)
@@ -186,7 +188,7 @@ cdef class BatchWriter:
                     return self.stack(source, keys, names, record, fill)
                 if slot is not NULL and self.is_stale(record):
                     return self.skip(slot, record)
-                if sharing is not None and sharing.is_due(row, count, record.seq):
+                if sharing is not None and sharing.is_due(row, count, plan, record.seq):
                     self.open(sharing, plan, slot, keys, row, record)
                 elif sharing is not None and sharing.is_first:
                     sharing.help(record.seq)
