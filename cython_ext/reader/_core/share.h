@@ -19,7 +19,7 @@ typedef struct rd_share { /* of a heap, in its page: the batch that its worker m
     uint32_t is_waited;  /* futex word: 1 while the maker waits until all have left */
     uint32_t has_drawn;  /* atomic: 1: a row was made with random numbers of a worker's own */
     uint8_t pad0[48];
-    /* of the open batch; the maker writes them while nobody is in it */
+    /* of the open batch; the maker writes them while nobody is in it.  Atomic: seq, epoch, run, count */
     uint64_t seq, epoch;
     uint64_t form;  /* digest of what a row looks like */
     uint64_t slot;  /* offset of the slot record; the field table is at the slot's start */

@@ -17,7 +17,7 @@ from reader._core.arena cimport (load_relaxed_u32, load_relaxed_u64, load_u32, r
                                  rd_share_enter, rd_share_find, rd_share_leave, rd_share_open,
                                  rd_share_pays, rd_share_take, rd_slot_at, rd_slot_known,
                                  rd_slot_offset, rd_slot_read, rd_table_nbytes, store_relaxed_i64,
-                                 store_relaxed_u32)
+                                 store_relaxed_u32, store_relaxed_u64)
 from reader._core.payload cimport pickle_schema
 from reader._core.plan cimport SampleLeaf
 from reader._core.tensor cimport Schema
@@ -138,10 +138,10 @@ cdef class Sharing:
             self.mine[i] = 1
         self.left_at = 0
         self.has_drawn = False
-        self.c.seq = record.seq
-        self.c.epoch = self.guest.epoch
-        self.c.run = record.run
-        self.c.count = <uint32_t>count
+        store_relaxed_u64(&self.c.seq, record.seq)  # these four others look at before they enter
+        store_relaxed_u64(&self.c.epoch, self.guest.epoch)
+        store_relaxed_u32(&self.c.run, record.run)
+        store_relaxed_u32(&self.c.count, <uint32_t>count)
         self.c.nfields = <uint32_t>len(plan.fields)
         self.c.form = form_of(plan)
         self.c.slot = rd_slot_offset(self.heap.arena.c, slot)
