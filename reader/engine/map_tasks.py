@@ -259,7 +259,7 @@ class MapTasks:
         task = self._task_of(kind, payload)
         if self._takes_keys:
             if kind in _INTEGER_TASKS and not takes_any:
-                keys = memoryview(payload).cast("q").tolist()  # integers of NumPy become Python's
+                keys = Indices(payload).tolist()  # integers of NumPy become Python's
             task.kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
             task.payload = keys if is_batched else keys[0]
         return task if shard is None else _as_part(task, shard)

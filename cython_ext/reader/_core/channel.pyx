@@ -11,9 +11,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from reader._core.arena cimport (load_relaxed_u32, RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED,
-                                 RD_FULL, RD_HELLO, RD_SKIPPED,
-                                 RD_STATE, load_u32, rd_guest, rd_head, rd_heap_at, rd_now_ns,
+from reader._core.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
+                                 RD_SKIPPED, RD_STATE, load_relaxed_u32, load_u32, rd_guest,
+                                 rd_head, rd_heap_at, rd_now_ns,
                                  rd_arena_damage, rd_payload_sum, rd_record_seal, rd_result_push,
                                  rd_result_tell, rd_share_at, rd_share_await, rd_share_close,
                                  rd_share_leave, rd_slot_offset, rd_start_trainer_watch, rd_task,
@@ -94,7 +94,7 @@ def decode_task(int kind, bytes payload):
     if kind == TASK_NEXT or kind == TASK_AGAIN:
         return []
     if kind == TASK_INDICES or kind == TASK_INDEX:
-        return memoryview(payload).cast("q").tolist()
+        return Indices(payload).tolist()
     try:
         keys = pickle.loads(payload)
     except (SystemExit, GeneratorExit) as error:
