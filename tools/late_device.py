@@ -31,10 +31,11 @@ class Event:
         self.asked = 0
 
     def happen(self) -> None:
-        """Make the copies: the device has come here."""
+        """Make the copies: the device has come here. After an interrupt the next call goes on."""
         while self.copies:
-            array, address = self.copies.pop()
+            array, address = self.copies[-1]
             ctypes.memmove(array.ctypes.data, address, array.nbytes)
+            del self.copies[-1]
 
 
 class LateDevice:

@@ -2,10 +2,10 @@
 # touches what is in results.pxd. Holds no code.
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Literal, NamedTuple, TypedDict, final
 
 from reader._core.arena import Arena
+from reader._core.failure import Failure
 from reader._core.side_table import SideTable
 from reader._core.tensor_array import LoDTensorArray
 
@@ -16,37 +16,6 @@ class _FeederStats(TypedDict):
     trimmed: int
     in_flight: int
     queued: int
-
-class FailureKind(str, Enum):
-    END = "end"
-    ERROR = "error"
-    FULL = "full"
-    LOST = "lost"
-    OPEN = "open"
-    START = "start"
-
-class Failure:
-    kind: FailureKind
-    seq: int
-    epoch: int
-    worker: int
-    payload: Any
-    need_bytes: int
-    have_bytes: int
-    limit_bytes: int
-    knob: str
-    def __init__(
-        self,
-        kind: FailureKind,
-        seq: int,
-        epoch: int,
-        worker: int,
-        payload: Any = None,
-        need_bytes: int = 0,
-        have_bytes: int = 0,
-        limit_bytes: int = 0,
-        knob: str = "max_bytes",
-    ) -> None: ...
 
 class LostTasks(NamedTuple):
     seqs: list[int]

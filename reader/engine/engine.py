@@ -15,6 +15,7 @@ from typing import Any
 
 from reader._core.copying import copy_way
 from reader._core.handover import WaitStats
+from reader._core.round_robin import RoundRobin
 from reader._core.signals import Finalized, is_interrupt
 from reader.checks import as_int
 from reader.config import LoaderConfig
@@ -32,7 +33,7 @@ from reader.engine.copier import Copier, copier_stats, end_copies
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_errors import EpochOptions
-from reader.engine.map_tasks import MapTasks, RoundRobin
+from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch
 from reader.engine.registrar import Registrar
 from reader.engine.schedule import Schedule

@@ -12,25 +12,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
-from reader._core.feeder import Failure, FailureKind
-from reader._core.handover import Handover, Made, Task, WaitStats
+from reader._core.failure import Failure, FailureKind
+from reader._core.handover import Made, Task, WaitStats
 from reader._core.local_channel import UserBatch
+from reader._core.quick_steps import QuickSteps
 from reader._core.signals import interrupt_after, is_interrupt
+from reader._core.window import Window
+from reader.data.failure import as_user_error
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
 from reader.engine.epoch_errors import EpochOptions
-from reader.engine.schedule import Schedule, Window
+from reader.engine.map_tasks import MapTasks
+from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
+from reader.policy import ErrorPolicy
 from reader.workers.pool_registry import leave_with_program
 
 __all__ = ["EpochIterator"]
 
 
 @final
-class EpochIterator(Handover):
+class EpochIterator(QuickSteps):
     """Yields the batches of one epoch; with several places, lists of one batch for each.
 
     An exception in the place of a batch is raised, and the next call continues after it. Batches of
@@ -58,7 +63,7 @@ class EpochIterator(Handover):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._convert = stage.convert(0)
+        self.convert, self.settle = stage.convert(0), stage.cursor.settle
         self._is_plain = stage.is_plain and options.on_end is None
         self._is_complete = False  # it ended because all batches were delivered
         self._cache = cache  # keeps what the workers are given
@@ -75,7 +80,7 @@ class EpochIterator(Handover):
         self.feeder = self._backend.feeder
         self.feeder.begin_run(options.epoch, first, options.in_order)
         schedule = self._schedule = make_schedule(self._backend)
-        window = self._window = Window(
+        window = self.window = Window(
             self.feeder,
             schedule,
             self._backend.window if options.is_eager else 1,
@@ -83,7 +88,7 @@ class EpochIterator(Handover):
             options.in_order,
             cursor.beyond if isinstance(cursor, MapCursor) else (),
             cursor.pass_by if isinstance(cursor, MapCursor) else None,
-            options.errors,
+            functools.partial(_reworded, options.errors),
         )
         schedule.window = weakref.proxy(window)  # no cycle: what the user made is freed at once
         # what the base class hands over with
@@ -97,9 +102,13 @@ class EpochIterator(Handover):
         self._take = schedule.taking(
             supervisor.wait if self._backend.works_ahead else supervisor.make
         )
+        self.looks_for_end = options.on_end is not None
+        is_usual = stage.is_plain and options.is_eager and isinstance(schedule, MapTasks)
         self._workers = cursor.workers
         if self._workers is not None and self._workers.awaited:
-            self._take = functools.partial(_take_first, weakref.ref(self), self._take)
+            self._take = functools.partial(_take_first, weakref.ref(self), self._take, is_usual)
+        else:
+            self.is_quick = is_usual
         works_ahead = stage.copiers and self._backend.works_ahead
         self._poll = schedule.polling(supervisor.poll) if works_ahead else None
         self._refill = schedule.refill
@@ -164,17 +173,27 @@ class EpochIterator(Handover):
             for worker in sorted(self._workers.awaited):
                 self._workers.note_initial_state(worker, self.feeder.initial_state(worker))
 
-    def take_first(self, take: Callable[[], Any]) -> Any:
+    def take_first(self, take: Callable[[], Any], is_usual: bool) -> Any:
         """Take the first batch or Failure; before it all initial states have come."""
         item = take()
         self._take_initial_states()
-        self._take = take
+        self._take, self.is_quick = take, is_usual
         return item
+
+    def wait_for_item(self) -> Any:
+        """Wait for the feeder's next item; None where `prepare` knows more."""
+        try:
+            return self._take()
+        except EpochEnded:
+            return None  # it is over now, and `_leave` raises why
+        except ReaderError:
+            leave_with_program()
+            raise
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
         self.drop()
-        self._window.forget_error()
+        self.window.forget_error()
         self._stage.cursor.settle()
         self._let_go()
 
@@ -222,7 +241,7 @@ class EpochIterator(Handover):
         if rng_lock is not None:
             rng_lock.ask()
         if not self._tasks or not self._is_eager:
-            self._window.fill()
+            self.window.fill()
             if self._schedule.is_over:
                 self._end()
                 return
@@ -249,7 +268,7 @@ class EpochIterator(Handover):
 
     def _deliver(self, item: Any) -> None:
         """Land a batch."""
-        self._window.leaving = item.seq
+        self.window.leaving = item.seq
         if self._is_eager:
             self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
         task, step = self._answered(item)
@@ -261,7 +280,7 @@ class EpochIterator(Handover):
             if type(item) is UserBatch:
                 batch = item.value
             else:
-                convert = self._convert
+                convert = self.convert
                 if not self._is_plain:
                     convert = self._stage.convert(len(self.ahead), task.part)
                 batch = convert(item)
@@ -272,14 +291,13 @@ class EpochIterator(Handover):
                 self._pass_shards(task)
                 self.skip(Made(None, task, step=step))
             raise
-        self._supervisor.idle_deaths = 0
         made = Made(batch, task, True, False, step)
         if self._is_plain:
             self.made = made
             return
         self.keep(made)
         has_next = self._options.on_end is not None
-        if has_next and self._schedule.is_over and not self._window.has_error:
+        if has_next and self._schedule.is_over and not self.window.has_error:
             self._end()  # begins the next epoch before the user has done with the last batch
 
     def _refuse(self, item: Any) -> None:
@@ -292,9 +310,9 @@ class EpochIterator(Handover):
         if item.seq in supervisor.failed:
             supervisor.raise_failed(supervisor.failed[item.seq])
         if self._is_eager:
-            self._window.leaving = item.seq
+            self.window.leaving = item.seq
             self._refill()
-        keys = self._window.task_keys(item.seq)
+        keys = self.window.task_keys(item.seq)
         seq = None if self._options.in_order else item.seq
         carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
@@ -313,17 +331,17 @@ class EpochIterator(Handover):
             self.pass_ahead()
 
     def _end(self) -> None:
-        self._is_complete = not self._window.has_error
+        self._is_complete = not self.window.has_error
         self._let_go()
         if self._options.on_end is not None:
             self._options.on_end()
 
     def _leave(self) -> None:
         """Raise what ends the epoch, or hand over a last group that is short."""
-        error = self._window.error
+        error = self.window.error
         if error is not None:
             self.made = Made(error, is_error=True)
-            self._window.forget_error()
+            self.window.forget_error()
             return
         if self.ahead:
             if self._stage.delivers_short_group:
@@ -340,9 +358,16 @@ class EpochIterator(Handover):
         raise StopIteration
 
 
-def _take_first(iterator: weakref.ref[EpochIterator], take: Callable[[], Any]) -> Any:
+def _take_first(
+    iterator: weakref.ref[EpochIterator], take: Callable[[], Any], is_usual: bool
+) -> Any:
     found = iterator()
-    return take() if found is None else found.take_first(take)
+    return take() if found is None else found.take_first(take, is_usual)
+
+
+def _reworded(errors: ErrorPolicy, error: BaseException) -> BaseException:
+    """Return what is raised for an exception of the sampler, after the batches before it."""
+    return error if errors.passes(error) else as_user_error(error)
 
 
 def _release(iterator: weakref.ref[EpochIterator]) -> None:

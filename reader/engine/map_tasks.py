@@ -7,65 +7,32 @@ place in the order. Any batch can be made again.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from reader._core.channel import TaskKind, are_indices, encode_task, key_outside
-from reader._core.feeder import FailureKind
+from reader._core.channel import TaskKind, are_indices, encode_task
+from reader._core.failure import FailureKind
 from reader._core.handover import Task
-from reader._core.indices import Indices
+from reader._core.indices import IndexBatches, Indices
+from reader._core.round_robin import RoundRobin
 from reader._core.signals import came_in_callee, is_interrupt
+from reader._core.window import Window
 from reader.data.order import Order
 from reader.data.order_origin import Position
 from reader.data.shards import Shard
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
-from reader.engine.schedule import Window
 from reader.engine.supervisor import Supervisor
 from reader.errors import SampleIndexError, SamplerError, StateError, got, shown
 from reader.policy import DispatchPolicy
 
-__all__ = ["MapTasks", "RoundRobin"]
+__all__ = ["MapTasks"]
 
 _MOST_INTERRUPTS = 5  # at one batch: then it is the sampler that raises them
 _INTEGER_TASKS = (TaskKind.TASK_INDICES, TaskKind.TASK_INDEX)
-
-
-class RoundRobin:
-    """Names one worker after the other, from `turn` on.
-
-    Args:
-        workers: how many there are.
-        turn: whose turn is first.
-        limit: most tasks of a worker, where loads are watched.
-    """
-
-    def __init__(self, workers: int, turn: int = 0, limit: int = 1) -> None:
-        self._workers = workers
-        self._limit = limit
-        self._loads: Callable[[], Counter[int]] | None = None
-        self.turn = turn
-
-    def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """Skip workers that have `limit` tasks."""
-        self._loads = loads
-
-    def next_worker(self) -> int:
-        """Return whose turn it is; the turn is passed on by `pass_on`."""
-        if self._loads is None:
-            return self.turn
-        loads = self._loads()
-        for step in range(self._workers):
-            worker = (self.turn + step) % self._workers
-            if loads[worker] < self._limit:
-                return worker
-        return min(range(self._workers), key=lambda worker: loads[worker])
-
-    def pass_on(self, worker: int) -> None:
-        """Have the turn be that of the worker after this one."""
-        self.turn = (worker + 1) % self._workers
 
 
 class MapTasks:
@@ -116,10 +83,14 @@ class MapTasks:
             takes_keys and order.mark is None and round_robin is None
         ) and not policy.takes_any_key
         self._has_len = hasattr(type(dataset), "__len__")
-        self._next = cursor.batches  # the number of the next task
         self._early: list[BaseException] = []  # what was raised in the place of the first task
         self._interrupted = (-1, 0)  # the last batch at which the order was opened again, how often
         self._full_at = -1  # the last batch that was made again for want of memory
+
+    @property
+    def _next(self) -> int:
+        """The number of the next task."""
+        return self.window.dispatched
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -217,7 +188,6 @@ class MapTasks:
         if self._round_robin is not None:
             self._round_robin.pass_on(task.worker)
         self._last_mark = task.mark
-        self._next = task.seq + 1
         self._keys.clear()
         self._task = None
 
@@ -225,8 +195,12 @@ class MapTasks:
         if type(keys) is Indices:
             if self._takes_keys:
                 return self._make_task(keys.tolist())
+            count = sys.maxsize
             if self._has_len and not self._takes_any_key:
-                self._check_range(keys.payload)
+                self._check_range(keys)
+                count = self._count
+            if type(self._batches) is IndexBatches and self._mark is None:
+                self.window.draw_from(self._batches, count, self._round_robin, self._keys)
             return self._task_of(TaskKind.TASK_INDICES, keys.payload)
         shard: Shard | None = None
         if type(keys) is not list:
@@ -255,7 +229,7 @@ class MapTasks:
             if kind not in _INTEGER_TASKS:
                 self._check_keys(keys)
             elif self._has_len:
-                self._check_range(payload)
+                self._check_range(Indices(payload))
         task = self._task_of(kind, payload)
         if self._takes_keys:
             if kind in _INTEGER_TASKS and not takes_any:
@@ -293,11 +267,11 @@ class MapTasks:
             " dataset indices for each batch (a sampler of single indices goes into sampler=)"
         )
 
-    def _check_range(self, payload: bytes) -> None:
-        if self._count >= 0 and key_outside(payload, self._count) is None:
+    def _check_range(self, indices: Indices) -> None:
+        if self._count >= 0 and indices.first_outside(self._count) is None:
             return
         self._count = len(self._dataset)  # it may have grown
-        key = key_outside(payload, self._count)
+        key = indices.first_outside(self._count)
         if key is not None:
             raise SampleIndexError(
                 f"the sampler yielded index {key} in batch {self._next}, and the dataset"

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from reader._core.feeder import Failure
+from reader._core.failure import Failure
 from reader._core.handover import Made, WaitStats
 from reader._core.signals import interrupt_after
+from reader._core.window import Window
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.epoch_errors import (
     EpochOptions,
@@ -24,7 +25,7 @@ from reader.engine.epoch_errors import (
     in_fork,
     late,
 )
-from reader.engine.schedule import Schedule, Window
+from reader.engine.schedule import Schedule
 from reader.errors import ReaderError
 from reader.workers.loop import WorkerError
 
@@ -66,7 +67,8 @@ class Supervisor:
         self.is_done = False  # no batch can be taken any more
         self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
-        self.idle_deaths = 0
+        self._idle_deaths = 0  # since a batch was accepted: the feeder had accepted so many then
+        self._idle_at = -1
         self._backend = backend
         self._works_ahead = backend.works_ahead
         self._feeder = backend.feeder
@@ -236,8 +238,10 @@ class Supervisor:
         self._feeder.give_up(seq, worker, is_end)
 
     def _count_idle_death(self, death: Death) -> None:
-        self.idle_deaths += 1
-        if self.idle_deaths > _IDLE_DEATHS * self._backend.workers:
+        accepted = self._feeder.accepted
+        self._idle_deaths = 1 if accepted != self._idle_at else self._idle_deaths + 1
+        self._idle_at = accepted
+        if self._idle_deaths > _IDLE_DEATHS * self._backend.workers:
             self._window.keep_error(died(death, self._options.epoch, None))
             self._abort()
 

@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from reader._core.channel import TaskKind
-from reader._core.feeder import Failure, FailureKind
+from reader._core.failure import Failure, FailureKind
 from tests.wire import wire
 
 

@@ -14,7 +14,8 @@ import pytest
 from reader import ArenaFull
 from reader._core.arena import Arena
 from reader._core.channel import TaskKind, WorkerChannel, encode_task
-from reader._core.feeder import Failure, FailureKind, Feeder
+from reader._core.failure import Failure, FailureKind
+from reader._core.feeder import Feeder
 
 MIB = 1 << 20
 LEFT = 100 * MIB

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from reader._core.handover import Task
-from reader.engine.schedule import Window
+from reader._core.indices import IndexBatches, Indices
+from reader._core.round_robin import RoundRobin
+from reader._core.window import Window
 
 
 class Feeder:
@@ -100,3 +103,50 @@ def test_interrupted_turns_go_on() -> None:
         window.fill()
     window.fill()
     assert feeder.got == [(n, b"%d" % n) for n in range(6)]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("at", range(2, 7))
+def test_01_drawn_indices_are_sent_once_though_sending_was_interrupted(
+    at: int, is_after: bool
+) -> None:
+    feeder: Any = Feeder(at, is_after)
+    window = Window(feeder, Source(), 3)
+    window.draw_from(IndexBatches(None, range(12), 2, False), 12, RoundRobin(2), [])
+    interrupts = 0
+    while not window.is_over:
+        try:
+            window.fill()
+        except KeyboardInterrupt:
+            interrupts += 1
+            continue
+        if window.answered < window.dispatched:
+            window.accept(window.answered)
+    assert interrupts == 1
+    drawn = [Indices(payload).tolist() for seq, payload in feeder.got if seq < 6]
+    assert drawn == [[n, n + 1] for n in range(0, 12, 2)]
+
+
+def test_batch_with_an_index_outside_is_left_to_the_source() -> None:
+    feeder: Any = Feeder(0, False)
+    window = Window(feeder, Source(), 3)
+    odd: list[Indices] = []
+    turns = RoundRobin(3)
+    window.draw_from(IndexBatches(None, range(12), 2, False), 3, turns, odd)
+    window.fill()
+    assert [found.tolist() for found in odd] == [[2, 3]]
+    assert feeder.got[1:] == [(1, b"0"), (2, b"2")]  # of the source
+    assert Indices(feeder.got[0][1]).tolist() == [0, 1]
+    assert turns.turn == 1  # the source sees to its own
+
+
+def test_turns_skip_workers_that_have_enough() -> None:
+    turns = RoundRobin(3, 1, 2)
+    assert turns.next_worker() == 1
+    loads = Counter({1: 2, 2: 1})
+    turns.watch(lambda: loads)
+    assert turns.next_worker() == 2
+    turns.pass_on(2)
+    assert (turns.turn, turns.next_worker()) == (0, 0)
+    loads.update({0: 4, 1: 1, 2: 1})
+    assert turns.next_worker() == 2  # all have enough: the one that has least

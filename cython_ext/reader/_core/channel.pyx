@@ -65,16 +65,6 @@ def encode_task(keys, bint batched, bint exact=False):
         TASK_KEY, pickle.dumps(keys[0], 5))
 
 
-def key_outside(bytes payload not None, int64_t count):
-    """Return the first integer of an encoded task that is no index of ``count`` items, or None."""
-    cdef const int64_t* numbers = <const int64_t*><const char*>payload
-    cdef Py_ssize_t i
-    for i in range(len(payload) // 8):
-        if not -count <= numbers[i] < count:
-            return numbers[i]
-    return None
-
-
 def are_indices(list keys not None, int64_t count):
     """Whether all keys are Python's integers, and indices of ``count`` items."""
     cdef int overflow

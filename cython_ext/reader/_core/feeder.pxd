@@ -31,3 +31,7 @@ cdef class Feeder:
     cdef object open_taken(self)
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)
+    cdef bint is_here(self) noexcept
+    cdef object ready(self)
+    cpdef bint dispatch(self, uint64_t seq, int kind, bytes payload, int worker=*) except -1
+    cpdef accept(self)

@@ -5,7 +5,6 @@ workers' batches into the queue, in order and without the GIL; the consumer disp
 pops. See results.pxd for what each of the two threads touches, and under which lock.
 """
 import collections
-import enum
 import os
 
 cimport cython
@@ -22,7 +21,8 @@ from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxe
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
                                  load_u32, rd_heap_holds, rd_share_at, rd_slot_read)
-from reader._core.blocking_queue cimport (DONE, INTERRUPTED, QUEUE_CLOSED, TIMED_OUT, next_look,
+from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
+                                          next_look, queue_notify,
                                           pthread_mutex_destroy, queue_count, queue_finish,
                                           pthread_mutex_init, pthread_mutex_lock,
                                           pthread_mutex_unlock, queue_free, queue_get, queue_open,
@@ -34,6 +34,7 @@ from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, in
                                    least_busy, place, push_task, note_initial_state, notify, drain,
                                    feed_get, reader_thread)
 
+from reader._core.failure import Failure, FailureKind
 from reader._core.heap import Heap
 from reader._core.records import Damaged
 from reader._core.signals import is_interrupt
@@ -42,42 +43,6 @@ from reader.errors import InternalError, ReaderError, refusal
 cdef extern from "reader/_core/wait.h" nogil:
     ctypedef void* (*rd_thread_body)(void*) noexcept nogil
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
-
-
-class FailureKind(str, enum.Enum):
-    """Why a batch did not come."""
-
-    END = "end"      # a worker's copy of an iterable dataset is exhausted; payload: its last state
-    ERROR = "error"  # code of the dataset raised; payload: the error that the worker sent
-    FULL = "full"    # there is no memory for it; see the byte counts and the knob
-    LOST = "lost"    # its worker died, and it was given up
-    OPEN = "open"    # it came and cannot be opened; payload: the exception
-    START = "start"  # a worker could not start; payload: the error that it sent; seq is -1
-
-    __str__ = str.__str__
-
-
-class Failure:
-    """What `Feeder.take` returns in place of a batch that did not come; the caller owns it.
-
-    ``kind``: a FailureKind, which also says what ``payload`` is; ``seq``, ``epoch``: the batch;
-    ``worker``: the number of the worker that had it; the other fields are for FULL.
-    """
-
-    __slots__ = ("epoch", "have_bytes", "kind", "knob", "limit_bytes", "need_bytes", "payload",
-                 "seq", "worker")
-
-    def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
-                 limit_bytes=0, knob="max_bytes"):
-        self.kind = kind
-        self.seq = seq
-        self.epoch = epoch
-        self.worker = worker
-        self.payload = payload
-        self.need_bytes = need_bytes
-        self.have_bytes = have_bytes
-        self.limit_bytes = limit_bytes
-        self.knob = knob
 
 
 class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
@@ -184,6 +149,10 @@ cdef class Feeder:
         queue_free(&self.s.queue)
         pthread_mutex_destroy(&self.s.lock)
         pthread_mutex_destroy(&self.s.trim_lock)
+
+    cdef bint is_here(self) noexcept:
+        """Whether it is open, in the process that made it."""
+        return self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation
 
     cdef int check_process(self) except -1:
         if self.s.bell < 0:
@@ -496,7 +465,7 @@ cdef class Feeder:
                 push_task(&self.s, i, &task, NULL)
         pthread_mutex_unlock(&self.s.lock)
 
-    def dispatch(self, uint64_t seq, int kind, bytes payload not None, int worker=-1):
+    cpdef bint dispatch(self, uint64_t seq, int kind, bytes payload, int worker=-1) except -1:
         """Send a task to ``worker``, or with -1 to the one with the fewest. False if it cannot take
         one now; `take` returns None when it can. ArenaFull if a long task does not fit."""
         cdef rd_task task
@@ -598,6 +567,21 @@ cdef class Feeder:
         self.opening = record
         return self.open_taken()
 
+    cdef object ready(self):
+        """Return what `take` would return at once, where that is a batch or a Failure; else None.
+
+        Looks for no signal; a notice stays for `take`.
+        """
+        cdef int rc
+        if self.current is not None:
+            return self.current
+        if not self.is_here() or load_u32(&self.s.damaged) or self.opening.kind:
+            return None
+        rc = queue_get(&self.s.queue, &self.opening, 0)
+        if rc == NOTICE:
+            queue_notify(&self.s.queue)
+        return self.open_taken() if rc == DONE else None
+
     cdef int refuse(self, rd_record* record, error) except -1:
         """Have a batch made again that was damaged after it came; all workers end."""
         pthread_mutex_lock(&self.s.lock)
@@ -645,7 +629,7 @@ cdef class Feeder:
         self.check_process()
         notify(&self.s)
 
-    def accept(self):
+    cpdef accept(self):
         """Confirm that the consumer has the item of the last `take`. No signal comes between."""
         self.current = None
         self.accepted += 1

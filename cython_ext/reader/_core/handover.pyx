@@ -29,18 +29,6 @@ cdef class Task:
         parts: how many shards the step has; 0: it is no shard.
     """
 
-    cdef public int kind
-    cdef public object payload
-    cdef public int worker
-    cdef public object mark
-    cdef public object seq
-    cdef public object snapshot
-    cdef public object drawn
-    cdef public bint is_error
-    cdef public bint is_end
-    cdef public int part
-    cdef public int parts
-
     def __init__(self, int kind, payload, int worker=-1, mark=None, seq=-1):
         self.kind = kind
         self.payload = payload
@@ -62,11 +50,6 @@ cdef class WaitStats:
         last_wait_s: seconds of the last one.
         waiting_since: by time.monotonic; None: it does not wait.
     """
-
-    cdef public long long batches
-    cdef public double wait_s
-    cdef public double last_wait_s
-    cdef public object waiting_since
 
     def __init__(self, long long batches=0):
         self.batches = batches
@@ -92,15 +75,6 @@ cdef class Made:
         step: called, without arguments, in place of accepting the task; it must be written in C.
         parts: the first of `ahead`, of which `value` was made; they are counted with it.
     """
-
-    cdef readonly object value
-    cdef readonly Task task
-    cdef readonly bint is_batch
-    cdef readonly bint is_error
-    cdef readonly object step
-    cdef readonly list parts
-    cdef bint is_accepted
-    cdef list behind  # tasks that are counted right behind this one; None: none
 
     def __init__(self, value, Task task=None, bint is_batch=False, bint is_error=False, step=None,
                  list parts=None):
@@ -131,17 +105,6 @@ cdef class Handover(Finalized):
         is_watched: with `source`, a function; while it returns True, `prepare` makes all.
     """
 
-    cdef public Made made
-    cdef public list ahead
-    cdef public list handed
-    cdef public object feeder
-    cdef public dict tasks
-    cdef public WaitStats stats
-    cdef public Handover source
-    cdef public object is_watched
-    cdef object lock
-    cdef int steps  # how many are being taken: within one, a signal's handler may call anything
-
     def __cinit__(self, *args, **options):
         self.lock = threading.RLock()  # threads that share the iterator take turns
         self.ahead = []
@@ -168,7 +131,7 @@ cdef class Handover(Finalized):
                 made = None
             if made is None:
                 if self.made is None:
-                    self.prepare()
+                    self.make()
                 made = self.made
                 self.hand_over()
         finally:
@@ -178,12 +141,17 @@ cdef class Handover(Finalized):
             raise made.value
         return made.value
 
+    cdef int make(self) except -1:
+        """Make what is handed over next; subclasses in C may do it without `prepare`."""
+        self.prepare()
+        return 0
+
     def made_by(self, Handover source not None):
         """Return what `source` hands over next. What it raises is reworded by `reword`, which returns
         None for what is raised as it is."""
         if source.made is None:
             try:
-                source.prepare()
+                source.make()
             except StopIteration:
                 raise
             except Exception as error:
@@ -218,16 +186,16 @@ cdef class Handover(Finalized):
         """Accept and count what was made, as handed over; for an iterator around this one."""
         cdef Made made = self.made, part
         if made.parts is None:
-            self._accept(made)
+            self.accept(made)
         else:
             for part in made.parts:
-                self._count(part, self.handed)
+                self.count(part, self.handed)
                 if part.behind is not None:
                     self.handed.extend(part.behind)
             del self.ahead[:len(made.parts)]
         self.made = None
 
-    cdef int _end_task(self, Made made) except -1:
+    cdef int end_task(self, Made made) except -1:
         if made.is_accepted:
             return 0
         if made.step is not None:
@@ -238,21 +206,21 @@ cdef class Handover(Finalized):
         made.is_accepted = True
         return 0
 
-    cdef int _accept(self, Made made) except -1:
+    cdef int accept(self, Made made) except -1:
         """Accept a task and count it, behind those that are made ahead."""
         cdef Made last
         cdef list tasks
-        self._end_task(made)
+        self.end_task(made)
         tasks = self.handed
         if self.ahead:
             last = self.ahead[len(self.ahead) - 1]
             if last.behind is None:
                 last.behind = []
             tasks = last.behind
-        self._count(made, tasks)
+        self.count(made, tasks)
         return 0
 
-    cdef int _count(self, Made made, list tasks) except -1:
+    cdef int count(self, Made made, list tasks) except -1:
         if made.task is not None:
             tasks.append(made.task)
         if made.is_batch and self.stats is not None:
@@ -261,12 +229,12 @@ cdef class Handover(Finalized):
 
     def keep(self, Made made not None):
         """Accept a task, and keep what was made of it in `ahead`."""
-        self._end_task(made)
+        self.end_task(made)
         self.ahead.append(made)
 
     def skip(self, Made made not None):
         """Accept a task and count it; there is nothing to hand over."""
-        self._accept(made)
+        self.accept(made)
 
     def pass_ahead(self):
         """Count what was made ahead, which nobody gets."""

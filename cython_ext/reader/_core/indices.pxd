@@ -8,6 +8,7 @@ cdef class Indices:
 
     @staticmethod
     cdef Indices of(const char* data, Py_ssize_t nbytes)
+    cdef int64_t* outside(self, int64_t count) noexcept
 
 
 cdef class IndexBatches:
@@ -15,3 +16,5 @@ cdef class IndexBatches:
     cdef int64_t at, stop         # places: of the next index, and behind the last
     cdef int64_t batch_size
     cdef bint drop_last
+
+    cdef Indices draw(self)

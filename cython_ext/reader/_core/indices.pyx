@@ -26,6 +26,20 @@ cdef class Indices:
     def __len__(self):
         return len(self.payload) // 8
 
+    cdef int64_t* outside(self, int64_t count) noexcept:
+        """Return the first that is no index of ``count`` items; NULL: all are."""
+        cdef int64_t* numbers = <int64_t*>PyBytes_AS_STRING(self.payload)
+        cdef Py_ssize_t i
+        for i in range(len(self.payload) // 8):
+            if not -count <= numbers[i] < count:
+                return &numbers[i]
+        return NULL
+
+    def first_outside(self, int64_t count):
+        """Return the first that is no index of ``count`` items, or None."""
+        cdef int64_t* found = self.outside(count)
+        return None if found is NULL else found[0]
+
     def tolist(self):
         """Return them as a list of Python's integers."""
         return memoryview(self.payload).cast("q").tolist()
@@ -51,11 +65,18 @@ cdef class IndexBatches:
         return self
 
     def __next__(self):
+        cdef Indices made = self.draw()
+        if made is None:
+            raise StopIteration
+        return made
+
+    cdef Indices draw(self):
+        """Return those of the next batch; None: there is no other."""
         cdef int64_t i, count = min(self.batch_size, self.stop - self.at)
         cdef Indices made
         cdef int64_t* numbers
         if count <= 0 or (self.drop_last and count < self.batch_size):
-            raise StopIteration
+            return None
         made = Indices.of(NULL, 8 * count)
         numbers = <int64_t*>PyBytes_AS_STRING(made.payload)
         if self.order is not None:

@@ -17,7 +17,8 @@ from reader._core.channel cimport TASK_AGAIN, TASK_EPOCH
 from reader._core.columns cimport Columns
 from reader._core.records cimport open_batch
 
-from reader._core.feeder import Failure, FailureKind, LostTasks, WorkerProgress
+from reader._core.failure import Failure, FailureKind
+from reader._core.feeder import LostTasks, WorkerProgress
 from reader._core.side_table import SideTable
 from reader.errors import ReaderError
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from reader._core.feeder import Failure, FailureKind
+from reader._core.failure import Failure, FailureKind
 from reader._core.signals import interrupt_after
 from reader.errors import LoadTimeout
 from reader.workers.loop import WorkerError, carried

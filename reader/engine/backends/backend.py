@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from reader._core.arena import Arena
-from reader._core.feeder import Failure, LostTasks, WorkerProgress
+from reader._core.failure import Failure
+from reader._core.feeder import LostTasks, WorkerProgress
 from reader._core.local_channel import UserBatch
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError

@@ -1,0 +1,41 @@
+"""Failure: what comes in the place of a batch that cannot come.
+
+Imports nothing of the project. The Feeder and the LocalChannel return it; the engine raises of it.
+"""
+import enum
+
+
+class FailureKind(str, enum.Enum):
+    """Why a batch did not come."""
+
+    END = "end"      # a worker's copy of an iterable dataset is exhausted; payload: its last state
+    ERROR = "error"  # code of the dataset raised; payload: the error that the worker sent
+    FULL = "full"    # there is no memory for it; see the byte counts and the knob
+    LOST = "lost"    # its worker died, and it was given up
+    OPEN = "open"    # it came and cannot be opened; payload: the exception
+    START = "start"  # a worker could not start; payload: the error that it sent; seq is -1
+
+    __str__ = str.__str__
+
+
+class Failure:
+    """What `Feeder.take` returns in place of a batch that did not come; the caller owns it.
+
+    ``kind``: a FailureKind, which also says what ``payload`` is; ``seq``, ``epoch``: the batch;
+    ``worker``: the number of the worker that had it; the other fields are for FULL.
+    """
+
+    __slots__ = ("epoch", "have_bytes", "kind", "knob", "limit_bytes", "need_bytes", "payload",
+                 "seq", "worker")
+
+    def __init__(self, kind, seq, epoch, worker, payload=None, need_bytes=0, have_bytes=0,
+                 limit_bytes=0, knob="max_bytes"):
+        self.kind = kind
+        self.seq = seq
+        self.epoch = epoch
+        self.worker = worker
+        self.payload = payload
+        self.need_bytes = need_bytes
+        self.have_bytes = have_bytes
+        self.limit_bytes = limit_bytes
+        self.knob = knob

@@ -1,0 +1,14 @@
+# The step that most batches of an epoch take.
+from reader._core.feeder cimport Feeder
+from reader._core.handover cimport Handover
+from reader._core.window cimport Window
+
+
+cdef class QuickSteps(Handover):
+    cdef public bint is_quick
+    cdef public bint looks_for_end
+    cdef public Window window
+    cdef public object convert
+    cdef public object settle
+
+    cdef bint take_step(self, Window window, Feeder feeder) except -1

@@ -1,0 +1,69 @@
+"""QuickSteps: the step that most batches of an epoch take, with no code of Python but the user's.
+
+Imports the window, the feeder and the handover. After a training step the processor's caches hold
+nothing of the loader: what a step costs is how much code and data it touches.
+"""
+from reader._core.feeder cimport Feeder
+from reader._core.handover cimport Handover, Made, Task
+from reader._core.tensor_array cimport LoDTensorArray
+from reader._core.window cimport Window
+
+from reader._core.signals import is_interrupt
+
+
+cdef class QuickSteps(Handover):
+    """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step; its
+    `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows more.
+
+    A usual step is one batch, in its turn, for one place that is no device, from workers that work
+    ahead. Whatever else is found is left to `prepare`, which finds it as it was.
+
+    Attributes:
+        is_quick: usual steps may be taken here.
+        looks_for_end: once there are no more tasks to send, `prepare` makes all.
+        window: the tasks in flight.
+        convert: makes the user's batch. Where it raises, `prepare` calls it once more.
+        settle: a function that counts what was handed over.
+    """
+
+    cdef int make(self) except -1:
+        if not self.is_quick or self.is_ended or type(self.feeder) is not Feeder \
+                or not self.take_step(self.window, self.feeder):
+            self.prepare()
+        return 0
+
+    cdef bint take_step(self, Window window, Feeder feeder) except -1:
+        """Make the next batch. Returns whether that was a usual step; else nothing has changed but that
+        tasks may have been sent. An exception may leave it anywhere, as it may `prepare`."""
+        cdef LoDTensorArray item
+        cdef Task task
+        cdef Made made
+        if self.ahead or not window.tasks:
+            return False
+        if self.is_due:
+            self.settle()
+        found = feeder.ready()
+        if found is not None:
+            self.stats.last_wait_s = 0.0
+        elif feeder.is_here():
+            found = self.wait_for_item()
+        if type(found) is not LoDTensorArray:
+            return False
+        item = found
+        window.leaving = item.seq
+        window.fill(1)  # runs the user's sampler; Ctrl-C there loses no batch
+        if self.looks_for_end and window.is_drained:
+            return False
+        task = window.tasks[item.seq]
+        task.snapshot = item.attached
+        made = Made.__new__(Made)
+        made.task = task
+        try:
+            made.value = self.convert(item)
+        except Exception as error:
+            if is_interrupt(error):
+                raise
+            return False
+        made.is_batch = True
+        self.made = made
+        return True
