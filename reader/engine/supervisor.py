@@ -113,7 +113,7 @@ class Supervisor:
             return item
         if was_torn or self._window.has_unsent:
             item = None  # Ctrl-C may have come between a notice and its handling
-        began = self._stats.waiting_since = time.monotonic()
+        began = self._stats.begin()
         deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
         try:
             while True:
@@ -133,9 +133,7 @@ class Supervisor:
                     self._is_torn = False
                     return item
         finally:
-            self._stats.waiting_since = None
-            self._stats.last_wait_s = time.monotonic() - began
-            self._stats.wait_s += self._stats.last_wait_s
+            self._stats.end()
 
     def poll(self) -> Any:
         """Return the next batch or Failure where it has come, else None; blocks on nothing."""
@@ -146,15 +144,13 @@ class Supervisor:
 
     def make(self) -> Any:
         """Have this thread make the next batch. LoadTimeout afterwards, if it took too long."""
-        began = self._stats.waiting_since = time.monotonic()
+        self._stats.begin()
         try:
             while (item := self._feeder.take()) is None:
                 self._attend()
                 self._schedule.send()
         finally:
-            self._stats.waiting_since = None
-            took_s = self._stats.last_wait_s = time.monotonic() - began
-            self._stats.wait_s += took_s
+            took_s = self._stats.end()
         if self._options.timeout_s is not None and took_s > self._options.timeout_s:
             number = self._schedule.number_of(None)
             raise late(self._backend, self._window.task_keys, number, self._options, took_s)

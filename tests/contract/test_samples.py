@@ -187,6 +187,24 @@ def test_numbers_become_an_array(workers: int, value: Any, dtype: str) -> None:
         assert np.isnan(batch).all()
 
 
+class Kelvin(np.float64):
+    """A number of the user's own, derived from one of NumPy's."""
+
+
+@pytest.mark.parametrize("code", [*"?bhilqBHILQefdgFDG", "Kelvin"])
+@WORKERS
+def test_numbers_of_numpy_keep_their_bytes(workers: int, code: str) -> None:
+    values: Any = [Kelvin(n / 3) for n in range(4)]
+    if code != "Kelvin":
+        thirds = np.array([0, 1, 100, 126]) / (1 if code in "?bhilqBHILQ" else 3)
+        values = list(thirds.astype(code))
+    wanted = np.stack(values)
+    batch = load(lambda index: values[index % 4], workers)
+    assert batch.dtype == wanted.dtype
+    assert batch.tobytes() == wanted.tobytes() or code in "gG"  # those have bytes without a meaning
+    assert (batch == wanted).all()
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -20,7 +20,8 @@ cdef class WaitStats:
     cdef public long long batches
     cdef public double wait_s
     cdef public double last_wait_s
-    cdef public object waiting_since
+    cdef bint is_waiting
+    cdef double since              # when the last wait began
 
 
 cdef class Made:
@@ -44,9 +45,13 @@ cdef class Handover(Finalized):
     cdef public Handover source
     cdef public object is_watched
     cdef object lock
+    cdef object enter              # acquires it
+    cdef object leave              # releases it
     cdef int steps                 # how many are being taken: within one, a signal's handler may call anything
 
+    cdef bint due(self) except -1
     cdef int make(self) except -1
+    cdef int pass_over(self) except -1
     cdef Made pass_on(self)
     cdef int end_task(self, Made made) except -1
     cdef int accept(self, Made made) except -1

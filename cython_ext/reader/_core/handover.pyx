@@ -1,13 +1,13 @@
 """Handing batches over: the last step of an iterator, which Ctrl-C cannot come between.
 
-Imports `signals`. Python runs signal handlers between two instructions of Python code,
-and what one raises leaves the frame it came in. Here there are no such instructions: what an
+Imports the arena's clock and `signals`. Python runs signal handlers between two instructions of
+Python code, and what one raises leaves the frame it came in. Here there are no such instructions: what an
 iterator made is accepted, counted and returned at one go, or it is kept for the next call.
 """
 cimport cython
+from reader._core.arena cimport rd_now_ns
 from reader._core.signals cimport Finalized
 import threading
-import time
 
 
 @cython.final
@@ -48,7 +48,6 @@ cdef class WaitStats:
         batches: how many.
         wait_s: seconds of all waits.
         last_wait_s: seconds of the last one.
-        waiting_since: by time.monotonic; None: it does not wait.
     """
 
     def __init__(self, long long batches=0):
@@ -56,11 +55,24 @@ cdef class WaitStats:
 
     def times(self):
         """Return the seconds of all waits and of the last one, with one that still lasts."""
-        since = self.waiting_since
-        if since is None:
+        cdef double last
+        if not self.is_waiting:
             return self.wait_s, self.last_wait_s
-        last = time.monotonic() - since
+        last = rd_now_ns() * 1e-9 - self.since
         return self.wait_s + last, last
+
+    def begin(self):
+        """Note that a wait begins; return the time, by the clock of `time.monotonic`."""
+        self.since = rd_now_ns() * 1e-9
+        self.is_waiting = True
+        return self.since
+
+    def end(self):
+        """Count the wait that began last; return its seconds."""
+        self.is_waiting = False
+        self.last_wait_s = rd_now_ns() * 1e-9 - self.since
+        self.wait_s += self.last_wait_s
+        return self.last_wait_s
 
 
 @cython.final
@@ -107,21 +119,26 @@ cdef class Handover(Finalized):
 
     def __cinit__(self, *args, **options):
         self.lock = threading.RLock()  # threads that share the iterator take turns
+        self.enter, self.leave = self.lock.acquire, self.lock.release
         self.ahead = []
         self.handed = []
 
-    @property
-    def is_due(self):
+    cdef bint due(self) except -1:
         """Whether what was handed over is to be counted now: it is much, or holds a state."""
         cdef Py_ssize_t count = len(self.handed)
         return count and (count >= 16 or (<Task>self.handed[count - 1]).snapshot is not None)
+
+    @property
+    def is_due(self):
+        """Whether what was handed over is to be counted now."""
+        return self.due()
 
     def __iter__(self):
         return self
 
     def __next__(self):
         cdef Made made
-        self.lock.acquire()
+        self.enter()
         self.steps += 1
         try:
             made = self.made
@@ -133,10 +150,10 @@ cdef class Handover(Finalized):
                 if self.made is None:
                     self.make()
                 made = self.made
-                self.hand_over()
+                self.pass_over()
         finally:
             self.steps -= 1
-            self.lock.release()
+            self.leave()
         if made.is_error:
             raise made.value
         return made.value
@@ -167,7 +184,7 @@ cdef class Handover(Finalized):
         cdef Made made = self.made_by(source)
         if made.is_error:
             return None
-        source.hand_over()
+        source.pass_over()
         if self.stats is not None:
             self.stats.batches += 1
         return made
@@ -175,15 +192,18 @@ cdef class Handover(Finalized):
     def alone(self, call):
         """Call a function while no thread takes a step. It is not called within a step of this
         thread, as from the handler of a signal."""
-        self.lock.acquire()
+        self.enter()
         try:
             if self.steps == 0:
                 call()
         finally:
-            self.lock.release()
+            self.leave()
 
     def hand_over(self):
         """Accept and count what was made, as handed over; for an iterator around this one."""
+        self.pass_over()
+
+    cdef int pass_over(self) except -1:
         cdef Made made = self.made, part
         if made.parts is None:
             self.accept(made)
@@ -194,6 +214,7 @@ cdef class Handover(Finalized):
                     self.handed.extend(part.behind)
             del self.ahead[:len(made.parts)]
         self.made = None
+        return 0
 
     cdef int end_task(self, Made made) except -1:
         if made.is_accepted:

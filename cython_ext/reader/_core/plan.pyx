@@ -16,6 +16,7 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
+from libc.string cimport memcpy
 
 from reader._core.copying cimport NOGIL_NBYTES, copy_array, copy_bytes, copy_with_gil
 from reader._core.dtype cimport dl_field_type, dl_type_at
@@ -36,6 +37,17 @@ cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object, object) except? NULL
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
 
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <numpy/arrayscalars.h>
+    #define RD_NUMBER_AT offsetof(PyLongLongScalarObject, obval)
+    static_assert(RD_NUMBER_AT == offsetof(PyBoolScalarObject, obval) &&
+                  RD_NUMBER_AT == offsetof(PyHalfScalarObject, obval) &&
+                  RD_NUMBER_AT == offsetof(PyCDoubleScalarObject, obval), "numbers lie elsewhere");
+    """
+    Py_ssize_t RD_NUMBER_AT  # where NumPy's own numbers of up to 16 bytes have their value
+
 cdef extern from "numpy/arrayobject.h":
     void PyArray_ScalarAsCtype(object scalar, void* ctypeptr)
 
@@ -54,6 +66,7 @@ cdef enum:
     LEAF_CONTAINER = 7
     DIFFERS = 1        # what put() returns for a sample unlike sample 0
 
+cdef object NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")
 cdef object FLOAT64 = field_type(np.dtype("f8"))
 cdef object INT64 = field_type(np.dtype("i8"))
 cdef object BOOL8 = field_type(np.dtype("?"))
@@ -184,6 +197,7 @@ cdef class Plan:
                 leaf.extents[i] = array.shape[i]
         elif what == LEAF_SCALAR:
             leaf.type = field_type(sample.dtype)
+            leaf.is_number = leaf.python_type in NUMBERS
         else:
             leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
                          else BOOL8 if what == LEAF_BOOL else COMPLEX128)
@@ -286,7 +300,10 @@ cdef class Plan:
             return self.put_array(leaf, sample, row)
         if kind == LEAF_SCALAR:
             if type(sample) is leaf.python_type:
-                PyArray_ScalarAsCtype(sample, target)
+                if leaf.is_number:
+                    memcpy(target, <char*><PyObject*>sample + RD_NUMBER_AT, leaf.nbytes)
+                else:
+                    PyArray_ScalarAsCtype(sample, target)
                 return 0
         elif kind == LEAF_FLOAT:
             if PyFloat_CheckExact(sample) or classify(sample) == LEAF_FLOAT:

@@ -40,7 +40,7 @@ cdef class QuickSteps(Handover):
         cdef Made made
         if self.ahead or not window.tasks:
             return False
-        if self.is_due:
+        if self.due():
             self.settle()
         found = feeder.ready()
         if found is not None:
