@@ -14,6 +14,7 @@ MAX_LAG: Final[int]
 class Window:
     size: int
     leaving: int
+    is_closed: bool
     @property
     def dispatched(self) -> int: ...
     @property

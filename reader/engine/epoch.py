@@ -186,9 +186,10 @@ class EpochIterator(QuickSteps):
             return self._take()
         except EpochEnded:
             return None  # it is over now, and `_leave` raises why
-        except ReaderError:
-            leave_with_program()
-            raise
+
+    def leave_with_program(self) -> None:
+        """Where the program is ending, and that closed it, there is no error to report."""
+        leave_with_program()
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
@@ -198,7 +199,7 @@ class EpochIterator(QuickSteps):
         self._let_go()
 
     def _let_go(self) -> None:
-        self._supervisor.is_done = True
+        self.window.is_closed = True
         with interrupt_after():
             self.finalize()
 
@@ -220,7 +221,7 @@ class EpochIterator(QuickSteps):
                 if self.ahead and (size := self._stage.group_size(self.ahead)):
                     self._land_ahead()
                     self.made = self._stage.take(self.ahead[:size])
-                elif self._supervisor.is_done:
+                elif self.window.is_closed:
                     self._leave()
                 else:
                     try:
@@ -257,7 +258,7 @@ class EpochIterator(QuickSteps):
         """Land what has come of the batches behind the next; waits for nothing."""
         poll, stage = self._poll, self._stage
         while poll is not None and len(self.ahead) < stage.most_ahead:
-            if self._supervisor.is_done or not stage.has_room(len(self.ahead)):
+            if self.window.is_closed or not stage.has_room(len(self.ahead)):
                 return
             item, before = poll(), len(self.ahead)
             if item is None or type(item) is Failure:

@@ -64,11 +64,10 @@ class Supervisor:
     ) -> None:
         self.skip = skip
         self.worker_retries = options.worker_retries
-        self.is_done = False  # no batch can be taken any more
         self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
-        self._idle_deaths = 0  # since a batch was accepted: the feeder had accepted so many then
-        self._idle_at = -1
+        self._idle_deaths = 0  # since a batch was delivered
+        self._idle_at = -1  # how many were delivered then, by all iterators of the loader
         self._backend = backend
         self._works_ahead = backend.works_ahead
         self._feeder = backend.feeder
@@ -81,7 +80,7 @@ class Supervisor:
     @property
     def is_usable(self) -> bool:
         """Whether batches can still be taken, in this process."""
-        return not self.is_done and self._backend.is_usable
+        return not self._window.is_closed and self._backend.is_usable
 
     def check_backend(self) -> None:
         """Raise where the backend was closed, or belongs to another process."""
@@ -89,7 +88,7 @@ class Supervisor:
             return
         if self._backend.is_open:
             raise in_fork()
-        self.is_done = True
+        self._window.is_closed = True
         raise closed(self._schedule.number_of(None), self._options)
 
     # -- waiting ---------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ class Supervisor:
 
     def _attend(self) -> None:
         """Handle what else happened: a worker failed to start, died, or has room again."""
-        if self.is_done:
+        if self._window.is_closed:
             raise ReaderError("the iterator was closed by another thread while it was waited on")
         self.check_backend()
         failed = self._feeder.failed_worker()
@@ -234,16 +233,16 @@ class Supervisor:
         self._feeder.give_up(seq, worker, is_end)
 
     def _count_idle_death(self, death: Death) -> None:
-        accepted = self._feeder.accepted
-        self._idle_deaths = 1 if accepted != self._idle_at else self._idle_deaths + 1
-        self._idle_at = accepted
+        delivered = self._stats.batches
+        self._idle_deaths = 1 if delivered != self._idle_at else self._idle_deaths + 1
+        self._idle_at = delivered
         if self._idle_deaths > _IDLE_DEATHS * self._backend.workers:
             self._window.keep_error(died(death, self._options.epoch, None))
             self._abort()
 
     def _abort(self) -> None:
         """End workers that cannot continue; the next epoch starts new ones."""
-        self.is_done = True
+        self._window.is_closed = True
         self._backend.close_soon()
         self.release()
 

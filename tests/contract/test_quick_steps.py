@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from reader import BatchSampler, DataLoader, SequenceSampler
+from reader import BatchSampler, DataLoader, ReaderError, SequenceSampler
+from reader.engine import epoch
 from reader.engine.epoch import EpochIterator
+from reader.engine.map_tasks import MapTasks
 from tests.datasets import Calls
 
 COUNT, SIZE = 96, 4
@@ -154,6 +158,167 @@ def test_ready_batches_count_as_no_wait() -> None:
     stats: Any = batches.stats
     assert stats.last_wait_s == 0.0
     assert stats.batches == 2
+
+
+def slow_after(batches: int) -> Callable[[int], Any]:
+    """Return samples of which those behind the first batches take a while."""
+
+    def get(index: int) -> Any:
+        if index >= batches * SIZE:
+            threading.Event().wait(0.3)
+        return rows(index)
+
+    return get
+
+
+def test_nothing_is_taken_from_a_pool_that_is_being_closed() -> None:
+    batches = opened(slow_after(9), num_workers=1, prefetch_factor=10)
+    next(batches)
+    while batches.feeder.queued < 8:
+        pass
+    batches.backend.close_soon()  # as another thread does that closes the loader
+    with pytest.raises(ReaderError, match="closed after 1 batch"):
+        next(batches)
+    assert next(batches, "the end") == "the end"
+    batches.backend.close()
+
+
+@pytest.mark.parametrize("how", ["fork", "close"])
+def test_batch_kept_by_an_interrupt_is_not_for_a_child_or_after_the_end(how: str) -> None:
+    batches = opened(num_workers=2)
+    convert, at = batches.convert, 2
+
+    def interrupted(batch: Any) -> Any:
+        if batch.seq == at:
+            raise KeyboardInterrupt
+        return convert(batch)
+
+    batches.convert = interrupted
+    for _ in range(at):
+        next(batches)
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    batches.convert = convert
+    if how == "close":
+        batches.loader.close()
+        with pytest.raises(ReaderError, match="closed after 2 batches"):
+            next(batches)
+        return
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            next(batches)
+        except ReaderError as error:
+            code = 0 if "forked" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert next(batches)[1][0] == at * SIZE
+
+
+class Fragile(list[Any]):
+    """A list of the user's, whose first copy of one batch cannot be made."""
+
+    calls: ClassVar[list[int]] = []
+
+    def __init__(self, values: Any = ()) -> None:
+        super().__init__(values)
+        if os.getpid() == TRAINER and len(self):
+            first = int(np.ravel(self[0])[0])
+            self.calls.append(first)
+            if first == 8 and self.calls.count(8) == 1:
+                raise RuntimeError("not this time")
+
+
+TRAINER = os.getpid()
+
+
+def test_containers_of_the_user_are_made_once() -> None:
+    Fragile.calls.clear()
+    batches = opened(lambda index: Fragile([np.int64(index)]), num_workers=2)
+    found: list[Any] = []
+    while True:
+        try:
+            found.append(int(next(batches)[0][0]))
+        except StopIteration:
+            break
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found == [0, 4, "not this time", *range(12, COUNT, SIZE)]
+    assert Fragile.calls == list(range(0, COUNT, SIZE))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_two_interrupts_in_one_place_send_a_task_once(
+    monkeypatch: pytest.MonkeyPatch, in_order: bool
+) -> None:
+    drawn, left = MapTasks.drawn, [2]
+
+    def interrupted(self: MapTasks) -> None:
+        if self.window.dispatched == 4 and left[0]:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        drawn(self)
+
+    monkeypatch.setattr(MapTasks, "drawn", interrupted)
+    order = [list(range(n, n + SIZE)) for n in range(0, COUNT, SIZE)]
+    dataset = Calls(rows, COUNT)
+    loader = DataLoader(dataset, batch_sampler=order, num_workers=1, in_order=in_order)
+    found: list[int] = []
+    interrupts = 0
+    batches: Any = None
+    while True:
+        try:
+            batches = iter(loader) if batches is None else batches
+            found += next(batches)[1].tolist()
+        except StopIteration:
+            break
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert interrupts >= 1
+    assert left == [0]
+    assert sorted(found) == list(range(COUNT))
+
+
+def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> Any:
+        yield [0, 1]
+        yield [2, 3]
+        raise ValueError("the sampler's")
+
+    left = [1]
+
+    def interrupted(error: BaseException) -> BaseException:
+        if left[0]:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        return error
+
+    monkeypatch.setattr(epoch, "as_user_error", interrupted)
+    loader = DataLoader(Calls(rows, COUNT), batch_sampler=Once(failing), num_workers=1)
+    found: list[Any] = []
+    batches: Any = None
+    while True:
+        try:
+            batches = iter(loader) if batches is None else batches
+            found.append(next(batches)[1].tolist())
+        except StopIteration:
+            break
+        except (KeyboardInterrupt, ValueError) as error:
+            found.append(type(error).__name__)
+    assert found[-1] == "ValueError"
+    assert [batch for batch in found if type(batch) is list] == [[0, 1], [2, 3]]
+
+
+class Once:
+    """A batch sampler that a generator function makes."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Any:
+        return self.make()
 
 
 def test_closed_iterator_says_so() -> None:

@@ -151,8 +151,9 @@ cdef class Feeder:
         pthread_mutex_destroy(&self.s.trim_lock)
 
     cdef bint is_here(self) noexcept:
-        """Whether it is open, in the process that made it."""
-        return self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation
+        """Whether it is open and nobody has begun to close it, in the process that made it."""
+        return self.s.bell >= 0 and self.fork_generation == process_ledger().fork_generation \
+            and not load_u32(&rd_head(self.s.arena).stop)
 
     cdef int check_process(self) except -1:
         if self.s.bell < 0:
@@ -573,9 +574,11 @@ cdef class Feeder:
         Looks for no signal; a notice stays for `take`.
         """
         cdef int rc
+        if not self.is_here():
+            return None
         if self.current is not None:
             return self.current
-        if not self.is_here() or load_u32(&self.s.damaged) or self.opening.kind:
+        if load_u32(&self.s.damaged) or self.opening.kind:
             return None
         rc = queue_get(&self.s.queue, &self.opening, 0)
         if rc == NOTICE:

@@ -11,4 +11,5 @@ cdef class QuickSteps(Handover):
     cdef public object convert
     cdef public object settle
 
+    cdef bint is_made(self) except -1
     cdef bint take_step(self, Window window, Feeder feeder) except -1

@@ -9,11 +9,14 @@ from reader._core.tensor_array cimport LoDTensorArray
 from reader._core.window cimport Window
 
 from reader._core.signals import is_interrupt
+from reader.errors import ReaderError
 
 
 cdef class QuickSteps(Handover):
-    """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step; its
-    `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows more.
+    """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step.
+
+    Its `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows
+    more. Its `leave_with_program` is called before a ReaderError is raised.
 
     A usual step is one batch, in its turn, for one place that is no device, from workers that work
     ahead. Whatever else is found is left to `prepare`, which finds it as it was.
@@ -22,30 +25,37 @@ cdef class QuickSteps(Handover):
         is_quick: usual steps may be taken here.
         looks_for_end: once there are no more tasks to send, `prepare` makes all.
         window: the tasks in flight.
-        convert: makes the user's batch. Where it raises, `prepare` calls it once more.
+        convert: makes the user's batch.
         settle: a function that counts what was handed over.
     """
 
     cdef int make(self) except -1:
-        if not self.is_quick or self.is_ended or type(self.feeder) is not Feeder \
-                or not self.take_step(self.window, self.feeder):
+        if not (self.is_quick and type(self.feeder) is Feeder and self.is_made()):
             self.prepare()
         return 0
 
+    cdef bint is_made(self) except -1:
+        """Make the next batch, if that is a usual step. Returns whether it was."""
+        try:
+            return self.take_step(self.window, self.feeder)
+        except ReaderError:
+            self.leave_with_program()
+            raise
+
     cdef bint take_step(self, Window window, Feeder feeder) except -1:
-        """Make the next batch. Returns whether that was a usual step; else nothing has changed but that
-        tasks may have been sent. An exception may leave it anywhere, as it may `prepare`."""
+        """See `is_made`. Where it was no usual step nothing has changed, but that tasks may have been
+        sent. An exception may leave it anywhere, as it may `prepare`."""
         cdef LoDTensorArray item
         cdef Task task
         cdef Made made
-        if self.ahead or not window.tasks:
-            return False
         if self.due():
             self.settle()
+        if self.ahead or window.is_closed or not window.tasks or not feeder.is_here():
+            return False
         found = feeder.ready()
         if found is not None:
             self.stats.last_wait_s = 0.0
-        elif feeder.is_here():
+        else:
             found = self.wait_for_item()
         if type(found) is not LoDTensorArray:
             return False
@@ -61,9 +71,9 @@ cdef class QuickSteps(Handover):
         try:
             made.value = self.convert(item)
         except Exception as error:
-            if is_interrupt(error):
-                raise
-            return False
+            if not is_interrupt(error):
+                self.skip(made)
+            raise
         made.is_batch = True
         self.made = made
         return True

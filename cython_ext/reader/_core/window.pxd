@@ -22,6 +22,8 @@ cdef class Window:
     cdef object held               # deque of Task: no worker had room for them yet
     cdef object starts             # deque of (worker, kind, pickled EpochStart)
     cdef readonly bint is_drained  # the source has no more
+    cdef public bint is_closed     # no batch can be taken any more
+    cdef bint is_owing             # the source is still to be told that its task is in flight
     cdef readonly object error     # of the source, raised after the last batch; None: it raised nothing
     # where the batches of a built-in sampler are drawn without the source: see `draw_from`
     cdef IndexBatches batches
@@ -32,3 +34,4 @@ cdef class Window:
     cpdef fill(self, int64_t taken=*)
     cdef Task draw(self)
     cdef bint send_to(self, Task task) except -1
+    cdef int tell_drawn(self) except -1

@@ -235,6 +235,8 @@ cdef class Window:
         cdef Task drawn
         cdef bint has_room, is_drawn_here
         cdef int64_t seq, limit, size = self.size + taken
+        if self.is_owing:
+            self.tell_drawn()
         if self.starts and not self.send_starts():
             return
         if self.held and not self.flush(size):
@@ -266,15 +268,17 @@ cdef class Window:
                 self.tasks[seq] = drawn
                 self.dispatched = seq + 1
                 if not is_drawn_here:
-                    self.source.drawn()
+                    self.tell_drawn()
                 if not has_room:
                     return
             except BaseException as error:
                 if is_interrupt(error):
                     self.recover(seq, drawn)
                     raise
-                self.is_drained = True  # the sampler's: raised after the batches before it
-                self.error = error if self.reword is None else self.reword(error)
+                self.error = error  # the sampler's: raised after the batches before it
+                self.is_drained = True
+                if self.reword is not None:
+                    self.error = self.reword(error)
                 return
 
     cdef Task draw(self):
@@ -304,6 +308,14 @@ cdef class Window:
             return self.rings.dispatch(task.seq, task.kind, task.payload, task.worker)
         return self.feeder.dispatch(task.seq, task.kind, task.payload, task.worker)
 
+    cdef int tell_drawn(self) except -1:
+        """Tell the source that its task is in flight. After an interrupt it is told again, before it
+        draws the next one."""
+        self.is_owing = True
+        self.source.drawn()
+        self.is_owing = False
+        return 0
+
     def pass_by(self, Task task not None):
         """Count a task that was delivered in an earlier run."""
         if task.seq < 0:
@@ -311,12 +323,12 @@ cdef class Window:
         if self.on_pass is not None:
             self.on_pass(task)
         self.dispatched = task.seq + 1
-        self.source.drawn()
+        self.tell_drawn()
 
     def recover(self, seq, Task drawn):
         """A signal came while task `seq` was drawn and sent: note how far it had come."""
         if self.dispatched > seq:
-            self.source.drawn()
+            self.tell_drawn()
         elif drawn is not None and seq in self.passed:
             self.pass_by(drawn)
         elif drawn is not None:
@@ -324,7 +336,7 @@ cdef class Window:
             if self.feeder.sent <= seq and not is_held:
                 self.held.append(drawn)
             self.add(drawn)
-            self.source.drawn()
+            self.tell_drawn()
 
 
 def loads_of(window):

@@ -185,10 +185,12 @@ class Pool(Finalized, abc.ABC):
         """As `close`, but a thread of its own does the waiting."""
         if self._generation != fork_generation() or self._state is PoolState.CLOSED:
             return  # a forked child owns nothing of this
-        self._state = PoolState.CLOSING
+        with interrupt_after():  # the feeder looks at the arena, others at the state
+            self._state = PoolState.CLOSING
+            if self._closer is None:
+                self.arena.stop()
         if self._closer is not None:
             return
-        self.arena.stop()
         try:
             with interrupt_after():
                 pool_registry.start_closing(self._finish)
