@@ -1,10 +1,11 @@
 # Types of reader._core.signals, which is built from cython_ext/reader/_core/signals.pyx. Holds no
 # code.
 
+from collections.abc import Iterator
 from typing import Any, final
 
 def is_interrupt(error: BaseException) -> bool: ...
-def came_in_callee(error: BaseException) -> bool: ...
+def draw_into(found: list[Any], iterator: Iterator[Any], torn: list[bool]) -> None: ...
 
 @final
 class interrupt_after:  # noqa: N801  as contextlib names what stands behind `with`

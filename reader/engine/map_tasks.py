@@ -18,7 +18,7 @@ from reader._core.failure import FailureKind
 from reader._core.handover import Task
 from reader._core.indices import IndexBatches, Indices
 from reader._core.round_robin import RoundRobin
-from reader._core.signals import came_in_callee, is_interrupt
+from reader._core.signals import draw_into, is_interrupt
 from reader._core.window import Window
 from reader.data.order import Order
 from reader.data.order_origin import Position
@@ -78,6 +78,7 @@ class MapTasks:
         self._count = -1  # the dataset's length when it was last asked
         self._is_first = True  # no task was drawn yet
         self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
+        self._torn: list[bool] = []  # not empty: an interrupt came in the sampler's code
         self._task: Task | None = None  # made of it
         self._is_plain = (
             takes_keys and order.mark is None and round_robin is None
@@ -130,13 +131,10 @@ class MapTasks:
                 self._early.clear()  # a frame in its traceback would keep it alive
         if self._task is None:
             if not self._keys:
-                try:
-                    # no signal comes in between; islice would call `iter`, which may begin anew
-                    self._keys.extend(map(next, (self._batches,)))
-                except BaseException as error:
-                    if not self._keys and is_interrupt(error) and came_in_callee(error):
-                        self._batches = iter(self._draw_again, None)  # a generator ends by that
-                    raise
+                if self._torn:  # a generator ends by that
+                    self._batches = iter(self._draw_again, None)
+                    self._torn.clear()
+                draw_into(self._keys, self._batches, self._torn)
             if not self._keys:
                 if self._is_first:  # an empty sampler has drawn its seed, too
                     self._cursor.know(self._order)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from reader import BatchSampler, DataLoader, ReaderError, SequenceSampler
+from reader._core.signals import draw_into
 from reader.engine import epoch
 from reader.engine.epoch import EpochIterator
 from reader.engine.map_tasks import MapTasks
@@ -309,6 +310,26 @@ def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.Mon
             found.append(type(error).__name__)
     assert found[-1] == "ValueError"
     assert [batch for batch in found if type(batch) is list] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError, StopIteration])
+def test_interrupted_samplers_are_known_at_once(kind: type[BaseException]) -> None:
+    def drawn() -> Any:
+        yield [0]
+        if kind is not StopIteration:
+            raise kind
+
+    found: list[Any] = []
+    torn: list[bool] = []
+    order = drawn()
+    draw_into(found, order, torn)
+    assert (found, torn) == ([[0]], [])
+    if kind is StopIteration:
+        draw_into(found, order, torn)
+    else:
+        with pytest.raises(kind):
+            draw_into(found, order, torn)
+    assert (found, torn) == ([[0]], [True] if kind is KeyboardInterrupt else [])
 
 
 class Once:

@@ -138,11 +138,27 @@ def is_interrupt(error):
     return False
 
 
-def came_in_callee(error):
+cdef bint came_in_callee(error):
     """Whether `error`, of a signal, came in Python code that the frame which catches it called."""
     here = error.__traceback__
     inner = None if here is None else here.tb_next
     return inner is not None and inner.tb_frame.f_code not in handler_codes()
+
+
+def draw_into(list found not None, iterator, list torn not None):
+    """Append what an iterator yields next, and nothing at its end.
+
+    Where a signal was handled in the iterator's own code, which may have ended it by that, True is
+    appended to ``torn``: no other signal is handled in between.
+    """
+    try:
+        item = next(iterator, torn)
+        if item is not torn:
+            found.append(item)
+    except BaseException as error:
+        if is_interrupt(error) and came_in_callee(error):
+            torn.append(True)
+        raise
 
 
 cdef set handler_codes():
