@@ -65,6 +65,7 @@ class LoaderConfig:
     framework: str = "numpy"
     sampler: Any = dataclasses.field(default=None, repr=False)
     seed: int | None = None
+    reseed: Callable[[Any, int], Any] | None = None
     start_method: str | None = None
     worker_type: str = "process"
     seed_globals: bool = True
@@ -89,9 +90,14 @@ class LoaderConfig:
         return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
 
     @property
-    def swaps_random_state(self) -> bool:
-        """Whether the trainer's own global random state is seeded for each batch."""
-        return self.uses_threads and self.seed is not None and self.seed_globals
+    def takes_turns(self) -> bool:
+        """Whether threads of the trainer make one batch at a time, and only while it is waited for.
+
+        They seed for each batch what the process has once: its global random state, or the
+        generators of the dataset.
+        """
+        seeds_shared = self.seed_globals or self.reseed is not None
+        return self.uses_threads and self.seed is not None and seeds_shared
 
     @property
     def window(self) -> int:
@@ -142,12 +148,17 @@ class LoaderConfig:
             o[name] = as_bool(name, o[name])
         if o["drop_last_group"] is not None:
             o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
-        for name in ("collate_fn", "worker_init_fn"):
+        for name in ("collate_fn", "worker_init_fn", "reseed"):
             check_callable(name, o[name])
         _convert_numbers(o)
         check_framework(o["framework"])
         o["places"] = parse_places(o["places"])
         o["feed_list"] = as_feed_list(o["feed_list"], o["framework"], o["return_list"])
+        if o["reseed"] is not None and o["seed"] is None:
+            raise ConfigError(
+                "reseed is called with the seed of each batch, which follows from seed=, got"
+                f" reseed={got(o['reseed'])} and seed=None. Pass seed= as well, or leave out reseed"
+            )
         check_workers(o["worker_type"], o["start_method"], o["num_workers"])
         check_order(o)
         if not o["in_order"] and len(o["places"]) > 1:

@@ -103,7 +103,12 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             static mode they are DenseTensors.
         sampler: an iterable of indices, iterated anew each epoch; excludes `shuffle`.
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
-            augmentation included, with any number of workers. None: fresh seeds.
+            augmentation included, with any number of workers. None: fresh seeds. It reaches the
+            global generators and `sample_rng`; generators of the dataset's own need `reseed`.
+        reseed: called with the dataset and an int in [0, 2**63) before each batch, in the worker
+            that makes it: seeds what the dataset draws from beside those. The int is a function of
+            (seed, epoch, number of the batch). Needs `seed`; threads then make one batch at a time,
+            as with `seed_globals`.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         worker_type: "process", or "thread": the workers run in this process, on this very dataset,
             and nothing is pickled. It must be safe to use from several threads at once. Threads pay
@@ -167,6 +172,7 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         framework: Literal["jax", "numpy", "paddle", "torch"] = "numpy",
         sampler: Any = None,
         seed: int | None = None,
+        reseed: Callable[[Any, int], Any] | None = None,
         start_method: Literal["fork", "forkserver", "spawn"] | None = None,
         worker_type: Literal["process", "thread"] = "process",
         seed_globals: bool = True,
@@ -200,6 +206,7 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             framework=framework,
             sampler=sampler,
             seed=seed,
+            reseed=reseed,
             start_method=start_method,
             worker_type=worker_type,
             seed_globals=seed_globals,

@@ -17,10 +17,12 @@ __all__ = [
     "ErrorPolicy",
     "Policy",
     "Prepare",
+    "Reseed",
     "WorkerPolicy",
 ]
 
 Prepare = Callable[[int, int, Any], int]  # (worker_id, num_workers, dataset) -> seed
+Reseed = Callable[[Any, int], Any]  # (dataset, seed of a batch); what it returns is ignored
 
 
 class CollateRules(Protocol):
@@ -68,6 +70,8 @@ class WorkerPolicy:
 
     Attributes:
         rules: how samples that are not alike are collated by default; None: they are refused.
+        fetches_many: `__getitems__` of a dataset is called once for each batch, where it has one;
+            else only where it says that its samples are pure.
         collates_any_result: `__getitems__` may return any number of samples in any form, which
             `rules` collate.
         keeps_rng: workers send their global random state with that of the dataset, so that a
@@ -84,6 +88,7 @@ class WorkerPolicy:
     """
 
     rules: CollateRules | None = None
+    fetches_many: bool = True
     collates_any_result: bool = False
     keeps_rng: bool = False
     sends_initial_state: bool = False

@@ -1,7 +1,6 @@
-"""Datasets that are arrays: which they are, and where their arrays lie.
+"""Datasets that are arrays, and samples that write themselves: how to fetch without a copy.
 
-Imports the core's Columns; knows other libraries' classes once those have imported them. It looks,
-and reads no sample.
+Imports the core's Columns and the known classes of datasets. It looks, and reads no sample.
 """
 
 from __future__ import annotations
@@ -15,29 +14,14 @@ from typing import Any
 import numpy as np
 
 from reader._core.columns import Columns
+from reader.data.dataset import Dataset
+from reader.data.known_datasets import ARRAYS, CHOSEN, known_class
 
 __all__ = ["columns_of", "filler_of"]
 
-# Classes of arrays side by side, and of chosen samples of a dataset: where each is defined, its
-# name, and the attributes that hold what it was made of.
-_SIDE_BY_SIDE = (
-    ("reader.data.datasets", "TensorDataset", "tensors"),
-    ("torch.utils.data.dataset", "TensorDataset", "tensors"),
-    ("paddle.io.dataloader.dataset", "TensorDataset", "tensors"),
-    ("paddle.fluid.dataloader.dataset", "TensorDataset", "tensors"),
-    ("reader.compat.gluon.datasets", "ArrayDataset", "_arrays"),
-    ("mxnet.gluon.data.dataset", "ArrayDataset", "_data"),
-)
-_CHOSEN = (
-    ("reader.data.subset", "Subset"),
-    ("torch.utils.data.dataset", "Subset"),
-    ("paddle.io.dataloader.dataset", "Subset"),
-    ("paddle.fluid.dataloader.dataset", "Subset"),
-)
-
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
-_TENSORS = ("torch.Tensor", "paddle.Tensor", "mxnet.ndarray.NDArray")
+_TENSORS = (("torch", "Tensor"), ("paddle", "Tensor"), ("mxnet.ndarray", "NDArray"))
 
 
 def columns_of(dataset: Any) -> Columns | None:
@@ -48,7 +32,7 @@ def columns_of(dataset: Any) -> Columns | None:
     subclass that fetches samples in a way of its own is none of these.
     """
     source, indices = dataset, []
-    while _fetches_as(dataset, _CHOSEN) is not None:
+    while known_class(dataset, CHOSEN) is not None:
         if type(dataset.indices) not in (list, tuple, range, np.ndarray):
             return None
         indices.append(dataset.indices)
@@ -60,15 +44,16 @@ def columns_of(dataset: Any) -> Columns | None:
 def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
     """Return what fetches a sample that may write itself to its row; None: the dataset has nothing.
 
-    It is called with a key and `out`, for a dataset whose `__getitem__` has a parameter of that
-    name, and for chosen samples of one.
+    It is called with a key and `out`, for a `reader.Dataset` whose `__getitem__` has a parameter
+    `out=None`, and for chosen samples of one. In a dataset that was written for another library a
+    parameter of that name means something else.
     """
-    if _fetches_as(dataset, _CHOSEN) is not None:
+    if known_class(dataset, CHOSEN) is not None:
         inner, indices = filler_of(dataset.dataset), dataset.indices
         return None if inner is None else lambda key, out: inner(indices[key], out)
-    fetch = getattr(type(dataset), "__getitem__", None)
-    if hasattr(dataset, "__getitems__"):
-        return None  # it fetches many at once
+    if not isinstance(dataset, Dataset) or hasattr(dataset, "__getitems__"):  # fetches many at once
+        return None
+    fetch = type(dataset).__getitem__
     return (lambda key, out: dataset.__getitem__(key, out=out)) if _takes_out(fetch) else None
 
 
@@ -89,10 +74,10 @@ def _arrays_of(dataset: Any) -> Callable[[], Sequence[Any]] | None:
     if _is_array(dataset):
         alone = (dataset,)
         return lambda: alone
-    known = _fetches_as(dataset, _SIDE_BY_SIDE)
+    known = known_class(dataset, ARRAYS)
     if known is None:
         return None
-    name = known[2]
+    name = known.parts
     if not all(map(_is_array, getattr(dataset, name))):
         return None
     return lambda: getattr(dataset, name)
@@ -102,21 +87,4 @@ def _is_array(value: Any) -> bool:
     kind = type(value)
     if kind is np.ndarray or kind is np.memmap:
         return bool(value.ndim)
-    return any(kind is _class(*name.rsplit(".", 1)) for name in _TENSORS)
-
-
-def _class(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), name, None)
-
-
-def _fetches_as(dataset: Any, known: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """Return the entry of the class whose methods fetch the dataset's samples."""
-    kind = type(dataset)
-    for entry in known:
-        cls = _class(*entry[:2])
-        if cls is not None and all(
-            getattr(kind, name, None) is getattr(cls, name, None)
-            for name in ("__getitem__", "__getitems__", "__getattribute__")
-        ):
-            return entry
-    return None
+    return any(kind is getattr(sys.modules.get(module), name, None) for module, name in _TENSORS)

@@ -97,8 +97,8 @@ class Engine(Finalized):
         self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
         self._cache = PoolCache(config, policy, base_seed)
-        # the global random state is swapped in while the consumer waits, and only then
-        self._is_eager = self._cache.kind.works_ahead and not config.swaps_random_state
+        # what the process has once is seeded while the consumer waits, and only then
+        self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
             functools.partial(_prefetch, weakref.ref(self)) if config.prefetch_next_epoch else None
         )

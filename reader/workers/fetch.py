@@ -34,6 +34,7 @@ class Fetcher:
         collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
             None: `__getitems__` must return one sample for each key.
         is_inline: the consumer waits in this very thread: the batch is never stale.
+        fetches_many: whether `__getitems__` is called; else samples are fetched one by one.
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class Fetcher:
         snapshots: WorkerState | None = None,
         collate: Callable[[Any], Any] | None = None,
         is_inline: bool = False,
+        fetches_many: bool = True,
     ) -> None:
         self._is_inline = is_inline
         self._collate = collate
         self._snapshots = snapshots or WorkerState(0, dataset, 0, False, False)
         self.dataset = dataset
         self.collate_fn = collate_fn
-        self.getitems = getattr(dataset, "__getitems__", None)
+        self.getitems = getattr(dataset, "__getitems__", None) if fetches_many else None
         # how samples come without Python code for each, and how they write themselves
         self._columns = columns_of(dataset) if collate_fn is None else None
         self._fill = filler_of(dataset) if collate_fn is None else None

@@ -60,10 +60,11 @@ class GlobalRngLock:
         """Note the turn of the calling thread, which will wait for the next task's batch."""
         self._caller = _thread.turn
 
-    def turn(self, seed: int) -> AbstractContextManager[Any]:
+    def turn(self, seed: int | None) -> AbstractContextManager[Any]:
         """Return a context that seeds the global generators, and restores them on leaving.
 
-        Entering it waits until other threads have ended their turns.
+        Entering it waits until other threads have ended their turns. None leaves the generators
+        alone: what is seeded in this turn is something else that the threads share.
         """
         return _Turn(self, self._caller, seed)
 
@@ -104,9 +105,9 @@ class GlobalRngLock:
 class _Turn(SafeExit):
     """The turn of one batch. `put_back` is called once, while `_changed` is held."""
 
-    put_back: Callable[[], None]
+    put_back: Callable[[], object]
 
-    def __init__(self, lock: GlobalRngLock, caller: _Turn | None, seed: int) -> None:
+    def __init__(self, lock: GlobalRngLock, caller: _Turn | None, seed: int | None) -> None:
         self.lock = lock
         self._caller = caller
         self._seed = seed
@@ -115,7 +116,8 @@ class _Turn(SafeExit):
         try:
             while not self._begin():
                 pass  # signals are handled here
-            seeds.seed_known_libraries(self._seed)
+            if self._seed is not None:
+                seeds.seed_known_libraries(self._seed)
         except BaseException:
             self.__exit__()
             raise
@@ -132,7 +134,7 @@ class _Turn(SafeExit):
                 raise ReaderError("the loader was closed before this batch was begun")
             if not self._is_next():
                 return False
-            self.put_back = seeds.CapturedState().put_back
+            self.put_back = bool if self._seed is None else seeds.CapturedState().put_back
             _held.append(self)
             _thread.turn = self
         return True

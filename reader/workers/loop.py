@@ -21,7 +21,7 @@ from reader.data import seeds
 from reader.data.exception_codec import encode
 from reader.data.failure import from_user_code, traceback_text
 from reader.errors import ArenaFull, DatasetError
-from reader.policy import Prepare, WorkerPolicy
+from reader.policy import Prepare, Reseed, WorkerPolicy
 from reader.workers import context
 from reader.workers.fetch import Fetcher
 from reader.workers.global_rng_lock import GlobalRngLock
@@ -57,6 +57,8 @@ class WorkerConfig:
 
     makes_stale: bool = False  # batches of an abandoned epoch are still made
     is_for_device: bool = False  # a device reads the batches, and no cache of the processor's
+    has_pure_samples: bool = False  # of the dataset: workers may make rows of each other's batches
+    reseed: Reseed | None = None  # called before each batch, with the dataset and the batch's seed
 
     def uncached_from(self, in_flight: int) -> int:
         """Return the bytes of a batch from which on its samples are copied past the cache.
@@ -163,9 +165,13 @@ class WorkerLoop:
     def share(self) -> None:
         """Make batches together with the other workers, where that cannot change what is in them.
 
-        Worker threads have one global random state together, and theirs of `seed` goes by batches.
+        Only samples that the dataset says are pure can be made elsewhere: any other dataset may
+        carry something from one sample to the next. Worker threads have one global random state
+        together, and theirs of `seed` goes by batches.
         """
         config = self._config
+        if not config.has_pure_samples or config.reseed is not None:
+            return
         if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
             return
         if not self.fetcher.fetches_each:
@@ -241,6 +247,7 @@ class WorkerLoop:
                 if self._watch is not None:
                     self._watch.epoch, self._watch.number = epoch, number
                 with seeded(self._config, epoch, number, self._rng, self._rng_lock):
+                    reseed_dataset(self._config, epoch, number)
                     fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
@@ -316,7 +323,10 @@ def make_fetcher(
     if config.stream is None:
         rules = config.policy.rules
         collate = rules.collate if rules is not None and config.policy.collates_any_result else None
-        return Fetcher(config.dataset, config.collate_fn, snapshots, collate, is_inline)
+        fetches_many = config.policy.fetches_many or config.has_pure_samples
+        return Fetcher(
+            config.dataset, config.collate_fn, snapshots, collate, is_inline, fetches_many
+        )
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
         config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline
@@ -336,11 +346,17 @@ def seeded(
     value = seeds.batch_seed(config.seed, epoch, number)
     if rng is not None:
         rng.reseed(value)
+    if rng_lock is not None and (config.seed_globals or config.reseed is not None):
+        return rng_lock.turn(value if config.seed_globals else None)
     if config.seed_globals:
-        if rng_lock is not None:
-            return rng_lock.turn(value)
         seeds.seed_known_libraries(value, config.shown_seed)
     return _NOTHING
+
+
+def reseed_dataset(config: WorkerConfig, epoch: int, number: int) -> None:
+    """Have the user's `reseed` seed the dataset's own generators for a batch."""
+    if config.reseed is not None and config.seed is not None:
+        config.reseed(config.dataset, seeds.batch_seed(config.seed, epoch, number))
 
 
 def reseeding(
@@ -357,6 +373,7 @@ def reseeding(
             rng.reseed(value)
         if seeds_globals:
             seeds.seed_known_libraries(value, shown)
+        reseed_dataset(config, epoch, number)
 
     return reseed
 

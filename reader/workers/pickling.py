@@ -30,7 +30,7 @@ from reader.workers.main_module import ByReference, ByValue, is_imported
 __all__ = ["NotFound", "PickledConfig", "not_found", "pickle_config", "unpickle_config"]
 
 _PROTOCOL = 5
-_FROM_USER = ("dataset", "collate_fn", "worker_init_fn")
+_FROM_USER = ("dataset", "collate_fn", "worker_init_fn", "reseed")
 
 _received: dict[int, int] = {}  # in a worker that unpickles: its descriptors by index
 

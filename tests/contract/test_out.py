@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from reader import CollateError, DataLoader, Subset
+from reader import CollateError, DataLoader, Dataset, Subset
 from reader.compat.torch import DataLoader as TorchLoader
 from reader.data.columns import filler_of
 from tests.datasets import digest_of
@@ -19,7 +19,7 @@ from tests.datasets import digest_of
 COUNT = 24
 
 
-class Filled:
+class Filled(Dataset[Any]):
     """Samples of one form, written to `out` where it is given; `own` says how."""
 
     def __init__(self, make: Callable[[int], Any], write: Callable[[Any, Any], Any]) -> None:
@@ -161,7 +161,7 @@ def test_error_in_a_sample_leaves_the_next_batches_whole() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_tensors_write_themselves_too(workers: int) -> None:
-    class Tensors:
+    class Tensors(Dataset[Any]):
         def __len__(self) -> int:
             return COUNT
 
@@ -234,5 +234,22 @@ NOT_GIVEN = {
 def test_parameter_is_seen_through_what_wraps_the_function(name: str) -> None:
     for functions, is_given in ((GIVEN, True), (NOT_GIVEN, False)):
         if name in functions:
-            dataset = type("Filled", (), {"__getitem__": functions[name]})()
-            assert (filler_of(dataset) is not None) == is_given
+            body = {"__getitem__": functions[name], "__len__": lambda self: COUNT}
+            assert (filler_of(type("Filled", (Dataset,), body)()) is not None) == is_given
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("make", [DataLoader, TorchLoader], ids=["own", "torch"])
+def test_parameter_of_a_dataset_that_was_written_for_another_library_is_left_alone(
+    make: Any, workers: int
+) -> None:
+    class Its:
+        def __len__(self) -> int:
+            return COUNT
+
+        def __getitem__(self, index: int, out: str = "label") -> Any:
+            return np.full(3, index), len(out)
+
+    for batch, lengths in make(Its(), batch_size=6, num_workers=workers):
+        assert np.asarray(batch).shape == (6, 3)
+        assert np.asarray(lengths).tolist() == [5] * 6

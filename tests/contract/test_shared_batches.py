@@ -27,6 +27,8 @@ SLOW_S = 0.002  # a sample; a batch of them is worth sharing
 class Slow:
     """Samples that take a while, of which `make(index)` makes the value; and who made each."""
 
+    has_pure_samples = True
+
     def __init__(self, make: Callable[[int], Any], count: int = COUNT, slow_from: int = 0) -> None:
         self.make = make
         self.count = count
@@ -171,7 +173,20 @@ NOT_SHARED: dict[str, dict[str, Any]] = {
     "seeded threads": {"worker_type": "thread", "seed": 3},
     "any order": {"in_order": False},
     "one worker": {"num_workers": 1},
+    "reseed": {"seed": 3, "reseed": lambda dataset, seed: None},
 }
+
+
+@pytest.mark.parametrize("make", [DataLoader, TorchLoader], ids=["own", "torch"])
+def test_dataset_that_does_not_say_that_it_is_pure_makes_each_batch_in_one_worker(
+    make: Any,
+) -> None:
+    class Silent(Slow):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return super().__getitem__(index)
+
+    with make(Silent(row), batch_size=SIZE, num_workers=2) as loader:
+        assert [makers(batch) for batch in loader] == [1] * (COUNT // SIZE)
 
 
 @pytest.mark.parametrize("case", NOT_SHARED)
@@ -284,6 +299,8 @@ def test_shared_batch_can_be_left() -> None:
 
 class Deadly(Slow):
     """Kills the process that makes a sample, the first time."""
+
+    has_pure_samples = True
 
     def __init__(self, at: int, once: str) -> None:
         super().__init__(row)

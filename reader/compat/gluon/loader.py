@@ -63,6 +63,8 @@ class DataLoader(EngineFace):
         try_nopython: taken, and has no effect: there is one engine.
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), with any
             number of workers, random augmentation included. None: orders come from `np.random`.
+        reseed: called with the dataset and the seed of a batch before each; see
+            `reader.DataLoader`. Needs `seed`.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         framework: what the leaves of a batch are: "numpy", "torch", "paddle" or "jax"; None: those
             of MXNet if it is installed, else "numpy".
@@ -96,6 +98,7 @@ class DataLoader(EngineFace):
         *,
         try_nopython: bool | None = None,  # noqa: ARG002  a hint to MXNet's own loaders
         seed: int | None = None,
+        reseed: Callable[[Any, int], Any] | None = None,
         start_method: str | None = None,
         framework: str | None = None,
         places: Any = None,
@@ -122,6 +125,7 @@ class DataLoader(EngineFace):
             timeout=timeout if num_workers else 0,
             persistent_workers=num_workers > 0,
             seed=seed,
+            reseed=reseed,
             start_method=None if thread_pool else start_method,
             worker_type="thread" if thread_pool else "process",
             framework=framework or "numpy",
@@ -275,7 +279,7 @@ def _policy(batchify_fn: Any, framework: str | None, pin_device_id: int | None) 
     if framework is None and has_mxnet():
         make_adapter = functools.partial(_mxnet_adapter, not is_default, pin_device_id)
     return Policy(
-        worker=WorkerPolicy(rules=GluonRules(has_origins=not is_default)),
+        worker=WorkerPolicy(rules=GluonRules(has_origins=not is_default), fetches_many=False),
         batch=BatchPolicy(
             has_plain_containers=is_default or pin_device_id is not None,
             is_as_collated=not is_default and framework is None and pin_device_id is None,

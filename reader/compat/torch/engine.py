@@ -79,6 +79,7 @@ def make_engine(
         framework="torch",
         sampler=None if is_batched else order,
         seed=loader.seed if seed is None else seed,
+        reseed=loader.reseed,
         **start_of(loader),
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,

@@ -75,6 +75,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
             augmentation included, with any workers; `shuffle` then takes an order that starts and
             resumes at once, however long the dataset. None: seeds and orders are PyTorch's.
+        reseed: called with the dataset and the seed of a batch before each, in its worker: seeds what
+            the dataset draws from beside the global generators; see `reader.DataLoader`. Needs
+            `seed`.
         worker_type: "process", or "thread": the workers are threads of this process.
         worker_retries: how often a batch is retried when its worker process dies, before the error
             is raised. 0: raise at once, as PyTorch. The epoch continues after the error.
@@ -126,6 +129,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         seed: int | None = None,
+        reseed: Callable[[Any, int], Any] | None = None,
         worker_type: Literal["process", "thread"] = "process",
         worker_retries: int = 0,
         prefetch_next_epoch: bool = False,
@@ -162,6 +166,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             in_order=in_order,
         )
         self.seed = seed
+        self.reseed = reseed
         self.worker_type = worker_type
         self.worker_retries = worker_retries
         self.prefetch_next_epoch = prefetch_next_epoch
@@ -176,7 +181,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             (),
             num_workers=int(num_workers),
             persistent_workers=bool(persistent_workers),
-            seed=seed,
+            seed=0 if self.seeds_batches else seed,
+            reseed=reseed,
             **start_of(self),
             worker_retries=worker_retries,
             prefetch_next_epoch=prefetch_next_epoch,

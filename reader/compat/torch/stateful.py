@@ -52,6 +52,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             worker, and that of a sampler once per so many draws; a resume draws again what came
             after the last state. A map-style dataset with a state is read with each batch, always.
             0 or None: never; a resume then draws samplers and streams from their beginning.
+        reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
         seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit: as of
             DataLoader.
     """
@@ -82,6 +83,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
         seed: int | None = None,
+        reseed: Callable[[Any, int], Any] | None = None,
         worker_type: Literal["process", "thread"] = "process",
         worker_retries: int = 0,
         prefetch_next_epoch: bool = False,
@@ -111,6 +113,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
             seed=seed,
+            reseed=reseed,
             worker_type=worker_type,
             worker_retries=worker_retries,
             prefetch_next_epoch=prefetch_next_epoch,

@@ -15,6 +15,7 @@ from reader._core.arena import Arena
 from reader._core.local_channel import LocalMemory
 from reader.collate import in_place
 from reader.config import LoaderConfig
+from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
@@ -44,6 +45,8 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
         worker_type=config.worker_type,
         seed_globals=config.seed_globals,
         snapshot_every=config.snapshot_every_n_steps or 0,
+        has_pure_samples=not config.is_iterable and has_pure_samples(config.dataset),
+        reseed=config.reseed,
         makes_stale=policy.worker.makes_stale and config.persistent_workers and config.seed is None,
     )
 

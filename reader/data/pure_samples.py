@@ -1,0 +1,68 @@
+"""Whether the samples of a dataset are pure: each a function of its index, whoever fetches it.
+
+Imports `known_datasets` and `columns`, and reads no sample. Only of such a dataset may several
+workers make rows of one batch, or may a face fetch samples otherwise than its library does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reader.data.columns import columns_of
+from reader.data.known_datasets import CHOSEN, JOINED, known_class
+from reader.errors import ConfigTypeError, got
+
+__all__ = ["has_pure_samples"]
+
+_NAME = "has_pure_samples"
+_FETCHING = ("__getitem__", "__getitems__", "__getattribute__")
+_PLAIN = (list, tuple, range)
+
+
+def has_pure_samples(dataset: Any) -> bool:
+    """Whether the samples of a dataset are known to be pure.
+
+    A dataset says so by its attribute `has_pure_samples`. That of a class holds for subclasses that
+    fetch samples as it does; one with a `__getitem__` of its own says so anew. Nothing is asked of
+    `__getattr__`, by which wrappers pass on what another dataset says. Known to be pure are lists
+    and arrays as well, and chosen and joined samples of pure datasets.
+
+    Raises:
+        ConfigTypeError: the attribute is neither True nor False.
+    """
+    if _says(dataset):
+        said = getattr(dataset, _NAME)
+        if not isinstance(said, (bool, np.bool_)):
+            raise ConfigTypeError(
+                f"{_NAME} of a dataset must be True or False, got {got(said)}. True promises that"
+                " a sample depends on its index alone, and on reader.sample_rng"
+            )
+        return bool(said)
+    if type(dataset) in _PLAIN:
+        return True
+    chosen = known_class(dataset, CHOSEN)
+    if chosen is not None:
+        is_plain = type(dataset.indices) in (*_PLAIN, np.ndarray)
+        return is_plain and has_pure_samples(getattr(dataset, chosen.parts))
+    joined = known_class(dataset, JOINED)
+    if joined is not None:
+        return all(has_pure_samples(part) for part in getattr(dataset, joined.parts))
+    return columns_of(dataset) is not None
+
+
+def _says(dataset: Any) -> bool:
+    """Whether the dataset or its class has the attribute, and fetches samples as the one meant."""
+    try:
+        own = object.__getattribute__(dataset, "__dict__")
+    except AttributeError:  # its class has slots
+        own = {}
+    if _NAME in own:
+        return True
+    for cls in type(dataset).__mro__:
+        if _NAME in vars(cls):
+            return True
+        if any(name in vars(cls) for name in _FETCHING):
+            return False
+    return False
