@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu gluon old-paddle simdev evidence sanitize nightly matrix format clean distclean
+	gpu gluon augmentation old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -34,6 +34,7 @@ help:
 	@echo "make gpu      tests and measurements on a CUDA device, by PYTHON's torch; writes build/gpu.json"
 	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
 	@echo "make gluon    tests and speed beside MXNet 1.9.1, in an environment of its own"
+	@echo "make augmentation  tests beside Albumentations and OpenCV, in an environment of its own"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -127,6 +128,7 @@ nightly:
 	$(MAKE) evidence
 	$(MAKE) old-paddle
 	$(MAKE) gluon
+	$(MAKE) augmentation
 	$(PY) -m tools.fuzz_records --count 2000
 	$(PY) -m tools.fuzz_states --count 20000
 	$(PY) -m tools.interrupts --count 100000
@@ -159,6 +161,14 @@ gluon: build
 		-r requirements/mxnet-1.9.txt
 	$(VENV)-mxnet-1.9/bin/python -m pytest -n 2 -o filterwarnings=ignore $(OF_GLUON) $(ARGS)
 	$(VENV)-mxnet-1.9/bin/python -W ignore -m tools.gluon_bench
+
+# Albumentations and OpenCV, which need another NumPy: that their pictures repeat and resume.
+OF_AUGMENTATION := tests/contract/test_reseed.py tests/peers/test_torch_albumentations.py
+augmentation: build
+	$(PYTHON) -m venv $(VENV)-augmentation
+	$(VENV)-augmentation/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r requirements/augmentation.txt
+	$(VENV)-augmentation/bin/python -m pytest -n 2 -o filterwarnings=ignore --peers run $(OF_AUGMENTATION) $(ARGS)
 
 # With what PYTHON has: a torch that finds the device, numpy, pytest, and what building takes.
 gpu:

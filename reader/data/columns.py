@@ -53,8 +53,11 @@ def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
         return None if inner is None else lambda key, out: inner(indices[key], out)
     if not isinstance(dataset, Dataset) or hasattr(dataset, "__getitems__"):  # fetches many at once
         return None
-    fetch = type(dataset).__getitem__
-    return (lambda key, out: dataset.__getitem__(key, out=out)) if _takes_out(fetch) else None
+    fetch: Any = type(dataset).__getitem__
+    if not _takes_out(fetch):
+        return None
+    fetches: Any = dataset
+    return lambda key, out: fetches.__getitem__(key, out=out)
 
 
 def _takes_out(fetch: Any) -> bool:

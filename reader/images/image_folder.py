@@ -15,7 +15,7 @@ import numpy as np
 
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.crops import Box
+from reader.images.crops import Box, CenterCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
 from reader.workers.context import loader_task, sample_rng
 
@@ -83,6 +83,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         self.transform = transform
         self.target_transform = target_transform
         self.mode = mode
+        self._has_pure_samples: bool | None = None  # what the user says
         if not self.root.is_dir():
             raise ConfigError(f"there is no folder '{self.root}': pass that with a folder a class")
         self.classes = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
@@ -129,6 +130,22 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    @property
+    def has_pure_samples(self) -> bool:
+        """Whether a sample depends on its index and on `sample_rng` alone.
+
+        It is known where no function of yours makes it. Set it to True where yours are pure, too:
+        then several workers may make rows of one batch.
+        """
+        if self._has_pure_samples is not None:
+            return self._has_pure_samples
+        is_own = self.crop is None or type(self.crop) in (CenterCrop, RandomResizedCrop)
+        return is_own and self.transform is None and self.target_transform is None
+
+    @has_pure_samples.setter
+    def has_pure_samples(self, value: bool) -> None:
+        self._has_pure_samples = value
 
 
 def _files(folder: Path, endings: tuple[str, ...]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from reader import CollateError, ConfigError, ConfigTypeError, DataLoader, ImageError
+from reader.data.pure_samples import has_pure_samples
 from reader.images import CenterCrop, ImageFolder, RandomResizedCrop, decode
 
 Image = pytest.importorskip("PIL.Image")
@@ -192,3 +193,23 @@ def test_a_crop_that_leaves_the_image_is_refused_by_name(root: Path) -> None:
 def test_content_is_decoded_without_a_file(root: Path) -> None:
     content = io.BytesIO((root / "cat/b.jpg").read_bytes())
     assert (decode(content.getbuffer()) == decode(root / "cat/b.jpg")).all()
+
+
+def test_samples_are_known_to_be_pure_where_no_function_of_the_user_makes_them(root: Path) -> None:
+    class Own(ImageFolder):
+        def __getitem__(self, index: int, out: Any = None) -> tuple[Any, Any]:
+            return super().__getitem__(index, out)
+
+    assert has_pure_samples(ImageFolder(root))
+    assert has_pure_samples(ImageFolder(root, crop=RandomResizedCrop()))
+    assert has_pure_samples(ImageFolder(root, crop=CenterCrop()))
+    for folder in (
+        ImageFolder(root, crop=lambda height, width, rng: (0, 0, 1, 1)),
+        ImageFolder(root, transform=negative),
+        ImageFolder(root, target_transform=doubled),
+        Own(root),
+    ):
+        assert not has_pure_samples(folder)
+    told = ImageFolder(root, transform=negative)
+    told.has_pure_samples = True
+    assert has_pure_samples(told)

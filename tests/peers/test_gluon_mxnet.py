@@ -16,6 +16,7 @@ import pytest
 
 from reader.compat import gluon as ours
 from reader.data.columns import columns_of
+from tests.peers import impure_datasets
 
 mx = pytest.importorskip("mxnet")
 theirs = mx.gluon.data
@@ -505,3 +506,19 @@ def test_mnist_and_cifar_files_are_read_equally(
         return listed(dataset)
 
     assert len(both(run)) == 9
+
+
+@pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
+@pytest.mark.parametrize("kind", impure_datasets.KINDS)
+def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) -> None:
+    """With two workers or more, which of them makes a batch is chance in Gluon."""
+
+    def run(package: Any) -> Any:
+        found = []
+        for workers in (0, 1):
+            dataset = impure_datasets.make(kind, sample_s)
+            loader = package.DataLoader(dataset, impure_datasets.SIZE, num_workers=workers)
+            found.append([[told(batch) for batch in loader] for _ in range(2)])
+        return found
+
+    both(run)

@@ -356,21 +356,23 @@ def test_importing_imports_no_framework() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "uses_threads", "swaps"),
+    ("options", "uses_threads", "takes_turns"),
     [
         ({}, True, False),
         ({"seed": 1}, True, True),
         ({"seed": 1, "seed_globals": False}, True, False),
+        ({"seed": 1, "seed_globals": False, "reseed": max}, True, True),
+        ({"seed": 1, "num_workers": 2, "reseed": max}, False, False),
         ({"seed": 1, "num_workers": 2}, False, False),
         ({"num_workers": 2, "worker_type": "thread"}, True, False),
         ({"seed": 0, "num_workers": 2, "worker_type": "thread"}, True, True),
     ],
 )
-def test_threads_with_a_seed_for_global_generators_swap_the_random_state(
-    options: dict[str, Any], uses_threads: bool, swaps: bool
+def test_threads_that_seed_what_they_share_take_turns(
+    options: dict[str, Any], uses_threads: bool, takes_turns: bool
 ) -> None:
     config = build(**options)
-    assert (config.uses_threads, config.swaps_random_state) == (uses_threads, swaps)
+    assert (config.uses_threads, config.takes_turns) == (uses_threads, takes_turns)
 
 
 # ---- arguments of other libraries, and things that are no dataset --------------------------------

@@ -22,6 +22,10 @@ cdef class SampleLeaf:
     cdef Py_ssize_t nbytes       # of one sample
     cdef char* rows              # where row 0 lies while a batch is being written
     cdef list values             # LEAF_OBJECT: the batch's values so far
+    # LEAF_ARRAY, where Plan.rereads: of the row that was put last
+    cdef object last             # its value; alive, so nothing else has its memory
+    cdef char* last_at     # where that lies; NULL: there is none
+    cdef Py_ssize_t last_row
 
 
 cdef class Plan:
@@ -34,6 +38,8 @@ cdef class Plan:
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
+    cdef bint rereads            # arrays that a dataset writes anew are read when all samples are there
+    cdef list to_reread          # (leaf, value, row) of these
     cdef bint is_uncached        # samples of the batch in hand are copied past the cache
     cdef uint64_t objects_room   # bytes to reserve for the pickled objects of the next batch
     cdef list path               # where two samples differ, innermost first
@@ -44,11 +50,14 @@ cdef class Plan:
     cdef Structure plan_node(self, object sample, int depth, bint in_sequence)
     cdef int put(self, Structure at, object sample, Py_ssize_t row) except -1
     cdef int put_leaf(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
+    cdef int note(self, SampleLeaf leaf, object value, char* at, Py_ssize_t row) except -1
+    cdef int reread(self) except -1
     cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
     cdef int differ(self, str difference) except -1
     cdef int differ_in_keys(self, Structure at, object sample) except -1
     cdef str where(self)
-    cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1
+    cdef int put_tensor(self, SampleLeaf leaf, object sample, rd_dl_tensor* tensor,
+                        Py_ssize_t row) except -1
     cdef list row_views(self, Py_ssize_t row, object owner)
     cdef object out_of(self, list views)
     cdef list object_lists(self)

@@ -151,6 +151,7 @@ cdef class Plan:
         self.leaves = []
         self.fields = []
         self.objects = []
+        self.to_reread = []
         self.is_strict = is_strict
         self.structure = self.its_batch = self.plan_node(sample, 0, False)
         if is_strict:
@@ -294,7 +295,7 @@ cdef class Plan:
                     if self.is_strict and needs_gradient(sample, &tensor):
                         return self.differ("requires a gradient")
                     if is_dense(&tensor):
-                        return self.put_tensor(leaf, &tensor, row)
+                        return self.put_tensor(leaf, sample, &tensor, row)
                 elif self.is_strict:
                     return self.differ("is a tensor of another kind than in sample 0")
             return self.put_array(leaf, sample, row)
@@ -331,7 +332,32 @@ cdef class Plan:
                 return 0
         return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
 
-    cdef int put_tensor(self, SampleLeaf leaf, rd_dl_tensor* tensor, Py_ssize_t row) except -1:
+    cdef int note(self, SampleLeaf leaf, object value, char* at, Py_ssize_t row) except -1:
+        """Note where the value of a row lies, before it is copied.
+
+        Where that is the memory of the row before, which is still alive, the dataset may have written
+        it anew, and may do so again: the row is read once more when all samples are there.
+        """
+        if leaf.last_at is not NULL and at < leaf.last_at + leaf.nbytes and leaf.last_at < at + leaf.nbytes:
+            self.to_reread.append((leaf, leaf.last, leaf.last_row))
+        leaf.last, leaf.last_at, leaf.last_row = value, at, row
+        return 0
+
+    cdef int reread(self) except -1:
+        """Copy the arrays again that lie where later ones lay, as they are now."""
+        cdef SampleLeaf leaf
+        cdef list noted
+        if not self.to_reread:
+            return 0
+        noted, self.to_reread, self.rereads = self.to_reread, [], False
+        for leaf, value, row in noted:
+            if self.put_leaf(leaf, value, row):
+                raise CollateError(f"the array of sample {row} changed while the batch was made: it "
+                                   f"{self.difference}; return a copy of it from the dataset")
+        return 0
+
+    cdef int put_tensor(self, SampleLeaf leaf, object sample, rd_dl_tensor* tensor,
+                        Py_ssize_t row) except -1:
         """Copy a dense tensor to its row."""
         cdef PyObject* type = dl_type_at(tensor.code, tensor.bits, tensor.lanes)
         cdef char* target = leaf.rows + row * leaf.nbytes
@@ -344,6 +370,8 @@ cdef class Plan:
                 break
         else:
             if tensor.ndim == leaf.ndim:
+                if self.rereads:
+                    self.note(leaf, sample, <char*>tensor.data, row)
                 copy_with_gil(target, <const char*>tensor.data, leaf.nbytes, self.is_uncached)
                 return 0
         shape = tuple([tensor.shape[i] for i in range(tensor.ndim)])
@@ -365,6 +393,8 @@ cdef class Plan:
                     if dims[i] != leaf.extents[i]:
                         break
                 else:  # the usual case: one memcpy
+                    if self.rereads:
+                        self.note(leaf, sample, <char*>cnp.PyArray_DATA(array), row)
                     copy_bytes(leaf.rows + row * leaf.nbytes, <const char*>cnp.PyArray_DATA(array),
                                leaf.nbytes, self.is_uncached)
                     return 0
@@ -390,6 +420,8 @@ cdef class Plan:
                                    f"{leaf_shape(leaf)}")
         if self.is_strict and not has_torch_strides(array):
             return self.differ("has strides that torch does not know")
+        if self.rereads:
+            self.note(leaf, sample, <char*>cnp.PyArray_DATA(array), row)
         copy_array(array, type, leaf.rows + row * leaf.nbytes, self.is_uncached)
         return 0
 
@@ -446,6 +478,11 @@ cdef class Plan:
         cdef SampleLeaf leaf
         for leaf in self.objects:
             leaf.values = []
+        for leaf in self.fields:
+            leaf.last = None
+            leaf.last_at = NULL
+        if self.to_reread:
+            self.to_reread = []
         return 0
 
 

@@ -33,6 +33,7 @@ cdef class BatchWriter:
     # of stream(): whether all samples of the batch were drawn, and whether there were too few
     cdef readonly bint drew_all, ran_out
     cdef bint holds_all            # of stack(): all samples of the batch are in memory at once
+    cdef bint fills                # of stack(): samples may write themselves to their rows
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
     cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1

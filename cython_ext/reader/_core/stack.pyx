@@ -98,6 +98,7 @@ cdef class BatchWriter:
         cdef uint64_t room_to_share = 0 if self.sharing is None else self.sharing.room(count)
         cdef int i
         plan.forget_objects()
+        plan.rereads = self.rules is not None and not self.holds_all and not self.fills
         if not plan.fields and self.side is not None:
             return NULL
         for leaf in plan.fields:
@@ -141,6 +142,7 @@ cdef class BatchWriter:
         cdef int differs = 1
         self.position = 0
         self.holds_all = type(source) is list
+        self.fills = fill is not None
         if count == 0:
             raise CollateError("cannot make a batch of no samples; the sampler yielded an empty one")
         try:
@@ -211,6 +213,7 @@ cdef class BatchWriter:
                 elif differs:
                     if self.rules is None:
                         raise CollateError(self.unlike(plan, row, names))
+                    plan.reread()
                     samples = plan.take_back(row, self.revive)
                     samples.append(detached(sample, fill))
                     slot = self.drop(slot)
@@ -222,6 +225,7 @@ cdef class BatchWriter:
                     row += 1
             if self.rules is None and names and plan.structure.kind == OBJECT:
                 self.refuse_nothing(plan, names)
+            plan.reread()
             slot = self.finish(slot, plan, record)
         except BaseException:
             self.drop(slot)
@@ -273,7 +277,7 @@ cdef class BatchWriter:
         cdef size_t row = 0, some, each = 0, count = <size_t>len(keys)
         cdef SampleLeaf leaf
         self.position = 0
-        self.holds_all = False
+        self.holds_all = self.fills = False
         if count == 0:
             return False
         if plan is None or plan is not self.gathered or not columns.suit(plan):
@@ -335,7 +339,7 @@ cdef class BatchWriter:
         cdef object sample
         self.position = 0
         self.drawn = []
-        self.drew_all = self.ran_out = self.holds_all = False
+        self.drew_all = self.ran_out = self.holds_all = self.fills = False
         if plan is None or plan.objects:
             # the pickled objects may not fit once all is drawn: the samples are needed then
             return self.stream_list(source, count, drop_last, record)
@@ -365,6 +369,7 @@ cdef class BatchWriter:
                     break
                 if plan.put(plan.structure, sample, row):
                     if self.rules is not None:
+                        plan.reread()
                         self.drawn = plan.take_back(row, self.revive)
                         self.skip(slot, record)
                         slot = NULL
@@ -377,11 +382,14 @@ cdef class BatchWriter:
                     self.drew_all = True
                     raise CollateError(text)
             self.drew_all = True
+            plan.reread()
             slot = self.finish(slot, plan, record)
         except BaseException:
             if slot is not NULL:
                 self.heap.abandon(slot)
             raise
+        finally:
+            plan.forget_objects()
         return 0
 
     cdef int stream_list(self, object source, Py_ssize_t count, bint drop_last,

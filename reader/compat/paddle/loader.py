@@ -53,9 +53,7 @@ else:
 
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, works_ahead=True),
-    worker=WorkerPolicy(
-        rules=PaddleRules(), fetches_many=False, make_prepare=PaddleWorker.draw
-    ),
+    worker=WorkerPolicy(rules=PaddleRules(), fetches_many=False, make_prepare=PaddleWorker.draw),
     batch=BatchPolicy(has_plain_containers=True),
     errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
 )
@@ -69,7 +67,9 @@ _ELSEWHERE = {
     "multiprocessing_context": "workers start as Python's default says",
     "device": "pass places=",
     "place": "pass places=",
-    **dict.fromkeys(("seed", "reseed", "start_method", "worker_type", "worker_retries", "max_bytes"), _OWN),
+    **dict.fromkeys(
+        ("seed", "reseed", "start_method", "worker_type", "worker_retries", "max_bytes"), _OWN
+    ),
     **dict.fromkeys(("framework", "in_order", "snapshot_every_n_steps", "seed_globals"), _OWN),
 }
 

@@ -75,8 +75,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
             augmentation included, with any workers; `shuffle` then takes an order that starts and
             resumes at once, however long the dataset. None: seeds and orders are PyTorch's.
-        reseed: called with the dataset and the seed of a batch before each, in its worker: seeds what
-            the dataset draws from beside the global generators; see `reader.DataLoader`. Needs
+        reseed: called with the dataset and the seed of a batch before each, in its worker: seeds
+            what the dataset draws from beside the global generators; see `reader.DataLoader`. Needs
             `seed`.
         worker_type: "process", or "thread": the workers are threads of this process.
         worker_retries: how often a batch is retried when its worker process dies, before the error
