@@ -328,6 +328,7 @@ class Engine(Finalized):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the engine: the position of the last batch delivered."""
+        self._give_way()
         prefetched: Cursor | None = None
         if self._prefetched is not None:
             self._prefetched.batches.note_initial_states()
@@ -369,6 +370,7 @@ class Engine(Finalized):
 
     def stats(self) -> dict[str, Any]:
         """Return what was done so far: see `DataLoader.stats`."""
+        self._give_way()
         backend = self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
         arena = self._cache.arena
@@ -385,8 +387,15 @@ class Engine(Finalized):
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker of the newest iterator does, or each idle one."""
+        self._give_way()
         backend = self._cache.newest
         return [] if backend is None else backend.statuses()
+
+    def _give_way(self) -> None:
+        """Let the consumer go on first: a thread may ask again and again while it iterates."""
+        newest = None if self._newest is None else self._newest()
+        if newest is not None:
+            newest.give_way()
 
     # -- ending ----------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -95,3 +97,27 @@ def test_wait_is_counted_while_it_lasts(tmp_path: Path) -> None:
         consumer.join()
     says.close()
     hears.close()
+
+
+@pytest.mark.parametrize("ask", ["state_dict", "stats", "workers"])
+def test_thread_that_asks_again_and_again_lets_the_loop_go_first(ask: str) -> None:
+    """By itself it would keep the interpreter for as long as Python lets it: here, for ever."""
+    with DataLoader(Rows(3000), batch_size=2, num_workers=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        is_over = threading.Event()
+
+        def ask_again() -> None:
+            while not is_over.is_set():
+                getattr(loader, ask)()
+
+        asker = threading.Thread(target=ask_again)
+        before = sys.getswitchinterval()
+        asker.start()
+        try:
+            sys.setswitchinterval(1000.0)
+            assert len(list(itertools.islice(batches, 1000))) == 1000
+        finally:
+            sys.setswitchinterval(before)
+            is_over.set()
+            asker.join()

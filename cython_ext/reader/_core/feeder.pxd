@@ -24,11 +24,15 @@ cdef class Feeder:
     cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
+    # Futex word. 1: the consumer's wait is over, and it waits for the GIL; 2: and another thread has
+    # let go of the GIL for it. Set without the GIL by the consumer, which alone clears it, with it.
+    cdef uint32_t is_back
 
     cdef void flush(self) noexcept
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
     cdef int refuse(self, rd_record* record, error) except -1
     cdef object open_taken(self)
+    cdef int give_way(self) except -1
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)
     cdef bint is_here(self) noexcept

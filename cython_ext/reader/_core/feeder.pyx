@@ -10,6 +10,7 @@ import os
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno
+from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -20,7 +21,7 @@ from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxe
                                  RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
-                                 load_u32, rd_heap_holds, rd_share_at, rd_slot_read)
+                                 load_u32, exchange_u32, rd_futex_wait, rd_futex_wake, rd_heap_holds, rd_share_at, rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
                                           next_look, queue_notify,
                                           pthread_mutex_destroy, queue_count, queue_finish,
@@ -43,6 +44,9 @@ from reader.errors import InternalError, ReaderError, refusal
 cdef extern from "reader/_core/wait.h" nogil:
     ctypedef void* (*rd_thread_body)(void*) noexcept nogil
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
+
+cdef enum:
+    GIVE_WAY_NS = 5_000_000  # at most: as long as Python lets a thread wait
 
 
 class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
@@ -563,10 +567,24 @@ cdef class Feeder:
                     look = look_between(&self.s, look)
                 with nogil:
                     rc = feed_get(&self.s, &record, look)
+                    store_u32(&self.is_back, 1)
+                if exchange_u32(&self.is_back, 0) == 2:
+                    rd_futex_wake(&self.is_back, INT_MAX)
         if rc != DONE:
             return None
         self.opening = record
         return self.open_taken()
+
+    cdef int give_way(self) except -1:
+        """Let go of the GIL for a consumer that waits for it, until it has it: for calls that other
+        threads make again and again. Python itself would let it wait for 5 ms at each batch."""
+        cdef int64_t until_ns
+        if load_u32(&self.is_back):  # not cleared meanwhile: that takes the GIL
+            store_u32(&self.is_back, 2)
+            until_ns = rd_now_ns() + GIVE_WAY_NS
+            with nogil:
+                rd_futex_wait(&self.is_back, 2, until_ns)
+        return 0
 
     cdef object ready(self):
         """Return what `take` would return at once, where that is a batch or a Failure; else None.

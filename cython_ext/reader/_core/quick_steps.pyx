@@ -34,6 +34,11 @@ cdef class QuickSteps(Handover):
             self.prepare()
         return 0
 
+    def give_way(self):
+        """Let a consumer that waits for the GIL have it first: for what other threads ask often."""
+        if type(self.feeder) is Feeder:
+            (<Feeder>self.feeder).give_way()
+
     cdef bint is_made(self) except -1:
         """Make the next batch, if that is a usual step. Returns whether it was."""
         try:
