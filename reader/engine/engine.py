@@ -345,8 +345,7 @@ class Engine(Finalized):
         return prefetched.draws_before
 
     def _draw_first(self) -> None:
-        newest = None if self._newest is None else self._newest()
-        if newest is not None:
+        if self._newest is not None and (newest := self._newest()) is not None:
             newest.draw_first()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -393,8 +392,7 @@ class Engine(Finalized):
 
     def _give_way(self) -> None:
         """Let the consumer go on first: a thread may ask again and again while it iterates."""
-        newest = None if self._newest is None else self._newest()
-        if newest is not None:
+        if self._newest is not None and (newest := self._newest()) is not None:
             newest.give_way()
 
     # -- ending ----------------------------------------------------------------------------------

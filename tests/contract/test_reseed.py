@@ -238,9 +238,7 @@ def test_its_exception_takes_the_place_of_the_batch(workers: int) -> None:
 
 def test_it_needs_a_seed() -> None:
     for make in (DataLoader, TorchLoader):
-        with pytest.raises(
-            ConfigError, match="reseed is called with the seed of each batch"
-        ):
+        with pytest.raises(ConfigError, match="reseed is called with the seed of each batch"):
             make(WithGenerators(), reseed=reseed)
     with pytest.raises(ConfigTypeError, match="reseed must be callable or None, got 3"):
         DataLoader(WithGenerators(), seed=1, reseed=3)  # type: ignore[arg-type]
