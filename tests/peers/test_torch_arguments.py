@@ -27,7 +27,7 @@ LOADERS = pytest.mark.parametrize(
 )
 
 
-def test_signature_is_pytorchs_with_six_arguments_more() -> None:
+def test_signature_is_pytorchs_with_some_arguments_more() -> None:
     theirs = list(inspect.signature(data.DataLoader.__init__).parameters.values())
     own = list(inspect.signature(ours.DataLoader.__init__).parameters.values())
     assert [(each.name, each.kind, each.default) for each in own[: len(theirs)]] == [
@@ -35,7 +35,7 @@ def test_signature_is_pytorchs_with_six_arguments_more() -> None:
     ]
     more = own[len(theirs) :]
     assert [each.name for each in more] == (
-        "seed worker_type worker_retries prefetch_next_epoch max_bytes device pin_limit".split()
+        "seed reseed worker_type worker_retries prefetch_next_epoch max_bytes device pin_limit".split()
     )
     assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
 
