@@ -26,6 +26,7 @@ class LostTasks(NamedTuple):
 class Damage(NamedTuple):
     worker: int | None
     check: str
+    seen: str
 
 class WorkerProgress(NamedTuple):
     pid: int

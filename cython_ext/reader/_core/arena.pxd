@@ -86,8 +86,8 @@ cdef extern from "reader/_core/ring.h" nogil:
     ctypedef struct rd_task:
         uint64_t seq, epoch
         uint32_t run, kind
-        uint64_t spill
-        uint32_t nbytes, skip
+        uint64_t spill, nbytes
+        uint32_t skip
 
     ctypedef struct rd_lease:
         rd_arena* arena

@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
                                  store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64,
-                                 Hold, process_ledger, rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END,
+                                 Hold, process_ledger, rd_arena, rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END,
                                  RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
                                  rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
@@ -30,7 +30,7 @@ from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSE
 from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
 from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between,
-                                   mark_damaged, note_damage, take_all, flight, worker_state, drop,
+                                   SEEN_NBYTES, mark_damaged, note_damage, take_all, flight, worker_state, drop,
                                    least_busy, place, push_task, note_initial_state, notify, drain,
                                    feed_get, reader_thread)
 
@@ -45,6 +45,14 @@ cdef extern from "reader/_core/wait.h" nogil:
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
 
 
+cdef bytes heap_words(rd_arena* arena, uint32_t index):
+    """Return what rd_heap_holds looks at, as text."""
+    cdef rd_heap* heap = rd_heap_at(arena, index)
+    return (f"heap {index}: {load_relaxed_u64(&heap.nslots)} slots of {arena.slot_table_count}, its chunk "
+            f"ends at {load_relaxed_u64(&heap.chunk_end)} and is used up to "
+            f"{load_relaxed_u64(&heap.chunk_at)}, of {arena.nbytes} bytes").encode()
+
+
 class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
     """The tasks of a worker that has ended: see `Feeder.detach`.
 
@@ -56,13 +64,17 @@ class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_e
     __slots__ = ()
 
 
-class Damage(collections.namedtuple("Damage", "worker check")):
-    """What `Feeder.examine` found: a worker process wrote where it must not.
+class Damage(collections.namedtuple("Damage", "worker check seen")):
+    """What `Feeder.examine` found: shared memory is not as it should be.
 
-    ``worker``: in whose part of the arena, None: in nobody's; ``check``: which check failed.
+    ``worker``: in whose part of the arena, None: in nobody's; ``check``: which check failed; ``seen``:
+    the values that it saw.
     """
 
     __slots__ = ()
+
+    def __str__(self):
+        return f"{self.check} ({self.seen})"
 
 
 class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
@@ -233,6 +245,8 @@ cdef class Feeder:
         """
         cdef uint32_t i
         cdef bint holds
+        cdef const char* check
+        cdef char[SEEN_NBYTES] seen
         if self.s.is_trusted:
             return None
         note_damage(&self.s)
@@ -241,14 +255,21 @@ cdef class Feeder:
         pthread_mutex_unlock(&self.s.lock)
         for i in workers:
             holds = rd_heap_holds(self.s.arena, i) == 0
+            words = b"" if holds else heap_words(self.s.arena, i)  # made before the lock is taken
             pthread_mutex_lock(&self.s.lock)
             if not holds:
-                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker was overwritten")
+                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker is out of bounds",
+                             words)
             pthread_mutex_unlock(&self.s.lock)
-        if self.s.check is NULL:
+        pthread_mutex_lock(&self.s.lock)  # the reader thread may be writing them
+        check = self.s.check
+        memcpy(seen, self.s.seen, sizeof(seen))
+        pthread_mutex_unlock(&self.s.lock)
+        if check is NULL:
             return None
         worker = self.s.damaged_worker
-        return Damage(None if worker == self.s.nworkers else worker, self.s.check.decode())
+        return Damage(None if worker == self.s.nworkers else worker, check.decode(),
+                      seen.decode(errors="replace"))
 
     def detach_all(self):
         """After `examine` found damage and all workers are reaped: end the reader thread, take what
@@ -476,7 +497,7 @@ cdef class Feeder:
         task.epoch = self.s.epoch
         task.run = self.s.run
         task.kind = kind
-        task.nbytes = <uint32_t>len(payload)
+        task.nbytes = len(payload)
         task.skip = 0
         task.spill = 0
         hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
@@ -587,10 +608,11 @@ cdef class Feeder:
 
     cdef int refuse(self, rd_record* record, error) except -1:
         """Have a batch made again that was damaged after it came; all workers end."""
+        cdef bytes seen = error.seen.encode()
         pthread_mutex_lock(&self.s.lock)
         if record.kind != RD_FAILED and record.kind != RD_STATE:
             ask_again(&self.s, record)
-        mark_damaged(&self.s, record.worker, record.seq, <const char*>error.args[0])
+        mark_damaged(&self.s, record.worker, record.seq, <const char*>error.check, seen)
         pthread_mutex_unlock(&self.s.lock)
         drop(&self.s, record)
         return 0
@@ -604,8 +626,12 @@ cdef class Feeder:
         try:
             self.current = self.open_record(record)
         except Damaged as error:
-            self.refuse(record, error)
-            return None
+            if not error.is_sealed:
+                self.refuse(record, error)
+                return None
+            self.current = Failure(FailureKind.REFUSED, record.seq, self.s.epoch, record.worker,
+                                   f"{error.check.decode()} ({error.seen})")
+            drop(&self.s, record)
         except BaseException as error:
             if is_interrupt(error):
                 raise

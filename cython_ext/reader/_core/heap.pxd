@@ -28,6 +28,7 @@ cdef class Heap:
     cdef void give_back(self, rd_slot* slot) noexcept nogil
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1
     cdef int refuse_damaged(self) except -1
+    cdef int refuse_size(self, uint64_t nbytes) except -1
     cdef void collect(self) noexcept nogil
     cdef rd_slot* take_free(self, size_t size_class) noexcept nogil
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL

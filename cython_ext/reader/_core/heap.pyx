@@ -370,6 +370,8 @@ cdef class Heap:
         cdef int number = size_class(pages)
         cdef uint64_t capacity = class_pages(number) * page
         cdef rd_slot* slot
+        if nbytes > self.arena.c.nbytes:  # there is no such size class, or it is never had
+            self.refuse_size(nbytes)
         self.recent_count += 1
         if nbytes > self.recent_largest or self.recent_count >= 256:
             # the working set follows the largest batch of the last 256
@@ -398,6 +400,13 @@ cdef class Heap:
         slot.objects_nbytes = 0
         return slot
 
+    cdef int refuse_size(self, uint64_t nbytes) except -1:
+        raise ArenaFull(
+            f"a batch needs {nbytes} bytes or more, and {self.arena.c.nbytes} bytes of address space are "
+            f"reserved for all batches; make batches smaller, or raise max_bytes",
+            need_bytes=nbytes, have_bytes=0, limit_bytes=self.arena.c.nbytes, knob="max_bytes",
+        )
+
     cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil:
         """Whether a batch of so many bytes is to be copied past the cache."""
         return nbytes >= rd_head(self.arena.c).uncached_from
@@ -412,7 +421,10 @@ cdef class Heap:
     cdef int refuse_damaged(self) except -1:
         """Note that this heap is damaged: a worker process ends, for the trainer it is an error."""
         rd_arena_damage(self.arena.c, self.index)
-        raise InternalError("the shared memory of a worker was overwritten")
+        raise InternalError(
+            f"a check of heap {self.index} in shared memory failed: {self.c.nslots} slots of "
+            f"{self.arena.c.slot_table_count}, its chunk ends at {self.c.chunk_end} and is used up to "
+            f"{self.c.chunk_at}, of {self.arena.c.nbytes} bytes")
 
     cdef void abandon(self, rd_slot* slot) noexcept nogil:
         """Undo alloc: nothing of the slot was published.

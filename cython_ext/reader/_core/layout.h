@@ -344,13 +344,10 @@ static inline uint32_t rd_record_sum(const rd_record *r) {
     return (uint32_t)rd_sum(RD_MAGIC, &copy, sizeof copy) | 1;
 }
 
-#define RD_TABLE_MOST ((uint64_t)1 << 26) /* no field table is longer, in bytes */
-
 /* The bytes of a field table of `nfields` fields, of which at most `room` may be read; UINT64_MAX
- * if it is longer. */
+ * if it is longer, or a field has more than 64 dimensions. */
 static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, uint64_t room) {
     uint64_t at = 0;
-    if (room > RD_TABLE_MOST) room = RD_TABLE_MOST;
     for (uint32_t i = 0; i < nfields; i++) {
         int64_t ndim;
         if (room - at < 24) return UINT64_MAX;
