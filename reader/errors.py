@@ -210,7 +210,7 @@ class WorkerDied(ReaderError, RuntimeError):
     def _remedy(self) -> str:
         if self.damage is not None:
             return (
-                f"The loader ended all workers, because a check of their shared memory failed:"
+                f"Workers were ended, because a check of their shared memory failed:"
                 f" {self.damage}. The usual cause is native code under the dataset, in any of the"
                 " workers, that writes out of bounds. Where none does, please report it with this text."
             )

@@ -18,7 +18,7 @@ from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxe
                                  store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64,
                                  Hold, process_ledger, rd_arena, rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END,
                                  RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
-                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
+                                 rd_header, rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
                                  load_u32, rd_heap_holds, rd_share_at, rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
@@ -270,6 +270,16 @@ cdef class Feeder:
         worker = self.s.damaged_worker
         return Damage(None if worker == self.s.nworkers else worker, check.decode(),
                       seen.decode(errors="replace"))
+
+    def found_by(self, uint32_t pid):
+        """Return the Damage at which a worker process ended itself; None: at none that it noted."""
+        cdef rd_header* head = rd_head(self.s.arena)
+        cdef uint32_t heap = load_relaxed_u32(&head.found_in)
+        if pid == 0 or load_relaxed_u32(&head.found_by) != pid:
+            return None
+        return Damage(heap if heap < self.s.nworkers else None,
+                      "a worker found what it shares with others out of bounds, or unlike its sum",
+                      f"in heap {heap} of {self.s.arena.nheaps}")
 
     def detach_all(self):
         """After `examine` found damage and all workers are reaped: end the reader thread, take what

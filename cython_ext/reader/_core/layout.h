@@ -110,7 +110,10 @@ typedef struct rd_header { /* the first page */
     uint32_t consumer_waiting; /* atomic: 1 while the consumer sleeps on the next word */
     uint32_t consumer_word;    /* futex word: counts what may wake the consumer */
     uint64_t wanted_seq;       /* atomic: the batch that is next in order, or RD_ANY_SEQ */
-    uint8_t pad4[48];
+    uint32_t found_by;         /* atomic: pid of the last worker that ended at a failed check, for
+                                * the message about its death; 0 = none */
+    uint32_t found_in;         /* atomic: the heap in which it failed */
+    uint8_t pad4[40];
 } rd_header;
 
 /* A result: what the worker sends, the queue holds and the trainer opens.  The meaning of the words
@@ -289,6 +292,8 @@ static inline int rd_promises_hold(const rd_arena *a) {
  * its consumer replaces all workers and the arena with them: see results.pyx. */
 static inline void rd_arena_damage(rd_arena *a, uint32_t heap) {
     if (a->is_worker) {
+        rd_store_relaxed(&rd_head(a)->found_in, heap);
+        rd_store_relaxed(&rd_head(a)->found_by, (uint32_t)getpid());
         syscall(SYS_exit_group, 1);
         return;
     }

@@ -115,6 +115,9 @@ class ProcessPool(Pool):
             self._end_damaged()  # the feeder sent SIGKILL, which may not reach them
         self._reap_all(ended, pids, exitcodes)
         damage = self.feeder.examine(ended)
+        found = {
+            worker: self.feeder.found_by(pids[worker]) for worker in ended if exitcodes[worker] == 1
+        }
         if damage is not None:
             # what else of the arena is damaged shows only when it is met: all of it is replaced
             _log.warning("%s", _words(damage, pids))
@@ -134,7 +137,9 @@ class ProcessPool(Pool):
                     pids[worker_id],
                     exitcode,
                     *lost[worker_id],
-                    damage=damage if exitcode == -signal.SIGKILL or self._refusal else None,
+                    damage=damage
+                    if exitcode == -signal.SIGKILL or self._refusal
+                    else found.get(worker_id),
                 )
             )
         if damage is not None:
@@ -250,7 +255,7 @@ def _words(damage: Damage, pids: dict[int, int]) -> str:
     return (
         f"a check of the shared memory{whose} failed: {damage}. All workers are replaced, and their"
         " batches are made again. The usual cause is native code, in any of the workers, that writes"
-        " out of bounds; a batch that fails the same check again is reported as an error of reader"
+        " out of bounds"
     )
 
 
