@@ -210,9 +210,10 @@ class WorkerDied(ReaderError, RuntimeError):
     def _remedy(self) -> str:
         if self.damage is not None:
             return (
-                f"Workers were ended, because a check of their shared memory failed:"
+                "Workers were ended, because a check of their shared memory failed:"
                 f" {self.damage}. The usual cause is native code under the dataset, in any of the"
-                " workers, that writes out of bounds. Where none does, please report it with this text."
+                " workers, that writes out of bounds. Where none does, please report it with this"
+                " text."
             )
         if self.signal_name == "SIGKILL":
             return (

@@ -157,9 +157,10 @@ def failure(
         return error
     if item.kind is FailureKind.REFUSED:
         return InternalError(
-            f"batch {number} of epoch {epoch}{_of(indices)} came from {backend.name_of(item.worker)},"
-            f" and a check refuses it: {item.payload}. Its sums agree, so nothing overwrote it in shared"
-            " memory: its worker wrote it like that, or the check is wrong"
+            f"batch {number} of epoch {epoch}{_of(indices)} came from"
+            f" {backend.name_of(item.worker)}, and a check refuses it: {item.payload}. Its sums"
+            " agree, so nothing overwrote it in shared memory: its worker wrote it like that, or"
+            " the check is wrong"
         )
     if item.kind is FailureKind.LOST:
         return _death(deaths, indices, epoch, number)
@@ -194,9 +195,9 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
         if last.damage is not None and len({_check_of(death) for death in deaths}) == 1:
             add_note(
                 error,
-                f"reader: each time in new shared memory, and each time the same check failed"
-                f" ({last.damage.check}): native code that writes out of bounds whenever it makes this"
-                " batch does that, and so would a mistake in that check, which is ours",
+                "reader: each time in new shared memory, and each time the same check failed"
+                f" ({last.damage.check}): native code that writes out of bounds whenever it makes"
+                " this batch does that, and so would a mistake in that check, which is ours",
             )
     return error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -205,7 +206,7 @@ RESULTS: dict[str, tuple[str, str, Damaging]] = {
 
 
 def _sent(road: Wire) -> Shared:
-    """Have the worker send a batch of one array of three numbers, which the trainer has not taken."""
+    """Have the worker send a batch of one array of three numbers; the trainer has not taken it."""
     assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
     assert road.channel.next_task() is not None
     road.channel.write(np.zeros(3))
@@ -216,11 +217,7 @@ def _is_damage(road: Wire, check: str, seen: str) -> None:
     found = road.feeder.examine([])
     assert found is not None
     assert found.check == check
-    pytest.raises(ValueError, _raise, str(found)).match(seen)
-
-
-def _raise(text: str) -> None:
-    raise ValueError(text)
+    assert re.search(seen, str(found)), str(found)
 
 
 @pytest.mark.parametrize("case", RESULTS)
@@ -262,7 +259,7 @@ def test_field_out_of_its_slot_whose_sums_agree_is_refused_alone(
         item = road.feeder.take(1)
         assert item.kind is FailureKind.REFUSED
         assert "a field of a batch lies out of its slot (field 0 of 1, " in item.payload
-        pytest.raises(ValueError, _raise, item.payload).match(seen)
+        assert re.search(seen, item.payload), item.payload
         road.feeder.accept()
         assert road.feeder.examine([]) is None
         assert road.feeder.ended_workers() == []

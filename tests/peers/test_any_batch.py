@@ -1,4 +1,4 @@
-"""Batches made by rule: the same by processes, threads and without workers, and as the peer collates.
+"""Batches made by rule: as the peer collates them, by processes, threads and without workers.
 
 Imports pytest, hypothesis, torch and paddle. A key names a batch and a row of it, so that a worker
 makes the sample that the test expects from the key alone.

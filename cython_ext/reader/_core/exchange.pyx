@@ -192,10 +192,10 @@ cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
     return True
 
 
-def no_array(what, type, shape):
+def no_array(what, dtype, shape):
     """Return the message for a tensor or a batch of a shape that NumPy does not know."""
     form = f"{len(shape)} dimensions" if len(shape) > MOST_DIMENSIONS else f"shape {shape}"
-    return (f"a {what} of {type} with {form} cannot be given as an array: NumPy has at most "
+    return (f"a {what} of {dtype} with {form} cannot be given as an array: NumPy has at most "
             f"{MOST_DIMENSIONS} dimensions, and arrays that span less than 2**63 bytes, where an extent of "
             f"0 counts as 1; reshape it in the dataset, or pass a collate_fn that does")
 

@@ -16,9 +16,9 @@ from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
                                  store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64,
-                                 Hold, process_ledger, rd_arena, rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END,
+                                 Hold, process_ledger, rd_arena_trim, RD_ANY_SEQ, RD_BATCH, RD_END,
                                  RD_FAILED, rd_bell_open, rd_bell_ring, RD_FULL, rd_head, RD_STATE,
-                                 rd_header, rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
+                                 rd_heap, rd_heap_at, RD_LOST, rd_now_ns, rd_slot, rd_slot_offset,
                                  rd_slot_release, rd_task, RD_TASK_INLINE, rd_task_push, store_u32,
                                  load_u32, rd_heap_holds, rd_share_at, rd_slot_read)
 from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT,
@@ -28,9 +28,10 @@ from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSE
                                           pthread_mutex_unlock, queue_free, queue_get, queue_open,
                                           queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
+from reader._core.heap cimport heap_words
 from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
 from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between,
-                                   SEEN_NBYTES, mark_damaged, note_damage, take_all, flight, worker_state, drop,
+                                   SEEN_NBYTES, damage_of, mark_damaged, note_damage, take_all, flight, worker_state, drop,
                                    least_busy, place, push_task, note_initial_state, notify, drain,
                                    feed_get, reader_thread)
 
@@ -45,14 +46,6 @@ cdef extern from "reader/_core/wait.h" nogil:
     int rd_thread_start(pthread_t*, rd_thread_body, void*, const char*) noexcept
 
 
-cdef bytes heap_words(rd_arena* arena, uint32_t index):
-    """Return what rd_heap_holds looks at, as text."""
-    cdef rd_heap* heap = rd_heap_at(arena, index)
-    return (f"heap {index}: {load_relaxed_u64(&heap.nslots)} slots of {arena.slot_table_count}, its chunk "
-            f"ends at {load_relaxed_u64(&heap.chunk_end)} and is used up to "
-            f"{load_relaxed_u64(&heap.chunk_at)}, of {arena.nbytes} bytes").encode()
-
-
 class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
     """The tasks of a worker that has ended: see `Feeder.detach`.
 
@@ -65,10 +58,8 @@ class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_e
 
 
 class Damage(collections.namedtuple("Damage", "worker check seen")):
-    """What `Feeder.examine` found: shared memory is not as it should be.
-
-    ``worker``: in whose part of the arena, None: in nobody's; ``check``: which check failed; ``seen``:
-    the values that it saw.
+    """What `Feeder.examine` found: ``check`` failed, in the part of ``worker`` in the arena (None: in
+    nobody's), and ``seen`` are the values that it saw.
     """
 
     __slots__ = ()
@@ -244,7 +235,6 @@ cdef class Feeder:
         and `renew` is to be called.
         """
         cdef uint32_t i
-        cdef bint holds
         cdef const char* check
         cdef char[SEEN_NBYTES] seen
         if self.s.is_trusted:
@@ -254,32 +244,25 @@ cdef class Feeder:
         inspect(&self.s)
         pthread_mutex_unlock(&self.s.lock)
         for i in workers:
-            holds = rd_heap_holds(self.s.arena, i) == 0
-            words = b"" if holds else heap_words(self.s.arena, i)  # made before the lock is taken
-            pthread_mutex_lock(&self.s.lock)
-            if not holds:
-                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker is out of bounds",
-                             words)
-            pthread_mutex_unlock(&self.s.lock)
-        pthread_mutex_lock(&self.s.lock)  # the reader thread may be writing them
-        check = self.s.check
-        memcpy(seen, self.s.seen, sizeof(seen))
-        pthread_mutex_unlock(&self.s.lock)
+            if rd_heap_holds(self.s.arena, i):
+                words = heap_words(self.s.arena, i).encode()  # before the lock is taken
+                pthread_mutex_lock(&self.s.lock)
+                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker is out of bounds", words)
+                pthread_mutex_unlock(&self.s.lock)
+        check = damage_of(&self.s, seen)
         if check is NULL:
             return None
         worker = self.s.damaged_worker
         return Damage(None if worker == self.s.nworkers else worker, check.decode(),
-                      seen.decode(errors="replace"))
+                      seen.decode(errors="replace"))  # it may be cut within a letter
 
     def found_by(self, uint32_t pid):
         """Return the Damage at which a worker process ended itself; None: at none that it noted."""
-        cdef rd_header* head = rd_head(self.s.arena)
-        cdef uint32_t heap = load_relaxed_u32(&head.found_in)
+        head = rd_head(self.s.arena)
         if pid == 0 or load_relaxed_u32(&head.found_by) != pid:
             return None
-        return Damage(heap if heap < self.s.nworkers else None,
-                      "a worker found what it shares with others out of bounds, or unlike its sum",
-                      f"in heap {heap} of {self.s.arena.nheaps}")
+        return Damage(None, "a worker found what it shares with others out of bounds, or unlike its sum",
+                      f"in heap {load_relaxed_u32(&head.found_in)} of {self.s.arena.nheaps}")
 
     def detach_all(self):
         """After `examine` found damage and all workers are reaped: end the reader thread, take what
@@ -637,8 +620,7 @@ cdef class Feeder:
             self.current = self.open_record(record)
         except Damaged as error:
             if not error.is_sealed:
-                self.refuse(record, error)
-                return None
+                return self.refuse(record, error) or None
             self.current = Failure(FailureKind.REFUSED, record.seq, self.s.epoch, record.worker,
                                    f"{error.check.decode()} ({error.seen})")
             drop(&self.s, record)

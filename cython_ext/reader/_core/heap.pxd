@@ -1,7 +1,9 @@
 # The heap of one owner: see heap.pyx.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
-from reader._core.arena cimport Arena, rd_heap, rd_slot
+from reader._core.arena cimport Arena, rd_arena, rd_heap, rd_slot
+
+cdef str heap_words(rd_arena* arena, uint32_t index)
 
 
 cdef class Heap:

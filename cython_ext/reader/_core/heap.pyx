@@ -41,6 +41,14 @@ cdef uint64_t class_pages(int number) noexcept nogil:
     return <uint64_t>((number - 8) % 4 + 5) << shift
 
 
+cdef str heap_words(rd_arena* arena, uint32_t index):
+    """Return what rd_heap_holds looks at, for a message."""
+    cdef rd_heap* heap = rd_heap_at(arena, index)
+    return (f"heap {index}: {load_relaxed_u64(&heap.nslots)} slots of {arena.slot_table_count}, its chunk "
+            f"ends at {load_relaxed_u64(&heap.chunk_end)} and is used up to "
+            f"{load_relaxed_u64(&heap.chunk_at)}, of {arena.nbytes} bytes")
+
+
 cdef class Heap:
     """The allocator of one owner (a worker, or the trainer for long tasks) in the arena.
 
@@ -421,10 +429,7 @@ cdef class Heap:
     cdef int refuse_damaged(self) except -1:
         """Note that this heap is damaged: a worker process ends, for the trainer it is an error."""
         rd_arena_damage(self.arena.c, self.index)
-        raise InternalError(
-            f"a check of heap {self.index} in shared memory failed: {self.c.nslots} slots of "
-            f"{self.arena.c.slot_table_count}, its chunk ends at {self.c.chunk_end} and is used up to "
-            f"{self.c.chunk_at}, of {self.arena.c.nbytes} bytes")
+        raise InternalError(f"a check of shared memory failed: {heap_words(self.arena.c, self.index)}")
 
     cdef void abandon(self, rd_slot* slot) noexcept nogil:
         """Undo alloc: nothing of the slot was published.

@@ -110,8 +110,7 @@ typedef struct rd_header { /* the first page */
     uint32_t consumer_waiting; /* atomic: 1 while the consumer sleeps on the next word */
     uint32_t consumer_word;    /* futex word: counts what may wake the consumer */
     uint64_t wanted_seq;       /* atomic: the batch that is next in order, or RD_ANY_SEQ */
-    uint32_t found_by;         /* atomic: pid of the last worker that ended at a failed check, for
-                                * the message about its death; 0 = none */
+    uint32_t found_by;         /* atomic: pid of the last worker that ended at a failed check */
     uint32_t found_in;         /* atomic: the heap in which it failed */
     uint8_t pad4[40];
 } rd_header;
@@ -349,8 +348,7 @@ static inline uint32_t rd_record_sum(const rd_record *r) {
     return (uint32_t)rd_sum(RD_MAGIC, &copy, sizeof copy) | 1;
 }
 
-/* The bytes of a field table of `nfields` fields, of which at most `room` may be read; UINT64_MAX
- * if it is longer, or a field has more than 64 dimensions. */
+/* The bytes of a field table, at most `room`; UINT64_MAX: longer, or more than 64 dimensions. */
 static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, uint64_t room) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < nfields; i++) {

@@ -67,6 +67,7 @@ cdef void place(feed_state* s, rd_record* record) noexcept nogil
 cdef void notify(feed_state* s) noexcept nogil
 cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check,
                        const char* seen) noexcept nogil
+cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil
 cdef void note_damage(feed_state* s) noexcept nogil
 cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil
 cdef void hold_queued(feed_state* s) noexcept nogil

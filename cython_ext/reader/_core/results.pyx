@@ -145,6 +145,16 @@ cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char*
     notify(s)
 
 
+cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil:
+    """Return which check failed, and put what it saw into a text of SEEN_NBYTES; NULL: none did."""
+    cdef const char* check
+    pthread_mutex_lock(&s.lock)  # the reader thread may be writing both
+    check = s.check
+    snprintf(seen, SEEN_NBYTES, b"%s", s.seen)
+    pthread_mutex_unlock(&s.lock)
+    return check
+
+
 cdef void note_damage(feed_state* s) noexcept nogil:
     """Mark what was found without the lock, by whoever released a slot."""
     cdef uint32_t heap = load_relaxed_u32(&s.arena.damaged)

@@ -253,9 +253,9 @@ def _words(damage: Damage, pids: dict[int, int]) -> str:
     if damage.worker is not None and damage.worker in pids:
         whose = f" of worker {damage.worker} (pid {pids[damage.worker]})"
     return (
-        f"a check of the shared memory{whose} failed: {damage}. All workers are replaced, and their"
-        " batches are made again. The usual cause is native code, in any of the workers, that writes"
-        " out of bounds"
+        f"a check of the shared memory{whose} failed: {damage}. All workers are replaced, and"
+        " their batches are made again. The usual cause is native code, in any of the workers, that"
+        " writes out of bounds"
     )
 
 
