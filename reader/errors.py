@@ -153,7 +153,8 @@ class WorkerDied(ReaderError, RuntimeError):
         batch: the batch it was making, or None if it was idle.
         epoch: the epoch of that batch.
         indices: the dataset indices of that batch.
-        damage: which check failed, where the loader ended it because shared memory was overwritten.
+        damage: which check of shared memory failed and what it saw, where the loader ended all
+            workers for that.
         was_ready: whether it had reported that it runs; matters where it was at no batch.
     """
 
@@ -209,8 +210,10 @@ class WorkerDied(ReaderError, RuntimeError):
     def _remedy(self) -> str:
         if self.damage is not None:
             return (
-                f"The loader ended all workers, because shared memory was overwritten:"
-                f" {self.damage}. Look for native code in the dataset that writes out of bounds."
+                "Workers were ended, because a check of their shared memory failed:"
+                f" {self.damage}. The usual cause is native code under the dataset, in any of the"
+                " workers, that writes out of bounds. Where none does, please report it with this"
+                " text."
             )
         if self.signal_name == "SIGKILL":
             return (

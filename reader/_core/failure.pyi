@@ -10,6 +10,7 @@ class FailureKind(str, Enum):
     FULL = "full"
     LOST = "lost"
     OPEN = "open"
+    REFUSED = "refused"
     START = "start"
 
 class Failure:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from reader._core.dtype import field_type
+from reader._core.exchange import is_array_shape, no_array
 from reader._core.structure import register_array_converter
 from reader._core.tensor import LoDTensor
-from reader.errors import DatasetError
+from reader.errors import CollateError, DatasetError
 
 __all__ = ["register_known_libraries"]
 
@@ -50,6 +51,8 @@ def from_torch(value: Any) -> Found | None:
             " (to_dense, dequantize), or pass a collate_fn"
         )
     value = value.detach().resolve_conj().resolve_neg()
+    if not is_array_shape(value.shape, value.element_size()):
+        raise CollateError(no_array("torch tensor", str(value.dtype), tuple(value.shape)))
     bits = _TORCH_BITS.get(str(value.dtype))
     if bits is None:
         return value.numpy(), None, []
@@ -89,7 +92,10 @@ def from_paddle(value: Any) -> Found | None:
 def _empty(shape: tuple[int, ...], name: str) -> Found:
     """Return an array without elements, of the type with that name."""
     kind = field_type(name)
-    return np.empty(shape, kind.storage), name if kind.extended else None, []
+    try:
+        return np.empty(shape, kind.storage), name if kind.extended else None, []
+    except ValueError as error:  # more than NumPy counts
+        raise CollateError(no_array("paddle tensor", name, shape)) from error
 
 
 def from_mxnet(value: Any) -> Found | None:

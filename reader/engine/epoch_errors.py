@@ -155,6 +155,13 @@ def failure(
         )
         error.__cause__ = item.payload
         return error
+    if item.kind is FailureKind.REFUSED:
+        return InternalError(
+            f"batch {number} of epoch {epoch}{_of(indices)} came from"
+            f" {backend.name_of(item.worker)}, and a check refuses it: {item.payload}. Its sums"
+            " agree, so nothing overwrote it in shared memory: its worker wrote it like that, or"
+            " the check is wrong"
+        )
     if item.kind is FailureKind.LOST:
         return _death(deaths, indices, epoch, number)
     if carried is None:
@@ -172,6 +179,10 @@ def failure(
     return _worded(exc, item.worker, where, text, options, note)
 
 
+def _of(indices: list[Any]) -> str:
+    return f" (dataset indices {shown(indices)})" if indices else ""
+
+
 def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> WorkerDied:
     last = deaths[-1]
     error = died(dataclasses.replace(last, busy=number), epoch, indices or None)
@@ -181,7 +192,18 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
     if len(deaths) > 1:
         pids = ", ".join(str(death.pid) for death in deaths)
         add_note(error, f"reader: {len(deaths)} workers died at this batch: pids {pids}")
+        if last.damage is not None and len({_check_of(death) for death in deaths}) == 1:
+            add_note(
+                error,
+                "reader: each time in new shared memory, and each time the same check failed"
+                f" ({last.damage.check}): native code that writes out of bounds whenever it makes"
+                " this batch does that, and so would a mistake in that check, which is ours",
+            )
     return error
+
+
+def _check_of(death: Death) -> str | None:
+    return None if death.damage is None else death.damage.check
 
 
 def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
@@ -193,7 +215,7 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
         batch=death.busy,
         epoch=epoch,
         indices=indices,
-        damage=death.damage,
+        damage=None if death.damage is None else str(death.damage),
         was_ready=death.started,
     )
 

@@ -79,7 +79,9 @@ def test_damage_is_logged_once_and_every_batch_comes(caplog: pytest.LogCaptureFi
     os.close(done)
     assert found == list(range(40))
     told = [
-        record.message for record in caplog.records if "overwrote shared memory" in record.message
+        record.message
+        for record in caplog.records
+        if "a check of the shared memory" in record.message
     ]
     assert len(told) == 1, caplog.text
     assert "All workers are replaced, and their batches are made again" in told[0]
@@ -112,7 +114,8 @@ def test_batch_whose_field_table_is_overwritten_while_it_is_made_is_right_or_mad
 
 def test_error_of_a_worker_ended_for_damage_says_so() -> None:
     error = WorkerDied(pid=1, exitcode=-9, worker_id=0, batch=3, damage="a result has no slot")
-    assert "shared memory was overwritten: a result has no slot" in str(error)
+    assert "a check of their shared memory failed: a result has no slot" in str(error)
+    assert "The usual cause is native code under the dataset" in str(error)
     assert error.damage == "a result has no slot"
 
 

@@ -175,4 +175,4 @@ def test_08_workers_of_a_damaged_arena_are_replaced_where_signals_are_refused(
 ) -> None:
     status, out, err = program(DAMAGING, f"{tmp_path}/damaged", calls).finish()
     assert (status, out.strip()) == (0, str(list(range(12)))), err
-    assert "the header of the arena was overwritten" in err
+    assert "the header of the arena is not as the trainer wrote it" in err

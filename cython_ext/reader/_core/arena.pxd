@@ -50,6 +50,7 @@ cdef extern from "reader/_core/ring.h" nogil:
         uint64_t reserved_nbytes, limit_nbytes, heaps, uncached_from, data_at, backed_bytes
         uint32_t advises_huge, stop, run, reader_asleep, consumer_waiting, consumer_word
         uint64_t wanted_seq
+        uint32_t found_by, found_in
 
     ctypedef struct rd_ledger:
         int64_t arenas, leases
@@ -86,8 +87,8 @@ cdef extern from "reader/_core/ring.h" nogil:
     ctypedef struct rd_task:
         uint64_t seq, epoch
         uint32_t run, kind
-        uint64_t spill
-        uint32_t nbytes, skip
+        uint64_t spill, nbytes
+        uint32_t skip
 
     ctypedef struct rd_lease:
         rd_arena* arena

@@ -5,6 +5,9 @@ from reader._core.dtype cimport FieldType
 
 ctypedef int (*rd_view)(void* value, rd_dl_tensor* out) noexcept
 
+cdef int MOST_DIMENSIONS  # of an array of NumPy
+
+cdef bint can_be_array(const rd_dl_tensor* tensor) noexcept
 cdef rd_view tensor_view(object cls) except? NULL
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1
 cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1

@@ -4,6 +4,7 @@ Imports dtype and dlpack; never torch, which it finds in `sys.modules`. Torch ex
 through the C exchange of DLPack 1.3, and older versions through capsules. A view is valid while the
 GIL is held and the tensor lives.
 """
+import math
 import sys
 
 cimport cython
@@ -11,11 +12,19 @@ cimport numpy as cnp
 from cpython.exc cimport PyErr_Clear, PyErr_SetObject
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.stdint cimport INT64_MAX, uint64_t
 
 from reader._core.dlpack cimport rd_dl_exchange, rd_dl_managed
 from reader._core.dtype cimport dl_type_at
+from reader._core.extents cimport RD_NO_SPAN, rd_extents_span
+
+import numpy as np
+
+from reader.errors import CollateError
 
 cnp.import_array()
+
+MOST_DIMENSIONS = 64 if int(np.__version__.split(".")[0]) > 1 else 32
 
 cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
@@ -33,6 +42,11 @@ cdef enum:
     DL_FLOAT = 2
     DL_COMPLEX = 5
     DL_BOOL = 6
+
+# Bytes that a tensor may span for it to be stacked here, since a batch must not span 2**63: the most
+# memory there is, and for one without any so much that 2**32 of them stay below
+cdef uint64_t MOST_SPAN = <uint64_t>1 << 47
+cdef uint64_t MOST_EMPTY_SPAN = <uint64_t>1 << 31
 
 cdef bint HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 cdef object tensor_class = None  # torch.Tensor, once seen
@@ -178,14 +192,40 @@ cdef bint is_canonical(const rd_dl_tensor* tensor) noexcept:
     return True
 
 
+def no_array(what, dtype, shape):
+    """Return the message for a tensor or a batch of a shape that NumPy does not know."""
+    form = f"{len(shape)} dimensions" if len(shape) > MOST_DIMENSIONS else f"shape {shape}"
+    return (f"a {what} of {dtype} with {form} cannot be given as an array: NumPy has at most "
+            f"{MOST_DIMENSIONS} dimensions, and arrays that span less than 2**63 bytes, where an extent of "
+            f"0 counts as 1; reshape it in the dataset, or pass a collate_fn that does")
+
+
+def is_array_shape(shape, itemsize):
+    """Whether NumPy knows arrays of a shape, of elements of so many bytes."""
+    return len(shape) <= MOST_DIMENSIONS and math.prod(
+        [max(extent, 1) for extent in shape], start=max(itemsize, 1)) <= INT64_MAX
+
+
+cdef bint can_be_array(const rd_dl_tensor* tensor) noexcept:
+    """Whether NumPy knows arrays of such a shape; torch has more dimensions, and empty tensors that
+    span more."""
+    return (tensor.ndim <= MOST_DIMENSIONS
+            and rd_extents_span((tensor.bits + 7) // 8, tensor.shape, tensor.ndim) != RD_NO_SPAN)
+
+
 cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1:
     """Whether its bytes, shape and element type restore a tensor exactly."""
-    return (is_usual(value) and look(view, value, out) and is_canonical(out)
+    return (is_usual(value) and look(view, value, out) and can_be_array(out) and is_canonical(out)
             and not needs_gradient(value, out))
 
 
 cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor):
-    """Return an array on a dense tensor's memory; keeps it alive; extended types as integers."""
+    """Return an array on a dense tensor's memory; keeps it alive; extended types as integers.
+    CollateError where NumPy has no arrays of its shape."""
+    cdef int i
+    if not can_be_array(tensor):
+        raise CollateError(no_array("tensor", type.name,
+                                    tuple([tensor.shape[i] for i in range(tensor.ndim)])))
     return rd_make_ndarray(type.storage, tensor.ndim, tensor.shape, tensor.data, False,
                            <PyObject*>value)
 
@@ -197,7 +237,12 @@ def can_stack_tensor(value):
     cdef rd_view view = tensor_view(type(value))
     if view is NULL or value.requires_grad or not is_usual(value):
         return False
-    return look(view, value, &tensor) or look(view, settled(value), &tensor)
+    if not look(view, value, &tensor) and not look(view, settled(value), &tensor):
+        return False
+    # the batch has one dimension more
+    return (tensor.ndim < MOST_DIMENSIONS
+            and rd_extents_span((tensor.bits + 7) // 8, tensor.shape, tensor.ndim)
+            <= (MOST_EMPTY_SPAN if is_empty(&tensor) else MOST_SPAN))
 
 
 def is_plain_tensor(value):

@@ -13,6 +13,7 @@ class FailureKind(str, enum.Enum):
     FULL = "full"    # there is no memory for it; see the byte counts and the knob
     LOST = "lost"    # its worker died, and it was given up
     OPEN = "open"    # it came and cannot be opened; payload: the exception
+    REFUSED = "refused"  # a check refuses it, and its sums agree; payload: which check, as text
     START = "start"  # a worker could not start; payload: the error that it sent; seq is -1
 
     __str__ = str.__str__

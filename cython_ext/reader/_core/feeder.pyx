@@ -29,9 +29,10 @@ from reader._core.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSE
                                           pthread_mutex_unlock, queue_free, queue_get, queue_open,
                                           queue_take_back, wait_deadline)
 from reader._core.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
+from reader._core.heap cimport heap_words
 from reader._core.records cimport drop_damaged, last_state, open_batch, open_payload
 from reader._core.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between,
-                                   mark_damaged, note_damage, take_all, flight, worker_state, drop,
+                                   SEEN_NBYTES, damage_of, mark_damaged, note_damage, take_all, flight, worker_state, drop,
                                    least_busy, place, push_task, note_initial_state, notify, drain,
                                    feed_get, reader_thread)
 
@@ -60,13 +61,15 @@ class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_e
     __slots__ = ()
 
 
-class Damage(collections.namedtuple("Damage", "worker check")):
-    """What `Feeder.examine` found: a worker process wrote where it must not.
-
-    ``worker``: in whose part of the arena, None: in nobody's; ``check``: which check failed.
+class Damage(collections.namedtuple("Damage", "worker check seen")):
+    """What `Feeder.examine` found: ``check`` failed, in the part of ``worker`` in the arena (None: in
+    nobody's), and ``seen`` are the values that it saw.
     """
 
     __slots__ = ()
+
+    def __str__(self):
+        return f"{self.check} ({self.seen})"
 
 
 class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
@@ -236,7 +239,8 @@ cdef class Feeder:
         and `renew` is to be called.
         """
         cdef uint32_t i
-        cdef bint holds
+        cdef const char* check
+        cdef char[SEEN_NBYTES] seen
         if self.s.is_trusted:
             return None
         note_damage(&self.s)
@@ -244,15 +248,25 @@ cdef class Feeder:
         inspect(&self.s)
         pthread_mutex_unlock(&self.s.lock)
         for i in workers:
-            holds = rd_heap_holds(self.s.arena, i) == 0
-            pthread_mutex_lock(&self.s.lock)
-            if not holds:
-                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker was overwritten")
-            pthread_mutex_unlock(&self.s.lock)
-        if self.s.check is NULL:
+            if rd_heap_holds(self.s.arena, i):
+                words = heap_words(self.s.arena, i).encode()  # before the lock is taken
+                pthread_mutex_lock(&self.s.lock)
+                mark_damaged(&self.s, i, RD_ANY_SEQ, b"the heap of a dead worker is out of bounds", words)
+                pthread_mutex_unlock(&self.s.lock)
+        check = damage_of(&self.s, seen)
+        if check is NULL:
             return None
         worker = self.s.damaged_worker
-        return Damage(None if worker == self.s.nworkers else worker, self.s.check.decode())
+        return Damage(None if worker == self.s.nworkers else worker, check.decode(),
+                      seen.decode(errors="replace"))  # it may be cut within a letter
+
+    def found_by(self, uint32_t pid):
+        """Return the Damage at which a worker process ended itself; None: at none that it noted."""
+        head = rd_head(self.s.arena)
+        if pid == 0 or load_relaxed_u32(&head.found_by) != pid:
+            return None
+        return Damage(None, "a worker found what it shares with others out of bounds, or unlike its sum",
+                      f"in heap {load_relaxed_u32(&head.found_in)} of {self.s.arena.nheaps}")
 
     def detach_all(self):
         """After `examine` found damage and all workers are reaped: end the reader thread, take what
@@ -480,7 +494,7 @@ cdef class Feeder:
         task.epoch = self.s.epoch
         task.run = self.s.run
         task.kind = kind
-        task.nbytes = <uint32_t>len(payload)
+        task.nbytes = len(payload)
         task.skip = 0
         task.spill = 0
         hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
@@ -605,10 +619,11 @@ cdef class Feeder:
 
     cdef int refuse(self, rd_record* record, error) except -1:
         """Have a batch made again that was damaged after it came; all workers end."""
+        cdef bytes seen = error.seen.encode()
         pthread_mutex_lock(&self.s.lock)
         if record.kind != RD_FAILED and record.kind != RD_STATE:
             ask_again(&self.s, record)
-        mark_damaged(&self.s, record.worker, record.seq, <const char*>error.args[0])
+        mark_damaged(&self.s, record.worker, record.seq, <const char*>error.check, seen)
         pthread_mutex_unlock(&self.s.lock)
         drop(&self.s, record)
         return 0
@@ -622,8 +637,11 @@ cdef class Feeder:
         try:
             self.current = self.open_record(record)
         except Damaged as error:
-            self.refuse(record, error)
-            return None
+            if not error.is_sealed:
+                return self.refuse(record, error) or None
+            self.current = Failure(FailureKind.REFUSED, record.seq, self.s.epoch, record.worker,
+                                   f"{error.check.decode()} ({error.seen})")
+            drop(&self.s, record)
         except BaseException as error:
             if is_interrupt(error):
                 raise

@@ -1,7 +1,9 @@
 # The heap of one owner: see heap.pyx.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
-from reader._core.arena cimport Arena, rd_heap, rd_slot
+from reader._core.arena cimport Arena, rd_arena, rd_heap, rd_slot
+
+cdef str heap_words(rd_arena* arena, uint32_t index)
 
 
 cdef class Heap:
@@ -28,6 +30,7 @@ cdef class Heap:
     cdef void give_back(self, rd_slot* slot) noexcept nogil
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1
     cdef int refuse_damaged(self) except -1
+    cdef int refuse_size(self, uint64_t nbytes) except -1
     cdef void collect(self) noexcept nogil
     cdef rd_slot* take_free(self, size_t size_class) noexcept nogil
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL

@@ -41,6 +41,14 @@ cdef uint64_t class_pages(int number) noexcept nogil:
     return <uint64_t>((number - 8) % 4 + 5) << shift
 
 
+cdef str heap_words(rd_arena* arena, uint32_t index):
+    """Return what rd_heap_holds looks at, for a message."""
+    cdef rd_heap* heap = rd_heap_at(arena, index)
+    return (f"heap {index}: {load_relaxed_u64(&heap.nslots)} slots of {arena.slot_table_count}, its chunk "
+            f"ends at {load_relaxed_u64(&heap.chunk_end)} and is used up to "
+            f"{load_relaxed_u64(&heap.chunk_at)}, of {arena.nbytes} bytes")
+
+
 cdef class Heap:
     """The allocator of one owner (a worker, or the trainer for long tasks) in the arena.
 
@@ -370,6 +378,8 @@ cdef class Heap:
         cdef int number = size_class(pages)
         cdef uint64_t capacity = class_pages(number) * page
         cdef rd_slot* slot
+        if nbytes > self.arena.c.nbytes:  # there is no such size class, or it is never had
+            self.refuse_size(nbytes)
         self.recent_count += 1
         if nbytes > self.recent_largest or self.recent_count >= 256:
             # the working set follows the largest batch of the last 256
@@ -398,6 +408,13 @@ cdef class Heap:
         slot.objects_nbytes = 0
         return slot
 
+    cdef int refuse_size(self, uint64_t nbytes) except -1:
+        raise ArenaFull(
+            f"a batch needs {nbytes} bytes or more, and {self.arena.c.nbytes} bytes of address space are "
+            f"reserved for all batches; make batches smaller, or raise max_bytes",
+            need_bytes=nbytes, have_bytes=0, limit_bytes=self.arena.c.nbytes, knob="max_bytes",
+        )
+
     cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil:
         """Whether a batch of so many bytes is to be copied past the cache."""
         return nbytes >= rd_head(self.arena.c).uncached_from
@@ -412,7 +429,7 @@ cdef class Heap:
     cdef int refuse_damaged(self) except -1:
         """Note that this heap is damaged: a worker process ends, for the trainer it is an error."""
         rd_arena_damage(self.arena.c, self.index)
-        raise InternalError("the shared memory of a worker was overwritten")
+        raise InternalError(f"a check of shared memory failed: {heap_words(self.arena.c, self.index)}")
 
     cdef void abandon(self, rd_slot* slot) noexcept nogil:
         """Undo alloc: nothing of the slot was published.

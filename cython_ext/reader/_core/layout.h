@@ -110,7 +110,9 @@ typedef struct rd_header { /* the first page */
     uint32_t consumer_waiting; /* atomic: 1 while the consumer sleeps on the next word */
     uint32_t consumer_word;    /* futex word: counts what may wake the consumer */
     uint64_t wanted_seq;       /* atomic: the batch that is next in order, or RD_ANY_SEQ */
-    uint8_t pad4[48];
+    uint32_t found_by;         /* atomic: pid of the last worker that ended at a failed check */
+    uint32_t found_in;         /* atomic: the heap in which it failed */
+    uint8_t pad4[40];
 } rd_header;
 
 /* A result: what the worker sends, the queue holds and the trainer opens.  The meaning of the words
@@ -289,6 +291,8 @@ static inline int rd_promises_hold(const rd_arena *a) {
  * its consumer replaces all workers and the arena with them: see results.pyx. */
 static inline void rd_arena_damage(rd_arena *a, uint32_t heap) {
     if (a->is_worker) {
+        rd_store_relaxed(&rd_head(a)->found_in, heap);
+        rd_store_relaxed(&rd_head(a)->found_by, (uint32_t)getpid());
         syscall(SYS_exit_group, 1);
         return;
     }
@@ -344,13 +348,9 @@ static inline uint32_t rd_record_sum(const rd_record *r) {
     return (uint32_t)rd_sum(RD_MAGIC, &copy, sizeof copy) | 1;
 }
 
-#define RD_TABLE_MOST ((uint64_t)1 << 26) /* no field table is longer, in bytes */
-
-/* The bytes of a field table of `nfields` fields, of which at most `room` may be read; UINT64_MAX
- * if it is longer. */
+/* The bytes of a field table, at most `room`; UINT64_MAX: longer, or more than 64 dimensions. */
 static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, uint64_t room) {
     uint64_t at = 0;
-    if (room > RD_TABLE_MOST) room = RD_TABLE_MOST;
     for (uint32_t i = 0; i < nfields; i++) {
         int64_t ndim;
         if (room - at < 24) return UINT64_MAX;

@@ -13,7 +13,7 @@ from cpython.object cimport PyObject
 from reader._core.copying cimport copy_array
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType, dl_field_type
-from reader._core.exchange cimport (dense_array, is_canonical, is_dense, is_view, look,
+from reader._core.exchange cimport (can_be_array, dense_array, is_canonical, is_dense, is_view, look,
                                     needs_gradient, owns_storage, rd_view, tensor_view)
 from reader._core.plan cimport as_ndarray
 from reader._core.rows cimport Rows
@@ -152,6 +152,8 @@ cdef class LeafMaker:
         cdef FieldType type
         if not look(view, value, &tensor) or not is_dense(&tensor):
             return self.leaf_of_other(value)
+        if not can_be_array(&tensor) and self.keeps_tensors:
+            return value.detach().clone()
         if (self.keeps_tensors and Py_REFCNT(<PyObject*>value) <= holders
                 and is_canonical(&tensor) and not needs_gradient(value, &tensor)
                 and (not is_view(value) if self.is_collated else owns_storage(value))):

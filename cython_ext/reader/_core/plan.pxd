@@ -34,6 +34,7 @@ cdef class Plan:
     cdef list fields             # those that are arrays
     cdef list objects            # those that are not
     cdef Py_ssize_t row_nbytes   # of all fields of one sample
+    cdef int64_t most_rows       # that a batch may have: see refuse_rows
     cdef bint is_strict          # types must be those of sample 0, exactly; tuples become lists
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
@@ -53,6 +54,7 @@ cdef class Plan:
     cdef int note(self, SampleLeaf leaf, object value, char* at, Py_ssize_t row) except -1
     cdef int reread(self) except -1
     cdef int put_array(self, SampleLeaf leaf, object sample, Py_ssize_t row) except -1
+    cdef int refuse_rows(self, Py_ssize_t count) except -1
     cdef int differ(self, str difference) except -1
     cdef int differ_in_keys(self, Structure at, object sample) except -1
     cdef str where(self)

@@ -15,23 +15,23 @@ from cpython.complex cimport PyComplex_CheckExact
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t
+from libc.stdint cimport INT64_MAX, uint8_t
 from libc.string cimport memcpy
 
 from reader._core.copying cimport NOGIL_NBYTES, copy_array, copy_bytes, copy_with_gil
 from reader._core.dtype cimport dl_field_type, dl_type_at
-from reader._core.exchange cimport (dense_array, is_dense, look, needs_gradient, settled,
+from reader._core.exchange cimport (MOST_DIMENSIONS, dense_array, is_dense, look, needs_gradient, settled,
                                     tensor_view)
+from reader._core.extents cimport rd_extents_nbytes, rd_extents_span
 from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                      container_children, container_kind, foreign_converter,
                                      make_container, node)
 
 from reader._core.dtype import field_type
+from reader._core.exchange import no_array
 from reader.errors import CollateError
 
 cnp.import_array()
-
-cdef int MOST_DIMENSIONS = 64 if int(np.__version__.split(".")[0]) > 1 else 32  # of an array
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object, object) except? NULL
@@ -153,6 +153,7 @@ cdef class Plan:
         self.objects = []
         self.to_reread = []
         self.is_strict = is_strict
+        self.most_rows = INT64_MAX
         self.structure = self.its_batch = self.plan_node(sample, 0, False)
         if is_strict:
             self.its_batch = self.structure.listed()
@@ -203,11 +204,21 @@ cdef class Plan:
             leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
                          else BOOL8 if what == LEAF_BOOL else COMPLEX128)
         leaf.is_plain = leaf.type.storage.names is None and not leaf.type.extended
-        leaf.nbytes = leaf.type.itemsize
-        for i in range(leaf.ndim):
-            leaf.nbytes *= leaf.extents[i]
+        leaf.nbytes = <Py_ssize_t>rd_extents_nbytes(leaf.type.itemsize, leaf.extents, leaf.ndim)
+        # half of what a field may span is left to those beside it
+        self.most_rows = min(self.most_rows, <int64_t>(
+            (INT64_MAX // 2) // rd_extents_span(leaf.type.itemsize, leaf.extents, leaf.ndim)))
         self.row_nbytes += leaf.nbytes
         return node(FIELD, leaf.place, None, None, None, None)
+
+    cdef int refuse_rows(self, Py_ssize_t count) except -1:
+        """Refuse a batch of more rows than an array can have."""
+        cdef SampleLeaf leaf
+        for leaf in self.fields:
+            if rd_extents_span(leaf.type.itemsize, leaf.extents, leaf.ndim) > <uint64_t>(
+                    INT64_MAX // 2) // <uint64_t>count:
+                raise CollateError(no_array("batch", leaf.type.name, (count, *leaf_shape(leaf))))
+        return 0
 
     cdef int differ(self, str difference) except -1:
         self.difference = difference

@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from reader._core.arena cimport (Lease, rd_payload_sum, rd_place_sum, rd_slot, rd_slot_at,
                                  rd_slot_read, rd_slot_release, rd_table_nbytes)
 from reader._core.dtype cimport FieldType
+from reader._core.extents cimport rd_extents_nbytes
 from reader._core.results cimport drop, feed_state
 from reader._core.tensor cimport Schema
 
@@ -18,21 +19,38 @@ from reader.errors import InternalError
 
 
 class Damaged(Exception):
-    """What came from a worker differs from its sum, or lies out of bounds; says which check."""
+    """What came from a worker differs from its sum, or lies out of bounds.
+
+    ``check``: which check failed, bytes that live for ever; ``seen``: the values that it saw;
+    ``is_sealed``: all sums agree, so this is what the worker wrote, and nothing overwrote it since.
+    """
+
+    def __init__(self, check, seen, is_sealed=False):
+        super().__init__(check, seen)
+        self.check = check
+        self.seen = seen
+        self.is_sealed = is_sealed
 
 
 cdef int read_slot(rd_record* record, rd_slot* copy) except -1:
     """Copy the slot of a record and check what is in it."""
-    if (rd_slot_read(record.arena, rd_slot_at(record.arena, record.slot), copy)
-            or copy.generation != record.generation):
-        raise Damaged(b"a slot lies elsewhere than it can, or has another generation")
+    if rd_slot_read(record.arena, rd_slot_at(record.arena, record.slot), copy):
+        raise Damaged(b"a slot lies elsewhere than it can",
+                      f"{copy.capacity} bytes at {copy.start} of {record.arena.nbytes}")
+    if copy.generation != record.generation:
+        raise Damaged(b"a slot has another generation than its result",
+                      f"{copy.generation}, and the result {record.generation}")
     # before the rest: as many bytes are copied as it says
     if record.place_sum != <uint16_t>rd_place_sum(copy):
-        raise Damaged(b"the record of a slot was overwritten")
+        raise Damaged(b"a slot differs from its sum",
+                      f"{copy.nfields} fields, {copy.objects_nbytes} bytes of objects at {copy.objects} "
+                      f"of {copy.capacity}")
     if (copy.objects > copy.capacity or copy.objects_nbytes > copy.capacity - copy.objects
             or record.attached_nbytes < 0
             or <uint64_t>record.attached_nbytes > copy.objects_nbytes):
-        raise Damaged(b"the objects of a batch lie out of its slot")
+        raise Damaged(b"the objects of a batch lie out of its slot",
+                      f"{copy.objects_nbytes} bytes at {copy.objects} of {copy.capacity}, of which "
+                      f"{record.attached_nbytes} are attached")
     return 0
 
 
@@ -46,12 +64,15 @@ cdef bytes read_table(rd_record* record, const rd_slot* slot, bytes objects):
     cdef uint64_t nbytes = rd_table_nbytes(start, slot.nfields, slot.capacity)
     cdef bytes table
     if nbytes > slot.capacity:
-        raise Damaged(b"the field table of a batch is longer than its slot")
+        raise Damaged(b"the field table of a batch is longer than its slot",
+                      f"{slot.nfields} fields in {slot.capacity} bytes")
     table = (<const char*>start)[:nbytes]
     if (record.payload_sum != rd_payload_sum(<const char*>table, nbytes, <const char*>objects,
                                              slot.objects_nbytes)
             or rd_table_nbytes(<const uint8_t*><const char*>table, slot.nfields, nbytes) != nbytes):
-        raise Damaged(b"the fields or objects of a batch differ from their sum")
+        raise Damaged(b"the fields or objects of a batch differ from their sum",
+                      f"{slot.nfields} fields in a table of {nbytes} bytes, {slot.objects_nbytes} bytes "
+                      f"of objects; the sum is {record.payload_sum}")
     return table
 
 
@@ -67,30 +88,38 @@ cdef Schema load_schema(rd_record* record, dict schemas):
         slot.nfields = 0
         slot.objects = 0
         if rc or slot.objects_nbytes > slot.capacity or place != rd_place_sum(&slot):
-            raise Damaged(b"the slot of a schema was overwritten")
+            raise Damaged(b"the slot of a schema differs from its sum",
+                          f"{slot.objects_nbytes} bytes of {slot.capacity} at {slot.start}")
         pickled = slot_objects(record.arena, &slot)
         if wanted != rd_payload_sum(NULL, 0, <const char*>pickled, slot.objects_nbytes):
-            raise Damaged(b"a schema differs from its sum")
+            raise Damaged(b"a schema differs from its sum",
+                          f"{slot.objects_nbytes} bytes, and the sum is {wanted}")
         schema = schemas[record.schema] = pickle.loads(pickled)
     return schema
 
 
-cdef bint fields_fit(Schema schema, bytes table, uint64_t capacity) except -1:
-    """Whether the fields of a checked field table lie within a slot."""
+cdef int check_fields(Schema schema, const rd_slot* slot, bytes table) except -1:
+    """Raise unless the fields of a field table, which agrees with its sum, lie within their slot."""
     cdef const int64_t* entry = <const int64_t*><const char*>table
     cdef FieldType type
     cdef uint64_t nbytes
     cdef int64_t i
+    cdef Py_ssize_t place = 0
+    if slot.nfields != <size_t>len(schema.types):
+        raise Damaged(b"a batch has another number of fields than its schema",
+                      f"{slot.nfields}, and the schema {len(schema.types)}", is_sealed=True)
     for type in schema.types:
-        nbytes = type.itemsize
-        for i in range(entry[2]):
-            if entry[3 + i] < 0 or (entry[3 + i] and nbytes > capacity // <uint64_t>entry[3 + i]):
-                return False
-            nbytes *= <uint64_t>entry[3 + i]
-        if entry[0] < 0 or <uint64_t>entry[0] > capacity or nbytes > capacity - <uint64_t>entry[0]:
-            return False
+        nbytes = rd_extents_nbytes(type.itemsize, entry + 3, entry[2])
+        # an offset below 0 is one far above the capacity
+        if (<uint64_t>entry[0] > slot.capacity or nbytes > slot.capacity - <uint64_t>entry[0]
+                or nbytes != <uint64_t>entry[1]):
+            raise Damaged(b"a field of a batch lies out of its slot",
+                          f"field {place} of {len(schema.types)}, {type.name} of shape "
+                          f"{tuple([entry[3 + i] for i in range(entry[2])])}, {entry[1]} bytes at "
+                          f"{entry[0]} of {slot.capacity}", is_sealed=True)
         entry += 3 + entry[2]
-    return True
+        place += 1
+    return 0
 
 
 cdef bytes read_payload(rd_record* record):
@@ -163,8 +192,7 @@ cdef LoDTensorArray open_batch(rd_arena* arena, rd_record* record, object side, 
     else:
         first, packed = pickle.loads(payload)
         schema = pickle.loads(first)
-    if slot.nfields != <uint32_t>len(schema.types) or not fields_fit(schema, table, slot.capacity):
-        raise Damaged(b"a field of a batch lies out of its slot")
+    check_fields(schema, &slot, table)
     if packed is not None and not record.has_fields_within:  # else see unpack
         objects, packed = pickle.loads(packed), None
     if record.attached_nbytes:  # after the objects
@@ -178,14 +206,13 @@ cdef LoDTensorArray open_batch(rd_arena* arena, rd_record* record, object side, 
 cdef bint is_sound(rd_record* record, dict schemas) except -1:
     """Whether what a record names is what its worker sent; the worker has ended."""
     cdef rd_slot slot
-    cdef bytes table
     if record.slot == 0:
         return True
     try:
         read_slot(record, &slot)
-        table = read_table(record, &slot, slot_objects(record.arena, &slot))
-        if record.schema and not fields_fit(load_schema(record, schemas), table, slot.capacity):
-            return False
+        read_table(record, &slot, slot_objects(record.arena, &slot))
+        if record.schema:
+            load_schema(record, schemas)
     except Damaged:
         return False
     except BaseException:  # a schema that cannot be unpickled: opening tells so

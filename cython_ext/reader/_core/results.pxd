@@ -3,6 +3,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.arena cimport rd_arena, rd_record, rd_task
 from reader._core.blocking_queue cimport pthread_mutex_t, queue_state
 
+cdef enum:
+    SEEN_NBYTES = 320      # of a text of the values that a failed check saw, its end included
+
 # A task that a worker has and has not answered.
 cdef struct flight:
     uint64_t seq
@@ -49,6 +52,7 @@ cdef struct feed_state:
     bint is_trusted        # constant: workers are threads, and the records are not checked
     uint32_t damaged       # atomic: 1 = a check failed, and all workers are ended, until renewed
     const char* check      # which check failed; NULL = none
+    char[SEEN_NBYTES] seen # the values that it saw, as text
     uint32_t damaged_worker    # whose record it was; nworkers = nobody's in particular
     uint64_t damaged_seq   # the batch that it was of; RD_ANY_SEQ = none in particular
     int64_t inspected_ns   # when the consumer looked last at the shared words; the consumer's alone
@@ -61,7 +65,9 @@ cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil
 cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil
 cdef void place(feed_state* s, rd_record* record) noexcept nogil
 cdef void notify(feed_state* s) noexcept nogil
-cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check) noexcept nogil
+cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check,
+                       const char* seen) noexcept nogil
+cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil
 cdef void note_damage(feed_state* s) noexcept nogil
 cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil
 cdef void hold_queued(feed_state* s) noexcept nogil

@@ -35,6 +35,11 @@ cdef enum:
     ETIMEDOUT_CODE = 110
     INSPECT_NS = 200000000  # how long the consumer sleeps before it looks at the shared words
 
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char*, size_t, const char*, ...) noexcept
+
+ctypedef unsigned long long ull  # as snprintf has it
+
 cdef const char* BAD_PROMISE = b"the memory that a worker promised is more than there may be"
 
 
@@ -90,8 +95,34 @@ cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* rec
     return NULL
 
 
-cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check) noexcept nogil:
-    """Note that a worker wrote where it must not, and end all workers. Call with the lock held.
+cdef void tell_record(feed_state* s, uint32_t index, const rd_record* record, char* seen) noexcept nogil:
+    """Put what `find_damage` looked at into a text of SEEN_NBYTES."""
+    cdef worker_state* worker = &s.workers[index]
+    cdef flight* oldest = &worker.flights[worker.head]
+    cdef rd_slot* slot = NULL
+    cdef int n = snprintf(seen, SEEN_NBYTES, b"kind %u of worker %u for batch %llu, run %u, slot %llu.%u, "
+                          b"schema %llu, sum %u of %u; ", record.kind, record.worker, <ull>record.seq,
+                          record.run, <ull>record.slot, record.generation, <ull>record.schema,
+                          record.sum, rd_record_sum(record))
+    if n < 0 or n >= SEEN_NBYTES:
+        return
+    if record.slot and rd_slot_known(s.arena, index, record.slot):
+        slot = rd_slot_at(s.arena, record.slot)
+        n += snprintf(seen + n, SEEN_NBYTES - n, b"the slot has state %u.%u; ",
+                      load_u32(&slot.state), load_relaxed_u32(&slot.generation))
+    if n >= SEEN_NBYTES:
+        return
+    if worker.count:
+        snprintf(seen + n, SEEN_NBYTES - n, b"worker %u has %llu tasks from batch %llu on, run %u",
+                 index, <ull>worker.count, <ull>oldest.seq, oldest.sent_run)
+    else:
+        snprintf(seen + n, SEEN_NBYTES - n, b"worker %u has no task", index)
+
+
+cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check,
+                       const char* seen) noexcept nogil:
+    """Note that a check failed, which saw the values ``seen``, and end all workers. Call with the
+    lock held.
 
     Whatever lies in the arena may be damaged, and more is found only when it is met. So all workers
     are replaced, and the arena with them: see Feeder.renew.
@@ -100,6 +131,7 @@ cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char*
     if s.is_trusted or s.check != NULL:
         return
     s.check = check
+    snprintf(s.seen, SEEN_NBYTES, b"%s", seen)
     s.damaged_worker = min(worker, s.nworkers)
     s.damaged_seq = seq
     if seq == RD_ANY_SEQ and worker < s.nworkers and s.workers[worker].count:
@@ -113,12 +145,24 @@ cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char*
     notify(s)
 
 
+cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil:
+    """Return which check failed, and put what it saw into a text of SEEN_NBYTES; NULL: none did."""
+    cdef const char* check
+    pthread_mutex_lock(&s.lock)  # the reader thread may be writing both
+    check = s.check
+    snprintf(seen, SEEN_NBYTES, b"%s", s.seen)
+    pthread_mutex_unlock(&s.lock)
+    return check
+
+
 cdef void note_damage(feed_state* s) noexcept nogil:
     """Mark what was found without the lock, by whoever released a slot."""
     cdef uint32_t heap = load_relaxed_u32(&s.arena.damaged)
+    cdef char[SEEN_NBYTES] seen
     if heap:
         pthread_mutex_lock(&s.lock)
-        mark_damaged(s, heap - 1, RD_ANY_SEQ, b"a slot or a stack of slots is out of bounds")
+        snprintf(seen, sizeof(seen), b"in heap %u of %u", heap - 1, s.arena.nheaps)
+        mark_damaged(s, heap - 1, RD_ANY_SEQ, b"a slot or a stack of slots is out of bounds", seen)
         pthread_mutex_unlock(&s.lock)
 
 
@@ -174,13 +218,19 @@ cdef void inspect(feed_state* s) noexcept nogil:
     cdef rd_heap* heap
     cdef uint64_t taken
     cdef uint32_t i
+    cdef char[SEEN_NBYTES] seen
     if load_u32(&s.arena.stopping) or load_u32(&s.damaged):
         return
     if not rd_constants_hold(s.arena) or load_u32(&head.stop) or load_u32(&head.run) != s.run:
-        mark_damaged(s, s.nworkers, RD_ANY_SEQ, b"the header of the arena was overwritten")
+        snprintf(seen, sizeof(seen), b"%u heaps of %u, %llu bytes of %llu, limit %llu of %llu, run %u of "
+                 b"%u, stop %u", head.nheaps, s.arena.nheaps, <ull>head.reserved_nbytes,
+                 <ull>s.arena.nbytes, <ull>head.limit_nbytes, <ull>s.arena.limit_nbytes,
+                 load_u32(&head.run), s.run, load_u32(&head.stop))
+        mark_damaged(s, s.nworkers, RD_ANY_SEQ, b"the header of the arena is not as the trainer wrote it",
+                     seen)
         return
     if not rd_promises_hold(s.arena):
-        mark_damaged(s, s.nworkers, RD_ANY_SEQ, BAD_PROMISE)
+        refuse_promise(s)
         return
     store_u64(&head.wanted_seq, RD_ANY_SEQ if s.any_order else s.next_seq)
     for i in range(s.nworkers):
@@ -192,18 +242,38 @@ cdef void inspect(feed_state* s) noexcept nogil:
         taken = load_relaxed_u64(&heap.task_head)
         if (load_relaxed_u64(&heap.task_tail) != worker.task_tail
                 or worker.task_tail - taken > s.arena.task_ring_nbytes):
-            mark_damaged(s, i, RD_ANY_SEQ, b"the counts of a task ring were overwritten")
+            snprintf(seen, sizeof(seen), b"%llu bytes written of %llu, %llu taken, in a ring of %llu",
+                     <ull>load_relaxed_u64(&heap.task_tail), <ull>worker.task_tail, <ull>taken,
+                     <ull>s.arena.task_ring_nbytes)
+            mark_damaged(s, i, RD_ANY_SEQ, b"the counts of a task ring are not the trainer's", seen)
             return
         if (taken == worker.task_tail and load_relaxed_i64(&heap.at_since_ns) == 0
                 and load_relaxed_u64(&heap.result_tail) == worker.result_head):
             worker.stalls += 1  # between two words that it writes, it may look so once
             if worker.stalls >= 5:
-                mark_damaged(s, i, RD_ANY_SEQ, b"a worker has lost a task or its result")
+                snprintf(seen, sizeof(seen), b"%llu tasks from batch %llu on, and %llu results so far",
+                         <ull>worker.count, <ull>worker.flights[worker.head].seq, <ull>worker.result_head)
+                mark_damaged(s, i, RD_ANY_SEQ, b"a worker has lost a task or its result", seen)
                 return
         else:
             worker.stalls = 0
         store_u32(&heap.task_waiting, 0)
         rd_futex_wake(&heap.task_waiting, 2147483647)
+
+
+cdef void refuse_promise(feed_state* s) noexcept nogil:
+    """A heap promises more memory than there may be. Call with the lock held."""
+    cdef char[SEEN_NBYTES] seen
+    cdef uint64_t promised = 0, expected = 0
+    cdef uint32_t i = 0
+    for i in range(s.arena.nheaps):
+        promised = load_relaxed_u64(&rd_heap_at(s.arena, i).promised)
+        expected = load_relaxed_u64(&rd_heap_at(s.arena, i).expected)
+        if promised > s.arena.limit_nbytes or expected > s.arena.limit_nbytes:
+            break
+    snprintf(seen, sizeof(seen), b"heap %u promises %llu bytes and expects %llu, and the limit is %llu", i,
+             <ull>promised, <ull>expected, <ull>s.arena.limit_nbytes)
+    mark_damaged(s, s.nworkers, RD_ANY_SEQ, BAD_PROMISE, seen)
 
 
 cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil:
@@ -262,6 +332,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     cdef flight* f = &w.flights[(w.head + w.count) % w.room]
     cdef bint is_batch = (task.kind != TASK_TRIM and task.kind != TASK_EPOCH
                           and task.kind != TASK_ENTER)
+    cdef char[SEEN_NBYTES] seen
     cdef int rc
     f.seq = task.seq
     f.sent_run = task.run
@@ -273,7 +344,10 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
         s.owing += 1
     rc = rd_task_push(s.arena, worker, &w.task_tail, task, payload)
     if rc == -2:  # no error: the task is in flight, and lost with its worker
-        mark_damaged(s, worker, RD_ANY_SEQ, b"the count of a task ring was overwritten")
+        snprintf(seen, sizeof(seen), b"%llu bytes written and %llu taken, in a ring of %llu",
+                 <ull>w.task_tail, <ull>load_relaxed_u64(&rd_heap_at(s.arena, worker).task_head),
+                 <ull>s.arena.task_ring_nbytes)
+        mark_damaged(s, worker, RD_ANY_SEQ, b"the count of a task ring cannot be", seen)
         rc = 0
     return rc
 
@@ -371,6 +445,7 @@ cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
     lock held."""
     cdef rd_record record
     cdef const char* check
+    cdef char[SEEN_NBYTES] seen
     cdef int rc
     while True:
         rc = rd_result_pop(s.arena, index, &s.workers[index].result_head, &record)
@@ -379,15 +454,20 @@ cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
         if s.is_trusted:
             check = NULL
         elif rc < 0:
-            check = b"the count of a result ring was overwritten"
+            check = b"the count of a result ring cannot be"
+            snprintf(seen, sizeof(seen), b"%llu results sent and %llu taken, in a ring of %llu",
+                     <ull>load_relaxed_u64(&rd_heap_at(s.arena, index).result_tail),
+                     <ull>s.workers[index].result_head, <ull>s.arena.result_ring_count)
         else:
             check = find_damage(s, index, &record)
+            if check != NULL:
+                tell_record(s, index, &record, seen)
         if check != NULL:
-            mark_damaged(s, index, RD_ANY_SEQ, check)
+            mark_damaged(s, index, RD_ANY_SEQ, check, seen)
             return False
         if record.kind == RD_FULL and not s.is_trusted and not rd_promises_hold(s.arena):
             # no memory, it says, because of what another seemed to need: the batch is made again
-            mark_damaged(s, s.nworkers, RD_ANY_SEQ, BAD_PROMISE)
+            refuse_promise(s)
             return False
         arrive(s, index, &record)
 

@@ -73,11 +73,11 @@ typedef struct rd_task {
     uint32_t run;
     uint32_t kind;
     uint64_t spill; /* slot record with the payload, when it is long; 0 = inline */
-    uint32_t nbytes;
-    uint32_t skip;  /* 1: filler up to the end of the ring */
+    uint64_t nbytes; /* of the payload */
+    uint32_t skip;   /* 1: filler up to the end of the ring */
+    uint8_t pad[4];
     uint64_t payload_sum; /* of the payload */
     uint64_t sum;         /* of this head without this word */
-    uint8_t pad[8];
 } rd_task;
 
 #ifdef __cplusplus

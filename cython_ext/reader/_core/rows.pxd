@@ -20,7 +20,7 @@ cdef class Rows(Unwritten):
     cdef int axis_of(self, object axis) except? -1
     cdef int refuse(self, Py_ssize_t row, object reason) except -1
     cdef int measure(self, bint pads_all, int axis, Py_ssize_t round_to) except -1
-    cdef int count_bytes(self) noexcept
+    cdef int count_bytes(self) except -1
     cdef int set_filling(self, object value) except -1
     cdef int write(self, char* target) except -1
     cdef int write_whole(self, cnp.ndarray array, FieldType type, char* target) except -1

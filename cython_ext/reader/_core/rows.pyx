@@ -11,11 +11,13 @@ from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
 from reader._core.copying cimport copy_array
-from reader._core.exchange cimport tensor_view
+from reader._core.exchange cimport MOST_DIMENSIONS, tensor_view
+from reader._core.extents cimport RD_NO_SPAN, rd_extents_nbytes, rd_extents_span
 from reader._core.plan cimport as_ndarray
 from reader._core.structure cimport foreign_converter
 
 from reader._core.dtype import field_type
+from reader._core.exchange import no_array
 from reader.errors import CollateError
 
 cnp.import_array()
@@ -23,9 +25,6 @@ cnp.import_array()
 cdef extern from "reader/_core/ndarray.h":
     object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
                            PyObject* base)
-
-cdef enum:
-    MOST_DIMENSIONS = 31  # of a sample
 
 
 @cython.final
@@ -155,7 +154,7 @@ cdef class Rows(Unwritten):
             except ValueError as error:
                 raise CollateError(
                     f"cannot collate sample {row}: it is no array of numbers: {error}") from error
-            if array.dtype.kind in "OUSV" or array.ndim > MOST_DIMENSIONS:
+            if array.dtype.kind in "OUSV":
                 self.refuse(row, f"is a {type(sample).__name__} of {array.dtype} with {array.ndim} "
                                  f"axes, and only arrays of numbers can be put together; collate "
                                  f"the fields of a sample one by one (Tuple, Dict), or keep it in a "
@@ -182,6 +181,9 @@ cdef class Rows(Unwritten):
         cdef cnp.ndarray array, first = self.arrays[0]
         cdef Py_ssize_t row, count = len(self.arrays)
         cdef int i, ndim = cnp.PyArray_NDIM(first)
+        if ndim >= MOST_DIMENSIONS:
+            self.refuse(0, f"has {ndim} dimensions, and a field of it would have {ndim + 1}: NumPy has "
+                           f"at most {MOST_DIMENSIONS}; reshape it in the dataset")
         self.ndim = ndim + 1
         self.extents[0] = count
         for i in range(ndim):
@@ -204,11 +206,10 @@ cdef class Rows(Unwritten):
         self.count_bytes()
         return 0
 
-    cdef int count_bytes(self) noexcept:
-        cdef int i
-        self.nbytes = self.type.itemsize
-        for i in range(self.ndim):
-            self.nbytes *= self.extents[i]
+    cdef int count_bytes(self) except -1:
+        if rd_extents_span(self.type.itemsize, self.extents, self.ndim) == RD_NO_SPAN:
+            raise CollateError(no_array("batch", self.type.name, self.shape))
+        self.nbytes = <Py_ssize_t>rd_extents_nbytes(self.type.itemsize, self.extents, self.ndim)
         return 0
 
     cdef int set_filling(self, object value) except -1:

@@ -9,6 +9,7 @@ import pickle
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT32_MAX
 from libc.string cimport memcpy, memset
 
 from reader._core.arena cimport (load_relaxed_u32, load_relaxed_u64, load_u32, rd_arena,
@@ -118,7 +119,7 @@ cdef class Sharing:
         cdef int64_t* numbers
         cdef int overflow
         at = (at + 7) // 8 * 8
-        if plan.objects or not plan.fields or at + 9 * count > slot.backed:
+        if plan.objects or not plan.fields or at + 9 * count > slot.backed or count > INT32_MAX:
             return False
         numbers = <int64_t*>(start + at)
         for i in range(count):
@@ -250,7 +251,7 @@ cdef class Sharing:
             return 0
         start = <char*>arena.base + slot.start
         keys = <const int64_t*>(start + share.keys)
-        made = <uint8_t*>(start + share.keys + 8 * share.count)
+        made = <uint8_t*>(start + share.keys + 8 * <uint64_t>share.count)
         state = None if self.watch is None else self.watch.capture()
         try:
             while load_u32(&rd_head(arena).run) == share.run and not load_u32(&rd_head(arena).stop):

@@ -39,6 +39,8 @@ cdef enum:
     KEPT_SCHEMAS = 64  # batches of further forms carry their schema with each batch
     GATHERED = 1 << 20 # bytes to gather until the next look whether anybody waits for the batch
 
+# of a batch: more than any arena has, and little enough that a field and a payload can be added
+cdef uint64_t MOST_NBYTES = <uint64_t>1 << 62
 cdef object END = object()   # what next() returns for an exhausted source
 
 
@@ -99,12 +101,14 @@ cdef class BatchWriter:
         cdef int i
         plan.forget_objects()
         plan.rereads = self.rules is not None and not self.holds_all and not self.fills
+        if count > plan.most_rows:
+            plan.refuse_rows(count)
         if not plan.fields and self.side is not None:
             return NULL
         for leaf in plan.fields:
             at += (4 + leaf.ndim) * 8
         for leaf in plan.fields:
-            at = aligned(at) + room(count * leaf.nbytes)
+            at = min(aligned(at) + room(count * leaf.nbytes), MOST_NBYTES)
         self.heap.expect(at if self.holds_all else at // count)
         slot = self.heap.alloc(at + plan.objects_room + room_to_share)
         plan.is_uncached = self.heap.goes_past_cache(at)
@@ -576,7 +580,7 @@ cdef class BatchWriter:
             at += (3 + ndim_of(made)) * 8
         table = at
         for made in arrays:
-            at = aligned(at) + room(nbytes_of(made))
+            at = min(aligned(at) + room(nbytes_of(made)), MOST_NBYTES)
         if self.has_origins:
             origins = find_origins(flat.fields)
         schema = Schema(flat.structure, types, origins)

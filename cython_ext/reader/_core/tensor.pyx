@@ -9,7 +9,7 @@ cimport numpy as cnp
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport uint8_t
+from libc.stdint cimport INT64_MAX, uint8_t
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from reader.errors import CollateError, ConfigError, ConfigTypeError
 
 from reader._core.dlpack cimport Imported, make_capsule, rd_dl_tensor
 from reader._core.dtype cimport FieldType
+from reader._core.extents cimport RD_NO_SPAN, rd_extents_nbytes, rd_extents_span
 from reader._core.structure cimport Structure, foreign_converter
 
 from reader._core.dtype import field_type
@@ -139,14 +140,17 @@ cdef class LoDTensor:
         cdef int64_t step = 1
         self.type = type
         self.ndim = ndim
+        if rd_extents_span(type.itemsize, extents, ndim) == RD_NO_SPAN:  # a stride would overflow
+            raise ConfigError(
+                f"cannot make a LoDTensor of {type.name} with shape {tuple([extents[i] for i in range(ndim)])}"
+                f": it spans more than {INT64_MAX} bytes, where extents of 0 count as 1, as in NumPy; "
+                f"reshape it, to one extent of 0 where it is empty")
         for i in range(ndim - 1, -1, -1):
             self.extents[i] = extents[i]
             self.steps[i] = step
             self.byte_steps[i] = step * type.itemsize
             step *= max(extents[i], <int64_t>1)
-        self.nbytes = type.itemsize
-        for i in range(ndim):
-            self.nbytes *= extents[i]
+        self.nbytes = <Py_ssize_t>rd_extents_nbytes(type.itemsize, extents, ndim)
         return 0
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from reader._core.arena import Arena
 from reader._core.failure import Failure
-from reader._core.feeder import LostTasks, WorkerProgress
+from reader._core.feeder import Damage, LostTasks, WorkerProgress
 from reader._core.local_channel import UserBatch
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError
@@ -33,7 +33,8 @@ class Death:
         busy: the one of them that it was at; None: it was idle.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
-        damage: which check of shared memory failed, if all workers were ended for it.
+        damage: which check of shared memory failed, and the values that it saw, if all workers were
+            ended for it.
     """
 
     worker_id: int
@@ -43,7 +44,7 @@ class Death:
     busy: int | None
     started: bool
     is_used_up: bool
-    damage: str | None = None
+    damage: Damage | None = None
 
 
 class WorkerActivity(enum.Enum):

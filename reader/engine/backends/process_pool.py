@@ -115,6 +115,9 @@ class ProcessPool(Pool):
             self._end_damaged()  # the feeder sent SIGKILL, which may not reach them
         self._reap_all(ended, pids, exitcodes)
         damage = self.feeder.examine(ended)
+        found = {
+            worker: self.feeder.found_by(pids[worker]) for worker in ended if exitcodes[worker] == 1
+        }
         if damage is not None:
             # what else of the arena is damaged shows only when it is met: all of it is replaced
             _log.warning("%s", _words(damage, pids))
@@ -125,7 +128,6 @@ class ProcessPool(Pool):
                 lost = dict(enumerate(self.feeder.detach_all()))
         else:
             lost = {worker: self.feeder.detach(worker) for worker in ended}
-        check = None if damage is None else damage.check
         for worker_id in ended:
             os.close(self._pidfds.pop(worker_id))
             exitcode = exitcodes[worker_id]
@@ -135,7 +137,9 @@ class ProcessPool(Pool):
                     pids[worker_id],
                     exitcode,
                     *lost[worker_id],
-                    damage=check if exitcode == -signal.SIGKILL or self._refusal else None,
+                    damage=damage
+                    if exitcode == -signal.SIGKILL or self._refusal
+                    else found.get(worker_id),
                 )
             )
         if damage is not None:
@@ -245,13 +249,13 @@ class ProcessPool(Pool):
 
 
 def _words(damage: Damage, pids: dict[int, int]) -> str:
-    who = "a worker"
+    whose = ""
     if damage.worker is not None and damage.worker in pids:
-        who = f"worker {damage.worker} (pid {pids[damage.worker]}), or another,"
+        whose = f" of worker {damage.worker} (pid {pids[damage.worker]})"
     return (
-        f"{who} overwrote shared memory that is not its own: {damage.check}. All workers are"
-        " replaced, and their batches are made again. Look for code in the dataset that writes"
-        " out of bounds"
+        f"a check of the shared memory{whose} failed: {damage}. All workers are replaced, and"
+        " their batches are made again. The usual cause is native code, in any of the workers, that"
+        " writes out of bounds"
     )
 
 
