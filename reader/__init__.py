@@ -1,64 +1,68 @@
 """Feed a training step from a Python dataset at memory speed.
 
-The public names live here; everything else is private. Importing this module imports no
-deep-learning framework and touches no state of the process.
+The public names live here; everything else is private. Each is imported when it is first asked for:
+importing this module imports neither NumPy nor a deep-learning framework, and touches no state of
+the process.
 """
 
+import importlib
 import zlib
+from typing import TYPE_CHECKING
 
-from reader import images as images
-from reader._core.blocking_queue import BlockingQueue
-from reader._core.structure import register_container
-from reader._core.tensor import LoDTensor
-from reader._core.tensor_array import LoDTensorArray
 from reader._version import __version__
-from reader.data import (
-    BatchSampler,
-    BucketBatchSampler,
-    ChainDataset,
-    ComposeDataset,
-    ConcatDataset,
-    Dataset,
-    DistributedBatchSampler,
-    DistributedSampler,
-    IterableDataset,
-    RaggedFields,
-    RandomSampler,
-    RecordIO,
-    RecordWriter,
-    Sampler,
-    SequenceSampler,
-    Subset,
-    SubsetRandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-    concat_ragged,
-    random_split,
-    tensor_converters,
-)
-from reader.errors import (
-    ArenaFull,
-    CollateError,
-    ConfigError,
-    ConfigTypeError,
-    DatasetError,
-    ImageError,
-    InternalError,
-    LoadTimeout,
-    QueueClosed,
-    QueueKilled,
-    ReaderError,
-    SampleIndexError,
-    SamplerError,
-    StateError,
-    WorkerDied,
-)
-from reader.loader import DataLoader
-from reader.workers.context import WorkerInfo, get_worker_info, sample_rng
-from reader.workers.mix import mix
-from reader.workers.rebatch import rebatch
-from reader.workers.shard import shard
-from reader.workers.shuffle_buffer import shuffle_buffer
+
+if TYPE_CHECKING:
+    from reader import images as images
+    from reader._core.blocking_queue import BlockingQueue
+    from reader._core.structure import register_container
+    from reader._core.tensor import LoDTensor
+    from reader._core.tensor_array import LoDTensorArray
+    from reader.data import (
+        BatchSampler,
+        BucketBatchSampler,
+        ChainDataset,
+        ComposeDataset,
+        ConcatDataset,
+        Dataset,
+        DistributedBatchSampler,
+        DistributedSampler,
+        IterableDataset,
+        RaggedFields,
+        RandomSampler,
+        RecordIO,
+        RecordWriter,
+        Sampler,
+        SequenceSampler,
+        Subset,
+        SubsetRandomSampler,
+        TensorDataset,
+        WeightedRandomSampler,
+        concat_ragged,
+        random_split,
+    )
+    from reader.errors import (
+        ArenaFull,
+        CollateError,
+        ConfigError,
+        ConfigTypeError,
+        DatasetError,
+        ImageError,
+        InternalError,
+        LoadTimeout,
+        QueueClosed,
+        QueueKilled,
+        ReaderError,
+        SampleIndexError,
+        SamplerError,
+        StateError,
+        WorkerDied,
+    )
+    from reader.loader import DataLoader
+    from reader.workers.context import WorkerInfo, get_worker_info, sample_rng
+    from reader.workers.mix import mix
+    from reader.workers.rebatch import rebatch
+    from reader.workers.shard import shard
+    from reader.workers.shuffle_buffer import shuffle_buffer
 
 # Paddle 2.6 for GPUs has a zlib of its own, and Python's breaks if it is not in use by then.
 zlib.decompress(zlib.compress(b"in use"))
@@ -115,10 +119,50 @@ __all__ = [
     "shuffle_buffer",
 ]
 
+# where each name lives: as above, which type checkers read
+_HOMES = {
+    name: module
+    for module, names in {
+        "reader._core.blocking_queue": "BlockingQueue",
+        "reader._core.structure": "register_container",
+        "reader._core.tensor": "LoDTensor",
+        "reader._core.tensor_array": "LoDTensorArray",
+        "reader.data": """
+            BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
+            DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler
+            RecordIO RecordWriter Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset
+            WeightedRandomSampler concat_ragged random_split
+        """,
+        "reader.errors": """
+            ArenaFull CollateError ConfigError ConfigTypeError DatasetError ImageError
+            InternalError LoadTimeout QueueClosed QueueKilled ReaderError SampleIndexError
+            SamplerError StateError WorkerDied
+        """,
+        "reader.loader": "DataLoader",
+        "reader.workers.context": "WorkerInfo get_worker_info sample_rng",
+        "reader.workers.mix": "mix",
+        "reader.workers.rebatch": "rebatch",
+        "reader.workers.shard": "shard",
+        "reader.workers.shuffle_buffer": "shuffle_buffer",
+    }.items()
+    for name in names.split()
+}
+_MODULES = ("collate", "compat", "data", "errors", "images")
+
+
+if not TYPE_CHECKING:  # which would take any name for one of ours
+
+    def __getattr__(name):
+        """Import a public name, or a public module, when it is first asked for."""
+        if name in _MODULES:
+            return importlib.import_module(f"reader.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        importlib.import_module("reader.data")  # which has the core take other libraries' tensors
+        found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return found
+
 
 def __dir__() -> list[str]:
     """The public names, for completion; submodules are found as attributes all the same."""
     return sorted(__all__)
-
-
-del tensor_converters  # imported for the tensors it registers

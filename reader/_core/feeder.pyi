@@ -2,12 +2,13 @@
 # touches what is in results.pxd. Holds no code.
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypedDict, final
+from typing import Any, Literal, TypedDict, final
 
 from reader._core.arena import Arena
 from reader._core.failure import Failure
 from reader._core.side_table import SideTable
 from reader._core.tensor_array import LoDTensorArray
+from reader._core.worker_reports import Damage, LostTasks, WorkerCounts, WorkerProgress
 
 class _FeederStats(TypedDict):
     dispatched: int
@@ -16,27 +17,6 @@ class _FeederStats(TypedDict):
     trimmed: int
     in_flight: int
     queued: int
-
-class LostTasks(NamedTuple):
-    seqs: list[int]
-    busy: int | None
-    said_hello: bool
-    said_end: bool
-
-class Damage(NamedTuple):
-    worker: int | None
-    check: str
-    seen: str
-
-class WorkerProgress(NamedTuple):
-    pid: int
-    seq: int | None
-    row: int
-    seconds: float
-
-class WorkerCounts(NamedTuple):
-    batches: int
-    busy_s: float
 
 @final
 class Feeder:

@@ -7,8 +7,8 @@ from typing import Any, Literal, final
 from reader._core.arena import Arena
 from reader._core.columns import Columns
 from reader._core.failure import Failure
-from reader._core.feeder import LostTasks, WorkerProgress
 from reader._core.tensor_array import LoDTensorArray
+from reader._core.worker_reports import LostTasks, WorkerProgress
 
 def draw_samples(source: Iterator[Any], samples: list[Any], count: int) -> None: ...
 

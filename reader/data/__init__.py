@@ -4,6 +4,7 @@ This package runs anywhere, in the trainer and in workers, and starts no process
 import `reader.errors`, `reader.config` and `reader._core`. Its objects belong to who made them.
 """
 
+from reader.data import tensor_converters
 from reader.data.batch_sampler import BatchSampler, NoBatching
 from reader.data.bucket_batch_sampler import BucketBatchSampler
 from reader.data.dataset import Dataset
@@ -41,3 +42,5 @@ __all__ = [
     "concat_ragged",
     "random_split",
 ]
+
+tensor_converters.register_known_libraries()

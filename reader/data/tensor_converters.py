@@ -123,6 +123,3 @@ def register_known_libraries() -> None:
     register_array_converter("torch", from_torch)
     register_array_converter("paddle", from_paddle)
     register_array_converter("mxnet", from_mxnet)
-
-
-register_known_libraries()

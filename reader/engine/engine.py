@@ -43,7 +43,7 @@ from reader.engine.stream_tasks import StreamTasks
 from reader.errors import ReaderError
 from reader.frameworks import check_places, make_adapters
 from reader.policy import ErrorPolicy, Policy
-from reader.workers.pool_registry import leave_with_program
+from reader.workers.pool_registry import check_interpreter, leave_with_program
 from reader.workers.worker_state import EpochStart
 
 __all__ = ["Engine"]
@@ -132,6 +132,7 @@ class Engine(Finalized):
 
     def __iter__(self) -> EpochIterator:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
+        check_interpreter()
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None:
             if prefetched.take_over():
@@ -416,9 +417,7 @@ class Engine(Finalized):
 
     def copied(self) -> Engine:
         """Return an engine with the same options and epoch, and neither workers nor batches."""
-        make, arguments = self.__reduce__()
-        made: Engine = make(*arguments)
-        return made
+        return _copied(*self.__reduce__()[1])
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = (self.config, self._policy, self.sampler, self.batch_sampler, self._base_seed)

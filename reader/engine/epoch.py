@@ -22,14 +22,14 @@ from reader.data.failure import as_user_error
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
-from reader.engine.epoch_errors import EpochOptions
+from reader.engine.epoch_errors import EpochOptions, freed
 from reader.engine.map_tasks import MapTasks
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
 from reader.policy import ErrorPolicy
-from reader.workers.pool_registry import leave_with_program
+from reader.workers.pool_registry import check_interpreter, leave_with_program
 
 __all__ = ["EpochIterator"]
 
@@ -190,6 +190,14 @@ class EpochIterator(QuickSteps):
     def leave_with_program(self) -> None:
         """Where the program is ending, and that closed it, there is no error to report."""
         leave_with_program()
+
+    def refuse_freed(self, error: ReferenceError) -> None:
+        """Say it where the garbage collector has cleared our weak references, if it has."""
+        try:
+            _ = self._schedule.window.is_closed
+        except ReferenceError:
+            check_interpreter()
+            raise freed() from error
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""

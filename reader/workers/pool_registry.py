@@ -1,6 +1,6 @@
 """The open pools of this process, which are closed when the program ends.
 
-Imports the standard library alone. Any thread may open and close pools at any time, also while the
+Imports `reader.errors`. Any thread may open and close pools at any time, also while the
 program ends and its pools are being closed.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -15,7 +16,17 @@ from collections.abc import Callable
 from multiprocessing import util
 from typing import Protocol
 
-__all__ = ["add", "await_closing", "leave_with_program", "remove", "snapshot", "start_closing"]
+from reader.errors import ReaderError
+
+__all__ = [
+    "add",
+    "await_closing",
+    "check_interpreter",
+    "leave_with_program",
+    "remove",
+    "snapshot",
+    "start_closing",
+]
 
 _GRACE_S = 1.0
 
@@ -79,6 +90,20 @@ def start_closing(finish: Callable[[], None]) -> None:
     forget = functools.partial(_closers.pop, id(thread))  # nothing global: modules end, too
     _closers[id(thread)] = weakref.ref(thread, forget)
     thread.start()
+
+
+def check_interpreter() -> None:
+    """Refuse what needs a working interpreter: imports and threads end before objects do.
+
+    Raises:
+        ReaderError: the interpreter is being taken apart; this runs in the `__del__` of an object.
+    """
+    if sys.is_finalizing():
+        raise ReaderError(
+            "a loader was iterated over while the interpreter ends, in __del__ of an object that"
+            " lived until then: no worker can start any more. Iterate before the program ends, for"
+            " example in a function that atexit.register was given"
+        )
 
 
 def leave_with_program() -> None:

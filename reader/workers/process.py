@@ -25,7 +25,6 @@ from typing import Any
 from reader._core.arena import Arena
 from reader._core.channel import WorkerChannel, watch_trainer
 from reader._core.signals import Finalized, interrupt_after
-from reader.data import tensor_converters  # noqa: F401  registers torch and paddle tensors
 from reader.errors import InternalError, ReaderError, refusal
 from reader.workers import loop
 from reader.workers.main_module import has_lost_file

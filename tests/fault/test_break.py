@@ -413,3 +413,73 @@ def test_06_program_that_ends_at_once_waits_until_its_dataset_is_freed(
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr
+
+
+ITERATE_AT_THE_END = """
+    import sys
+    from reader import DataLoader, ReaderError
+
+    class Holder:
+        def __init__(self, **options):
+            self.options = options
+            make = lambda: DataLoader(list(range(8)), batch_size=2, **options)
+            self.new, self.used = make(), make()
+            list(self.used)
+            self.live = iter(make())
+            next(self.live)
+
+        def __del__(self):
+            for batches in (self.new, self.used, self.live):
+                try:
+                    list(batches)
+                except ReaderError as error:
+                    said = "the interpreter ends" in str(error), "was closed" in str(error)
+                    print("ends" if said[0] else "closed" if said[1] else error, flush=True)
+                except BaseException as error:
+                    print(self.options, repr(error), flush=True)
+                else:
+                    print("whole", flush=True)
+
+    sys.modules["kept until the end"] = [
+        Holder(),
+        Holder(num_workers=1),
+        Holder(num_workers=1, persistent_workers=True),
+        Holder(num_workers=1, worker_type="thread"),
+    ]
+"""
+
+
+def test_04_loader_that_is_iterated_over_while_the_interpreter_ends_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ITERATE_AT_THE_END)],
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stdout.split() == [*3 * ["ends", "ends", "closed"], "ends", "ends", "whole"]
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_04_iterator_that_is_freed_in_a_cycle_says_so(workers: int) -> None:
+    said: list[str] = []
+
+    class Holder:
+        def __init__(self) -> None:
+            self.me = self
+            self.batches = iter(make(workers))
+            next(self.batches)
+
+        def __del__(self) -> None:
+            try:
+                said.append(f"{len(list(self.batches))} batches")
+            except ReaderError as error:
+                said.append(str(error))
+
+    Holder()
+    gc.collect()
+    assert len(said) == 1
+    assert "this iterator is being freed, together with the object whose __del__" in said[0]

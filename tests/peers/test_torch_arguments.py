@@ -34,9 +34,8 @@ def test_signature_is_pytorchs_with_some_arguments_more() -> None:
         (each.name, each.kind, each.default) for each in theirs
     ]
     more = own[len(theirs) :]
-    assert [each.name for each in more] == (
-        "seed reseed worker_type worker_retries prefetch_next_epoch max_bytes device pin_limit".split()
-    )
+    names = "seed reseed worker_type worker_retries prefetch_next_epoch max_bytes device pin_limit"
+    assert [each.name for each in more] == names.split()
     assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
 
 

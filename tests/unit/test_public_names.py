@@ -74,6 +74,22 @@ def test_importing_reader_imports_no_framework() -> None:
     )
 
 
+def test_importing_reader_imports_what_is_used_and_nothing_ahead() -> None:
+    in_a_fresh_process(
+        "import sys, reader\n"
+        "assert not {'numpy', 'multiprocessing', 'reader.loader'} & set(sys.modules)\n"
+        "reader.errors, reader.images, reader.collate, reader.data, reader.compat\n"
+        "from reader import *\n"
+        "assert 'numpy' in sys.modules and 'numpy.ma' not in sys.modules\n"
+        "assert DataLoader is reader.DataLoader is vars(reader)['DataLoader']"
+    )
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'reader' has no attribute 'DataLoder'"):
+        reader.DataLoder  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_importing_reader_leaves_the_process_alone() -> None:
     """Line 7 of what always holds: random state, signals, start method, environment."""
     in_a_fresh_process(

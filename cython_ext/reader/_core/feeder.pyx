@@ -4,7 +4,6 @@ Imports the arena, the blocking queue, results and LoDTensorArray. A native read
 workers' batches into the queue, in order and without the GIL; the consumer dispatches tasks and
 pops. See results.pxd for what each of the two threads touches, and under which lock.
 """
-import collections
 import os
 
 cimport cython
@@ -40,6 +39,7 @@ from reader._core.failure import Failure, FailureKind
 from reader._core.heap import Heap
 from reader._core.records import Damaged
 from reader._core.signals import is_interrupt
+from reader._core.worker_reports import Damage, LostTasks, WorkerCounts, WorkerProgress
 from reader.errors import InternalError, ReaderError, refusal
 
 cdef extern from "reader/_core/wait.h" nogil:
@@ -48,48 +48,6 @@ cdef extern from "reader/_core/wait.h" nogil:
 
 cdef enum:
     GIVE_WAY_NS = 5_000_000  # at most: as long as Python lets a thread wait
-
-
-class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
-    """The tasks of a worker that has ended: see `Feeder.detach`.
-
-    ``seqs``: batches of the current run that it had not answered, oldest first; ``busy``: the one
-    it was making, or None; ``said_hello``: whether it had started; ``said_end``: whether its copy
-    of an iterable dataset was exhausted in this run.
-    """
-
-    __slots__ = ()
-
-
-class Damage(collections.namedtuple("Damage", "worker check seen")):
-    """What `Feeder.examine` found: ``check`` failed, in the part of ``worker`` in the arena (None: in
-    nobody's), and ``seen`` are the values that it saw.
-    """
-
-    __slots__ = ()
-
-    def __str__(self):
-        return f"{self.check} ({self.seen})"
-
-
-class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
-    """What a worker is making: see `Feeder.worker_progress`.
-
-    ``pid``: of its process, or this one's for a thread; ``seq``: the batch, None while idle;
-    ``row``: of the sample in it, -1: none in particular; ``seconds``: since it took the task.
-    """
-
-    __slots__ = ()
-
-
-class WorkerCounts(collections.namedtuple("WorkerCounts", "batches busy_s")):
-    """What a worker has made so far: see `Feeder.worker_counts`.
-
-    ``batches``: made, in all runs, by this worker and the dead ones it replaces; ``busy_s``:
-    seconds that they took, waits for the dataset's storage included.
-    """
-
-    __slots__ = ()
 
 
 @cython.final

@@ -4,7 +4,6 @@ Imports dtype, exchange, plan and structure. A LeafMaker keeps the containers, a
 restoring do together, and copies an array only where something else may hold its memory.
 """
 import numpy as np
-from numpy.ma import MaskedArray
 
 cimport cython
 cimport numpy as cnp
@@ -18,7 +17,8 @@ from reader._core.exchange cimport (can_be_array, dense_array, is_canonical, is_
 from reader._core.plan cimport as_ndarray
 from reader._core.rows cimport Rows
 from reader._core.structure cimport (CUSTOM, FIELD, MAX_DEPTH, OBJECT, container_children,
-                                     container_kind, foreign_converter, make_container, node)
+                                     container_kind, foreign_converter, is_masked, make_container,
+                                     node)
 
 from reader._core.dtype import field_type
 from reader._core.structure import Ragged, flatten
@@ -78,7 +78,7 @@ cdef class LeafMaker:
                 return value
             if isinstance(value, np.ndarray):
                 if value.dtype.hasobject or (
-                        cls is not np.ndarray and isinstance(value, MaskedArray)):
+                        cls is not np.ndarray and is_masked(value)):
                     return value
                 return self.leaf_of_array(value, holders)
         kind = container_kind(value)

@@ -18,8 +18,8 @@ from reader._core.columns cimport Columns
 from reader._core.records cimport open_batch
 
 from reader._core.failure import Failure, FailureKind
-from reader._core.feeder import LostTasks, WorkerProgress
 from reader._core.side_table import SideTable
+from reader._core.worker_reports import LostTasks, WorkerProgress
 from reader.errors import ReaderError
 
 cdef extern from "Python.h":

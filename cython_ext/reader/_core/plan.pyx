@@ -6,7 +6,6 @@ alike; it belongs to one BatchWriter, which sets where the rows lie.
 import sys
 
 import numpy as np
-from numpy.ma import MaskedArray
 
 cimport cython
 cimport numpy as cnp
@@ -25,7 +24,7 @@ from reader._core.exchange cimport (MOST_DIMENSIONS, dense_array, is_dense, look
 from reader._core.extents cimport rd_extents_nbytes, rd_extents_span
 from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                      container_children, container_kind, foreign_converter,
-                                     make_container, node)
+                                     is_masked, make_container, node)
 
 from reader._core.dtype import field_type
 from reader._core.exchange import no_array
@@ -88,7 +87,7 @@ cdef int classify(object sample) except -1:
     if PyLong_CheckExact(sample):
         return LEAF_INT
     if isinstance(sample, np.ndarray):
-        if type(sample) is not np.ndarray and isinstance(sample, MaskedArray):
+        if type(sample) is not np.ndarray and is_masked(sample):
             raise CollateError(
                 "a masked array cannot be stacked: its mask would be lost; return array.filled(value) "
                 "from the dataset, or array and mask as two fields, or pass a collate_fn, such as "

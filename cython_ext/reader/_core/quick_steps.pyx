@@ -16,7 +16,8 @@ cdef class QuickSteps(Handover):
     """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step.
 
     Its `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows
-    more. Its `leave_with_program` is called before a ReaderError is raised.
+    more. Its `leave_with_program` is called before a ReaderError is raised, and its `refuse_freed`, which
+    may raise another error, before a ReferenceError.
 
     A usual step is one batch, in its turn, for one place that is no device, from workers that work
     ahead. Whatever else is found is left to `prepare`, which finds it as it was.
@@ -30,8 +31,12 @@ cdef class QuickSteps(Handover):
     """
 
     cdef int make(self) except -1:
-        if not (self.is_quick and type(self.feeder) is Feeder and self.is_made()):
-            self.prepare()
+        try:
+            if not (self.is_quick and type(self.feeder) is Feeder and self.is_made()):
+                self.prepare()
+        except ReferenceError as error:
+            self.refuse_freed(error)
+            raise
         return 0
 
     def give_way(self):

@@ -38,6 +38,7 @@ cdef enum:
     MAX_DEPTH = 100    # of nested containers: bounds every recursion over a structure
 
 
+cdef bint is_masked(object array) except -1
 cdef object foreign_converter(object value)
 cdef Structure node(int kind, int index, object cls, tuple keys, object extra, list children)
 cdef int container_kind(object value) except -1

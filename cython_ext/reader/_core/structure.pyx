@@ -8,11 +8,11 @@ import copy
 import dataclasses
 import importlib
 import pickle
+import sys
 from collections.abc import Mapping, Sequence
 
 import cloudpickle
 import numpy as np
-from numpy.ma import MaskedArray
 
 cimport cython
 cimport numpy as cnp
@@ -280,6 +280,12 @@ def _find_class(module, qualname, base, pickled):
     return pickle.loads(pickled)
 
 
+cdef bint is_masked(object array) except -1:
+    """Whether an array, of a subclass of numpy.ndarray, has a mask: only where numpy.ma is in use."""
+    ma = sys.modules.get("numpy.ma")
+    return ma is not None and isinstance(array, ma.MaskedArray)
+
+
 cdef int container_kind(object value) except -1:
     """Return DICT, LIST, TUPLE, NAMEDTUPLE, DATACLASS or CUSTOM; OBJECT if it is no container."""
     cls = type(value)
@@ -341,7 +347,7 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
     if isinstance(value, np.ndarray):
         # a masked array stays whole: the bytes of an array have no mask
         if not value.dtype.hasobject and (
-                type(value) is np.ndarray or not isinstance(value, MaskedArray)):
+                type(value) is np.ndarray or not is_masked(value)):
             fields.append(value)
             return node(FIELD, len(fields) - 1, None, None, None, None)
         objects.append(value)

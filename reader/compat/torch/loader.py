@@ -31,6 +31,7 @@ from reader.engine.engine import Engine
 from reader.errors import got
 from reader.frameworks import check_places
 from reader.places import parse_places
+from reader.workers.pool_registry import check_interpreter
 
 __all__ = ["ELSEWHERE", "DataLoader"]
 
@@ -266,6 +267,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return made
 
     def __iter__(self) -> PeerIterator:
+        check_interpreter()
         if not (self.persistent_workers and self.num_workers > 0):
             made = self._get_iterator()
         else:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 
 from reader._core.arena import Arena
 from reader._core.failure import Failure
-from reader._core.feeder import Damage, LostTasks, WorkerProgress
 from reader._core.local_channel import UserBatch
+from reader._core.worker_reports import Damage, LostTasks, WorkerProgress
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError
 
