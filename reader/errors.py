@@ -136,7 +136,7 @@ class CollateError(DatasetError, ValueError):
 
 
 class ImageError(DatasetError):
-    """An image file cannot be read, is damaged, or is neither JPEG nor PNG; the text names it."""
+    """An image file cannot be read, is damaged, or is of another kind; the text names it."""
 
 
 class WorkerDied(ReaderError, RuntimeError):

@@ -71,7 +71,7 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
     `color` is that of `decode`; with one channel the array has two dimensions.
     """
     if image.mode.startswith("I"):  # 16 bits: `convert` would cut off what is above 255
-        gray = (np.asarray(image) >> 8).astype(np.uint8)
+        gray = (np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8)
         return np.repeat(gray[:, :, np.newaxis], 3, axis=2) if color == 1 else gray
     if color < 0:
         has_opacity = image.mode in _WITH_OPACITY or "transparency" in image.info

@@ -1,4 +1,4 @@
-"""JPEG and PNG files as arrays, and datasets of folders of them (the extra `images`).
+"""Image files as arrays, and datasets of folders of them (the extra `images`).
 
 The public names live here. Importing this package imports no decoder: simplejpeg and Pillow are
 imported when the first image is decoded.

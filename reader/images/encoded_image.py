@@ -1,4 +1,4 @@
-"""An image as a JPEG or PNG file holds it: its size from the header, its pixels when asked for.
+"""An image as its file holds it: its size from the header, its pixels when asked for.
 
 Imports the core's resample, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no
 state: any thread may decode, and the GIL is released while a file is read, decoded and resized.
@@ -31,7 +31,9 @@ _MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memo
 _SIGNATURES = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF8", "GIF"),
+    (b"GIF87a", "GIF"),
+    (b"GIF89a", "GIF"),
+    *((b"P%d" % number, "PPM") for number in range(1, 7)),
     (b"BM", "BMP"),
     (b"II*\0", "TIFF"),
     (b"MM\0*", "TIFF"),
@@ -39,6 +41,7 @@ _SIGNATURES = (
     (b"PK\3\4", "ZIP"),
     (b"\x1f\x8b", "gzip"),
 )
+_KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # those that are decoded
 _WHAT_TO_DO = "Make the file anew, or leave it out of the dataset"
 
 
@@ -50,13 +53,15 @@ def decode(
     mode: str = "RGB",
     out: Pixels | None = None,
 ) -> Pixels:
-    """Return the pixels of a JPEG or PNG file.
+    """Return the pixels of an image file: JPEG, PNG, BMP, GIF, PPM, TIFF or WebP.
 
-    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still as large as `size`. Then
-    the crop is resized by a bilinear filter that takes the mean where it shrinks, as Pillow's does.
-    Where nothing is resized the pixels are those that Pillow gives, within 2 levels. Transparency
-    is dropped, 16 bits are cut to 8, and Exif's orientation is not applied: an image comes as it
-    lies in its file, as from Pillow and torchvision's ImageFolder. The GIL is released meanwhile.
+    The kind is found from the content, whatever the file is called. Of several images in a file it
+    is the first. A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still as large as
+    `size`. Then the crop is resized by a bilinear filter that takes the mean where it shrinks, as
+    Pillow's does. Where nothing is resized the pixels are those that Pillow gives, within 2 levels.
+    Transparency is dropped, 16 bits are cut to 8, and Exif's orientation is not applied: an image
+    comes as it lies in its file, as from Pillow and torchvision's ImageFolder. The GIL is released
+    meanwhile.
 
     Args:
         source: the path of a file, or its content as bytes or another object of contiguous bytes.
@@ -71,7 +76,7 @@ def decode(
         An array of uint8, height x width x 3, or x 1 with "L"; `out` where that was given.
 
     Raises:
-        ImageError: the file cannot be read, is damaged or cut off, or is neither JPEG nor PNG.
+        ImageError: the file cannot be read, is damaged or cut off, or is of another kind.
         ConfigError, ConfigTypeError: an argument that cannot be, such as a crop outside of the
             image, or simplejpeg or Pillow is missing.
 
@@ -86,21 +91,21 @@ def decode(
 
 
 def image_size(source: Source) -> Size:
-    """Return (height, width) of a JPEG or PNG file in pixels, from its header: nothing is decoded.
+    """Return (height, width) of an image file in pixels, from its header: nothing is decoded.
 
     Args:
         source: as for `decode`.
 
     Raises:
-        ImageError: the file cannot be read, its header is damaged, or it is neither JPEG nor PNG.
-        ConfigError: simplejpeg is missing.
+        ImageError: the file cannot be read, its header is damaged, or it is of another kind.
+        ConfigError: simplejpeg or Pillow is missing.
     """
     image = EncodedImage(source)
     return image.height, image.width
 
 
 class EncodedImage:
-    """The content of a JPEG or PNG file, whose header is read.
+    """The content of an image file, whose header is read.
 
     Args:
         source: as for `decode`.
@@ -112,9 +117,10 @@ class EncodedImage:
 
     def __init__(self, source: Source) -> None:
         self._content, self.name = _content_of(source)
-        self._is_jpeg = self._kind() == "JPEG"
+        self._kind = self._find_kind()
         self._is_plain = True  # simplejpeg knows its colors
-        self.height, self.width = self._jpeg_size() if self._is_jpeg else self._png_size()
+        read_size = {"JPEG": self._jpeg_size, "PNG": self._png_size}
+        self.height, self.width = read_size.get(self._kind, self._other_size)()
         if not 0 < self.height * self.width <= _MAX_PIXELS:
             raise self._error(
                 f"its header says {self.height} x {self.width} pixels, and {_MAX_PIXELS:,} is the"
@@ -173,7 +179,7 @@ class EncodedImage:
 
     def _decoded(self, factor: int, mode: str, out: Pixels | None = None) -> Pixels:
         """Return all of the image: a JPEG as 1/`factor` of it, where simplejpeg decodes it."""
-        if not self._is_jpeg or not self._is_plain:
+        if self._kind != "JPEG" or not self._is_plain:
             return self._by_pillow(mode, out)
         simplejpeg = _simplejpeg()
         try:
@@ -192,13 +198,13 @@ class EncodedImage:
         return decoded if out is None else out
 
     def _by_pillow(self, mode: str, out: Pixels | None) -> Pixels:
-        kind = "JPEG" if self._is_jpeg else "PNG"
-        image_module = pillow.require_pillow()
         try:
-            with image_module.open(io.BytesIO(self._content), formats=(kind,)) as image:
+            with self._opened() as image:
                 if (image.height, image.width) != (self.height, self.width):
                     raise ValueError(f"Pillow finds {image.height} x {image.width} pixels")
                 decoded = pillow.pixels(image, 1 if mode == "RGB" else 0)
+        except ConfigError:
+            raise  # there is no Pillow
         except Exception as error:  # many types
             raise self._error(f"{error or error!r}") from error
         if decoded.ndim == 2:
@@ -208,14 +214,19 @@ class EncodedImage:
         out[:] = decoded
         return out
 
-    def _kind(self) -> str:
+    def _opened(self) -> Any:
+        """Return Pillow's image, of which the header is read."""
+        open_image = pillow.require_pillow().open
+        return open_image(io.BytesIO(self._content), formats=(self._kind.upper(),))
+
+    def _find_kind(self) -> str:
         head = bytes(self._content[:16])
         kind = next((kind for start, kind in _SIGNATURES if head.startswith(start)), "")
-        if kind in ("JPEG", "PNG"):
-            return kind
-        if head[8:12] == b"WEBP":
+        if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
             kind = "WebP"
-        elif head[4:8] == b"ftyp":
+        if kind in _KINDS:
+            return kind
+        if head[4:8] == b"ftyp":
             kind = "HEIF, AVIF or video"
         elif head.lstrip()[:1] == b"<":
             kind = "HTML or XML"
@@ -226,8 +237,8 @@ class EncodedImage:
         else:
             found = f"it begins with {head!r}"
         raise ImageError(
-            f"{self.name} is neither JPEG nor PNG: {found}. Convert it, or leave it out of the"
-            " dataset"
+            f"{self.name} is none of {', '.join(_KINDS)}: {found}. Convert it, or leave it out of"
+            " the dataset"
         )
 
     def _jpeg_size(self) -> Size:
@@ -245,9 +256,17 @@ class EncodedImage:
         width, height = struct.unpack_from(">II", self._content, 16)
         return height, width
 
+    def _other_size(self) -> Size:
+        try:
+            with self._opened() as image:
+                return image.height, image.width
+        except ConfigError:
+            raise  # there is no Pillow
+        except Exception as error:  # many types
+            raise self._error(f"its header cannot be read ({error or error!r})") from error
+
     def _error(self, found: str) -> ImageError:
-        kind = "JPEG" if self._is_jpeg else "PNG"
-        return ImageError(f"{self.name} is a damaged {kind} file: {found}. {_WHAT_TO_DO}")
+        return ImageError(f"{self.name} is a damaged {self._kind} file: {found}. {_WHAT_TO_DO}")
 
 
 def as_size(size: Any) -> Size:

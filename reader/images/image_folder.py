@@ -7,7 +7,7 @@ each worker process has a copy, and worker threads share one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.crops import Box, CenterCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
+from reader.images.image_files import as_endings, find_classes, find_samples
 from reader.workers.context import loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
@@ -25,12 +26,16 @@ Crop = Callable[[int, int, np.random.Generator], Box]
 
 
 class ImageFolder(Dataset[tuple[Any, Any]]):
-    """The JPEG and PNG files of root/class/.../file, each with the number of its class.
+    """The image files of root/class/.../file, each with the number of its class.
 
-    A sample is (image, number). The image is an array of uint8, height x width x channels. Classes
-    are numbered in the order of their names, and files come in the order of their names, those of a
-    folder before those of the folders in it. In a batch each
-    image is decoded into its row, where there is no `transform`.
+    A sample is (image, number). The image is an array of uint8, height x width x channels. Classes,
+    files and their order are those of torchvision's ImageFolder: classes are numbered in the order
+    of their names, and files come in the order of their names, those of a folder before those of
+    the folders in it. In a batch each image is decoded into its row, where there is no `transform`.
+
+    Left out with a warning that counts and names them: images of other endings, such as .gif, where
+    `extensions` says nothing; the files and the folder that macOS adds to archives; links that lead
+    back to a folder that they lie in.
 
     Args:
         root: the folder with a folder for each class; folders in those are searched too.
@@ -42,16 +47,21 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             another one.
         transform: called with the array; what it returns takes its place.
         target_transform: called with the number of the class; what it returns takes its place.
-        extensions: endings of the files that are taken, in either case.
+        extensions: endings of the files that are taken, in either case, such as (".jpg", ".gif");
+            None: .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp, as torchvision.
+        is_valid_file: called with the path of each file in place of looking at its ending; returns
+            whether it is taken.
+        allow_empty: whether a class may be without files.
         mode: "RGB", or "L": one channel.
 
     Raises:
-        ConfigError: there is no such folder, a class has no image, or a decoder is missing.
+        ConfigError: there is no such folder, it cannot be read, a class has no image, or a decoder
+            is missing.
 
     Attributes:
         classes: the names of the classes, sorted.
         class_to_idx: the number of each class, by name.
-        samples: (path, number of its class) of each image.
+        samples, imgs: (path, number of its class) of each image.
         targets: the number of the class of each image.
 
     An image that cannot be decoded raises ImageError, which names the file, when it is asked for.
@@ -65,7 +75,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         crop: Crop | None = None,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
-        extensions: Sequence[str] = (".jpg", ".jpeg", ".png"),
+        extensions: str | Sequence[str] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
         mode: str = "RGB",
     ) -> None:
         if mode not in ("RGB", "L"):
@@ -74,36 +86,52 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             ("crop", crop),
             ("transform", transform),
             ("target_transform", target_transform),
+            ("is_valid_file", is_valid_file),
         ):
             if function is not None and not callable(function):
                 raise ConfigTypeError(f"{name} must be a function or None, got {got(function)}")
-        self.root = Path(root).expanduser()
+        if extensions is not None and is_valid_file is not None:
+            raise ConfigError(
+                "extensions and is_valid_file exclude each other: look at the ending in"
+                " is_valid_file"
+            )
+        folder = os.path.expanduser(os.fspath(root))  # noqa: PTH111  pathlib drops "./"
+        self.root = Path(folder)
         self.size = None if size is None else as_size(size)
         self.crop = crop
         self.transform = transform
         self.target_transform = target_transform
         self.mode = mode
         self._has_pure_samples: bool | None = None  # what the user says
-        if not self.root.is_dir():
-            raise ConfigError(f"there is no folder '{self.root}': pass that with a folder a class")
-        self.classes = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
-        if not self.classes:
+        self.classes, self.class_to_idx = self.find_classes(folder)
+        if not self.class_to_idx:
             raise ConfigError(
-                f"'{self.root}' holds no folder: put the images in one for each class"
+                f"{type(self).__name__}.find_classes found no class in '{folder}': return their"
+                " names, and a dict with the number of each"
             )
-        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-        endings = tuple(ending.lower() for ending in extensions)
-        self.samples: list[tuple[str, int]] = []
-        for number, name in enumerate(self.classes):
-            count = len(self.samples)
-            self.samples += [(path, number) for path in _files(self.root / name, endings)]
-            if len(self.samples) == count:
-                raise ConfigError(
-                    f"'{self.root / name}' holds no file that ends in {', '.join(endings)}: put the"
-                    " images of the class there, or remove the folder"
-                )
+        self.samples: list[tuple[str, int]] = find_samples(
+            folder, self.class_to_idx, as_endings(extensions), is_valid_file, allow_empty
+        )
         self.targets = [number for _, number in self.samples]
         require_decoders()
+
+    def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+        """Return the names of the classes, and the number of each by the name of its folder.
+
+        A subclass may leave classes out, or number them in another way.
+
+        Args:
+            directory: the root.
+
+        Raises:
+            ConfigError: there is no such folder, or no folder in it.
+        """
+        return find_classes(directory)
+
+    @property
+    def imgs(self) -> list[tuple[str, int]]:
+        """The same as `samples`."""
+        return self.samples
 
     def __getitem__(self, index: int, out: Any = None) -> tuple[Any, Any]:
         """Return (image, number).
@@ -146,11 +174,3 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     @has_pure_samples.setter
     def has_pure_samples(self, value: bool) -> None:
         self._has_pure_samples = value
-
-
-def _files(folder: Path, endings: tuple[str, ...]) -> Iterator[str]:
-    """Yield the paths of the files below `folder`, in torchvision's order; links are followed."""
-    for inner, _, names in sorted(os.walk(folder, followlinks=True)):
-        for name in sorted(names):
-            if name.lower().endswith(endings):
-                yield str(Path(inner, name))

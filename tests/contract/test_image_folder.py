@@ -53,11 +53,135 @@ def test_the_layout_is_the_usual_one(root: Path) -> None:
         (str(root / name), number) for name, number in zip(order, [0, 0, 0, 1, 1, 2])
     ]
     assert folder.targets == [0, 0, 0, 1, 1, 2]
+    assert folder.imgs is folder.samples
     assert len(folder) == 6
     image, number = folder[1]
     assert (image.shape, number) == ((40, 60, 3), 0)
     assert (image == decode(root / "cat/b.jpg")).all()
     assert len(ImageFolder(str(root), extensions=[".jpg", ".JPEG"])) == 5
+    assert len(ImageFolder(str(root), extensions=".jpeg", allow_empty=True)) == 2
+
+
+KINDS = ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"]
+
+
+def test_every_kind_that_torchvision_lists_is_listed_and_read(tmp_path: Path, cell: Cell) -> None:
+    for number, kind in enumerate(KINDS):
+        save(tmp_path / kind[0] / f"a.{kind}", 20 + number, 30 - number, number)
+    folder = ImageFolder(tmp_path, size=(8, 8))
+    assert folder.classes == sorted({kind[0] for kind in KINDS})
+    assert sorted(Path(path).suffix[1:] for path, _ in folder.samples) == sorted(KINDS)
+    with DataLoader(folder, batch_size=len(KINDS), **cell) as loader:
+        images, numbers = next(iter(loader))
+    assert numbers.tolist() == folder.targets
+    for (path, _), row in zip(folder.samples, images):
+        assert (row == decode(path, size=(8, 8))).all()
+        with Image.open(path) as opened:
+            assert (decode(path) == np.asarray(opened.convert("RGB"))).all()
+
+
+def test_images_of_other_endings_are_counted_and_named(root: Path) -> None:
+    for name in ("cat/one.gif", "dog/two.GIF", "dog/three.avif", "dog/four.txt"):
+        (root / name).touch()
+    said = r"in': 3 files \.avif, \.gif left out, such as '.*cat/one.gif': .* Pass extensions="
+    with pytest.warns(UserWarning, match=said) as warned:
+        assert len(ImageFolder(root)) == 6
+    assert [each.filename for each in warned] == [__file__]
+    assert len(ImageFolder(root, extensions=(".jpg", ".jpeg", ".gif"))) == 7
+    assert (
+        len(ImageFolder(root, is_valid_file=lambda path: path.endswith(".txt"), allow_empty=True))
+        == 2
+    )
+    only = root / "fox/only.gif"
+    save(only, 4, 5, 0)
+    said = r"of 4 classes in '.*in' 1 have no file that ends in .jpg, .*: fox; 4 have other endings"
+    with pytest.raises(ConfigError, match=said):
+        ImageFolder(root)
+    assert ImageFolder(root, extensions=".gif", allow_empty=True)[-1][0].shape == (4, 5, 3)
+
+
+def test_what_macos_adds_is_no_image(root: Path) -> None:
+    (root / "__MACOSX/cat").mkdir(parents=True)
+    (root / "__MACOSX/cat/._a.jpg").write_bytes(b"\0\5\x16\7more")
+    (root / "cat/._a.jpg").write_bytes(b"\0\5\x16\7more")
+    (root / "cat/.DS_Store").touch()
+    save(root / "cat/._real.jpg", 8, 8, 1)
+    save(root / "cat/.hidden.png", 8, 8, 1)
+    with pytest.warns(UserWarning, match="macOS") as warned:
+        folder = ImageFolder(root)
+    told = sorted(str(each.message) for each in warned)
+    assert len(told) == 2
+    assert "has a folder __MACOSX, which is no class" in told[0]
+    assert "1 file ._name left out, such as" in told[1]
+    assert "cat/._a.jpg'" in told[1]
+    assert folder.classes == ["cat", "dog", "eel"]
+    names = [Path(path).name for path, number in folder.samples if number == 0]
+    assert names == ["._real.jpg", ".hidden.png", "a.JPEG", "b.jpg", "c.jpg"]
+
+
+def test_links_are_followed_unless_they_lead_back(root: Path, tmp_path: Path) -> None:
+    plain = ImageFolder(root).samples
+    save(tmp_path / "elsewhere/deep/far.png", 8, 8, 1)
+    (root / "cat/more").symlink_to(tmp_path / "elsewhere")
+    (root / "eel/same.jpg").symlink_to(root / "dog/y.jpg")
+    (root / "eel/gone.jpg").symlink_to(root / "nothing.jpg")
+    (root / "fox").symlink_to(root / "dog")
+    listed = ImageFolder(root).samples
+    assert {Path(path).name for path, _ in set(listed) - set(plain)} == {
+        *("far.png", "same.jpg", "gone.jpg", "x.png", "y.jpg")
+    }
+    (root / "cat/inner/up").symlink_to(root / "cat")
+    (root / "cat/above").symlink_to(tmp_path)
+    (root / "dog/eel").symlink_to(root / "eel")
+    (root / "eel/dog").symlink_to(root / "dog")
+    with pytest.warns(UserWarning, match=r"links not followed, such as .*lead back to a folder"):
+        again = ImageFolder(root).samples
+    assert [each for each in again if each in listed] == listed
+    more = {str(Path(path).relative_to(root)) for path, _ in set(again) - set(listed)}
+    assert more == {
+        *("dog/eel/z.jpeg", "dog/eel/same.jpg", "dog/eel/gone.jpg"),
+        *("eel/dog/x.png", "eel/dog/y.jpg"),
+        *("fox/eel/z.jpeg", "fox/eel/same.jpg", "fox/eel/gone.jpg"),
+    }
+
+
+def test_a_subclass_chooses_the_classes(root: Path) -> None:
+    class Two(ImageFolder):
+        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+            names, _ = super().find_classes(directory)
+            return names[1:], {name: 10 + k for k, name in enumerate(names[1:])}
+
+    assert Two(root).classes == ["dog", "eel"]
+    assert Two(root).targets == [10, 10, 11]
+
+    class Missing(ImageFolder):
+        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+            return ["none"], {"none": 0}
+
+    with pytest.raises(ConfigError, match=r"of 1 classes in .* 1 have no file .*: none. Put"):
+        Missing(root)
+    assert len(Missing(root, allow_empty=True)) == 0
+
+    class Nothing(ImageFolder):
+        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+            return [], {}
+
+    with pytest.raises(ConfigError, match=r"Nothing.find_classes found no class in"):
+        Nothing(root)
+
+
+def test_classes_without_files_are_named_or_allowed(root: Path) -> None:
+    for number in range(12):
+        (root / f"empty{number:02}").mkdir()
+    with pytest.raises(ConfigError, match=r"15 classes .* 12 have no file .*empty09 and 2 more"):
+        ImageFolder(root)
+    folder = ImageFolder(root, allow_empty=True)
+    assert len(folder.classes) == 15
+    assert folder.targets == [0, 0, 0, 1, 1, 2]
+    taken = ImageFolder(root, is_valid_file=lambda path: path.endswith("b.jpg"), allow_empty=True)
+    assert [Path(path).name for path, _ in taken.samples] == ["b.jpg"]
+    with pytest.raises(ConfigError, match="15 have no file that is_valid_file takes: cat, "):
+        ImageFolder(root, is_valid_file=lambda path: False)
 
 
 def test_each_worker_decodes_the_same_batches(root: Path, each_cell: Cell) -> None:
@@ -140,7 +264,7 @@ def test_a_bad_file_is_named_and_the_loop_goes_on(root: Path, cell: Cell, damage
         next(batches)
         next(batches)
         with pytest.raises(
-            ImageError, match=r"dog/y.jpg' is (a damaged JPEG|neither JPEG nor PNG)"
+            ImageError, match=r"dog/y.jpg' is (a damaged JPEG|none of JPEG, PNG, BMP)"
         ):
             next(batches)
         assert list(batches) == []
@@ -168,7 +292,16 @@ def test_a_folder_survives_pickle(root: Path) -> None:
     [
         ({"root": "none"}, ConfigError, "there is no folder '.*none'"),
         ({"root": "eel"}, ConfigError, "holds no folder: put the images in one for each class"),
-        ({"extensions": [".png"]}, ConfigError, "cat' holds no file that ends in .png"),
+        ({"extensions": [".png"]}, ConfigError, "2 have no file that ends in .png: cat, eel. Put"),
+        ({"extensions": 3}, ConfigTypeError, "extensions must be endings of file names, such as"),
+        ({"extensions": [1]}, ConfigTypeError, "extensions must be endings of file names, such as"),
+        ({"extensions": ()}, ConfigTypeError, "extensions must be endings of file names, such as"),
+        ({"is_valid_file": 3}, ConfigTypeError, "is_valid_file must be a function"),
+        (
+            {"is_valid_file": len, "extensions": ".png"},
+            ConfigError,
+            "extensions and is_valid_file exclude each other",
+        ),
         ({"mode": "RGBA"}, ConfigError, "mode must be"),
         ({"size": 224}, ConfigTypeError, "size must be"),
         ({"size": (0, 1)}, ConfigError, "is no size of an image"),

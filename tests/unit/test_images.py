@@ -289,10 +289,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("content", "kind"),
     [
         (b"", "it is empty"),
-        (b"GIF89a" + bytes(30), "of the kind GIF"),
-        (b"BM" + bytes(30), "of the kind BMP"),
-        (b"II*\0" + bytes(30), "of the kind TIFF"),
-        (b"RIFF\0\0\0\0WEBPVP8 ", "of the kind WebP"),
+        (b"%PDF" + bytes(30), "of the kind PDF"),
+        (b"P7\nWIDTH 3", "it begins with b'P7"),
         (b"\0\0\0\x20ftypavif", "of the kind HEIF, AVIF"),
         (b"\n <!DOCTYPE html>", "of the kind HTML"),
         (b"PK\3\4", "of the kind ZIP"),
@@ -304,7 +302,7 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path, content: bytes, kind: st
     path = tmp_path / "some.jpg"
     path.write_bytes(content)
     for read in (decode, image_size):
-        with pytest.raises(ImageError, match=f"some.jpg' is neither JPEG nor PNG: .*{kind}") as no:
+        with pytest.raises(ImageError, match=f"some.jpg' is none of JPEG, .*: .*{kind}") as no:
             read(path)
         assert "Convert it, or leave it out" in str(no.value)
 

@@ -1,0 +1,236 @@
+"""Which files a folder of classes has: found by their names, in torchvision's order.
+
+Imports the errors. Reads folders, and of files only the first bytes of those that macOS may have
+added. Keeps no state.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["EXTENSIONS", "as_endings", "find_classes", "find_samples"]
+
+# torchvision's, so that a program lists the same files
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# endings of images that it does not list: a user is told of them
+_OTHER_IMAGES = (
+    *(".avif", ".dib", ".gif", ".heic", ".heif", ".ico", ".j2k", ".jfif", ".jp2", ".jpe", ".jxl"),
+    *(".pbm", ".pnm", ".svg", ".tga"),
+)
+_MACOS_FOLDER = "__MACOSX"  # in archives that macOS made, beside what was packed
+_APPLE_DOUBLE = b"\0\5\x16\7"  # how its files ._name begin, which hold attributes of the file name
+_Identity = tuple[int, int]  # of a folder: device, inode
+
+
+def as_endings(extensions: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return endings in lower case. ConfigTypeError: not one string, and no sequence of them."""
+    if extensions is None:
+        return EXTENSIONS
+    is_one = isinstance(extensions, str) or not isinstance(extensions, Iterable)
+    endings: tuple[Any, ...] = (extensions,) if is_one else tuple(extensions)
+    if not endings or not all(isinstance(ending, str) and ending for ending in endings):
+        raise ConfigTypeError(
+            f'extensions must be endings of file names, such as (".jpg", ".png"), got'
+            f" {got(extensions)}"
+        )
+    return tuple(ending.lower() for ending in endings)
+
+
+def find_classes(root: str) -> tuple[list[str], dict[str, int]]:
+    """Return the names of the folders in a folder, sorted, and the number of each.
+
+    Raises:
+        ConfigError: there is no such folder, or no folder in it.
+    """
+    if not Path(root).is_dir():
+        raise ConfigError(f"there is no folder '{root}': pass that with a folder a class")
+    with os.scandir(root) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    if _MACOS_FOLDER in names:
+        names.remove(_MACOS_FOLDER)
+        warnings.warn(
+            f"'{root}' has a folder {_MACOS_FOLDER}, which is no class: it is what macOS adds to"
+            " archives. Remove it",
+            stacklevel=4,
+        )
+    if not names:
+        raise ConfigError(f"'{root}' holds no folder: put the images in one for each class")
+    return names, {name: number for number, name in enumerate(names)}
+
+
+def find_samples(
+    root: str,
+    class_to_idx: dict[str, int],
+    endings: tuple[str, ...],
+    is_valid_file: Callable[[str], bool] | None,
+    allow_empty: bool,
+) -> list[tuple[str, int]]:
+    """Return (path, number of its class) of each file of the classes; warn of what is left out.
+
+    Args:
+        root: the folder with a folder for each class.
+        class_to_idx: their numbers, by name.
+        endings: of the names of the files, in lower case.
+        is_valid_file: called with each path in place of looking at its ending; None: it is not.
+        allow_empty: whether a class may be without files.
+
+    Raises:
+        ConfigError: there are classes without files, or a folder cannot be read.
+    """
+    found = _Search(root, endings, is_valid_file)
+    samples: list[tuple[str, int]] = []
+    empty: list[str] = []
+    for name in sorted(class_to_idx):
+        paths = found.below(_joined_path(root, name))
+        samples += [(path, class_to_idx[name]) for path in paths]
+        if not paths:
+            empty.append(name)
+    if empty and not allow_empty:
+        wanted = "that is_valid_file takes" if is_valid_file else f"that ends in {_joined(endings)}"
+        raise ConfigError(
+            f"of {len(class_to_idx)} classes in '{root}' {len(empty)} have no file {wanted}:"
+            f" {_joined(empty)}{found.other_kinds()}. Put their images there, remove the folders,"
+            " or pass allow_empty=True"
+        )
+    found.warn()
+    return samples
+
+
+class _Search:
+    """Finds files below folders, and notes what it leaves out.
+
+    Args:
+        root: the folder above those that are searched.
+        endings, is_valid_file: as for `find_samples`.
+    """
+
+    def __init__(
+        self, root: str, endings: tuple[str, ...], is_valid_file: Callable[[str], bool] | None
+    ) -> None:
+        self._root = root
+        self._endings = endings
+        self._is_valid_file = is_valid_file
+        self._loops: list[str] = []  # links to a folder that they lie in
+        self._macos: list[str] = []
+        self._others: list[str] = []  # images whose endings were not asked for
+        self._above = _identities_above(root)
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of the files below a folder: folders by name, and the files of each."""
+        if not Path(folder).is_dir():
+            return []
+        names: dict[str, list[str]] = {}
+        self._walk(folder, self._above, names)
+        paths: list[str] = []
+        for inner in sorted(names):
+            for name in sorted(names[inner]):
+                path = _joined_path(inner, name)
+                if self._takes(name, path):
+                    paths.append(path)
+        return paths
+
+    def _walk(self, folder: str, above: frozenset[_Identity], names: dict[str, list[str]]) -> None:
+        """Add the names of the files in each folder below; links are followed."""
+        waiting = [(folder, above)]
+        while waiting:
+            folder, above = waiting.pop()
+            try:
+                here = above | {_identity(Path(folder).stat())}
+                files = names[folder] = []
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if not _is_folder(entry):
+                            files.append(entry.name)
+                        elif entry.is_symlink() and _identity(entry.stat()) in here:
+                            self._loops.append(entry.path)
+                        else:
+                            waiting.append((entry.path, here))
+            except OSError as error:
+                raise ConfigError(
+                    f"'{folder}' cannot be read: {error}. Its images would be missing"
+                ) from error
+
+    def _takes(self, name: str, path: str) -> bool:
+        if self._is_valid_file is not None:
+            return bool(self._is_valid_file(path))
+        lower = name.lower()
+        if not lower.endswith(self._endings):
+            if self._endings == EXTENSIONS and lower.endswith(_OTHER_IMAGES):
+                self._others.append(path)
+            return False
+        if name.startswith("._") and _is_apple_double(path):
+            self._macos.append(path)
+            return False
+        return True
+
+    def other_kinds(self) -> str:
+        """Return a part of a message: how many images of other endings there are."""
+        others = self._others
+        return f"; {len(others)} have other endings, such as '{others[0]}'" if others else ""
+
+    def warn(self) -> None:
+        """Warn of what was left out, by number and name."""
+        said = []
+        if self._others:
+            kinds = sorted({Path(path).suffix.lower() for path in self._others})
+            said.append(
+                f"{_counted(self._others, 'file')} {_joined(kinds)} left out, such as"
+                f" '{self._others[0]}': torchvision leaves them out, too. Pass extensions= to"
+                " list them, or to leave them out without a warning"
+            )
+        if self._macos:
+            said.append(
+                f"{_counted(self._macos, 'file')} ._name left out, such as '{self._macos[0]}':"
+                " macOS adds them, and they hold no image. Remove them"
+            )
+        if self._loops:
+            said.append(
+                f"{_counted(self._loops, 'link')} not followed, such as '{self._loops[0]}': they"
+                " lead back to a folder that they lie in. Remove them"
+            )
+        for text in said:
+            warnings.warn(f"ImageFolder of '{self._root}': {text}", stacklevel=4)
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino
+
+
+def _identities_above(folder: str) -> frozenset[_Identity]:
+    """Return those of a folder and of all folders that it lies in."""
+    path = Path(folder).resolve()
+    return frozenset(_identity(each.stat()) for each in (path, *path.parents))
+
+
+def _joined_path(folder: str, name: str) -> str:
+    return f"{folder.rstrip(os.sep)}{os.sep}{name}"  # as torchvision's: pathlib drops "./"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to itself: reading the file that it is tells
+
+
+def _is_apple_double(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(4) == _APPLE_DOUBLE
+    except OSError:
+        return False  # it is told when the image is read
+
+
+def _counted(found: Sequence[Any], noun: str) -> str:
+    return f"1 {noun}" if len(found) == 1 else f"{len(found):,} {noun}s"
+
+
+def _joined(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
