@@ -1,6 +1,6 @@
 """The epochs of datasets and samplers: read in the trainer, and set on copies in the workers.
 
-Imports the standard library alone. The dataset in the trainer is the user's; the engine calls its
+Imports `own_attributes`. The dataset in the trainer is the user's; the engine calls its
 `set_epoch` only when the user calls that of the loader, or loads a state.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+
+from reader.data.own_attributes import own_attribute
 
 __all__ = [
     "Mark",
@@ -117,15 +119,14 @@ def _walk(value: Any) -> list[tuple[Path, Any]]:
 
 def _add_inner(found: list[tuple[Path, Any]], value: Any, path: Path, depth: int) -> None:
     found.append((path, value))
-    attributes = getattr(value, "__dict__", None)
-    if depth == 0 or not isinstance(attributes, dict):
+    if depth == 0:
         return
     for name in _ONE:
-        inner = attributes.get(name)
+        inner = own_attribute(value, name)
         if inner is not None:
             _add_inner(found, inner, (*path, name), depth - 1)
     for name in _MANY:
-        inner = attributes.get(name)
+        inner = own_attribute(value, name)
         if isinstance(inner, (list, tuple)):
             for place, each in enumerate(inner):
                 _add_inner(found, each, (*path, name, place), depth - 1)

@@ -1,7 +1,7 @@
 """Questions that an order asks of the user's samplers: what they batch, whether they have a state.
 
-Imports `reader.data.{batch_sampler,random_state,seekable}` and errors. The samplers are the user's;
-only `put_generators` changes them.
+Imports `reader.data.{batch_sampler,own_attributes,random_state,seekable}` and errors. The samplers
+are the user's; only `put_generators` changes them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from reader.data.batch_sampler import BatchSampler, NoBatching, batched
+from reader.data.own_attributes import MISSING, own_attribute
 from reader.data.random_state import from_json, generator_state, set_generator, to_json
 from reader.data.seekable import Seekable
 from reader.errors import StateError, got
@@ -132,15 +133,14 @@ def _holders(batches: Any) -> list[Any]:
             found.append(batches)
         elif generator is None and _has_room(batches):
             found.append(batches)
-        own = vars(batches) if hasattr(batches, "__dict__") else {}
-        batches = own.get("sampler")
-        batches = own.get("batch_sampler") if batches is None else batches
+        inner = own_attribute(batches, "sampler")
+        batches = own_attribute(batches, "batch_sampler") if inner is None else inner
     return found
 
 
 def _has_room(sampler: Any) -> bool:
     """Whether the sampler may make its generator later."""
-    if not hasattr(sampler, "__dict__") or "generator" not in vars(sampler):
+    if own_attribute(sampler, "generator", MISSING) is MISSING:
         return False
     return not type(sampler).__module__.startswith(_KNOWN)
 

@@ -1,7 +1,8 @@
 """Whether the samples of a dataset are pure: each a function of its index, whoever fetches it.
 
-Imports `known_datasets` and `columns`, and reads no sample. Only of such a dataset may several
-workers make rows of one batch, or may a face fetch samples otherwise than its library does.
+Imports `known_datasets`, `own_attributes` and `columns`, and reads no sample. Only of such a
+dataset may several workers make rows of one batch, or may a face fetch samples otherwise than its
+library does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from reader.data.columns import columns_of
 from reader.data.known_datasets import CHOSEN, JOINED, known_class
+from reader.data.own_attributes import MISSING, own_attribute
 from reader.errors import ConfigTypeError, got
 
 __all__ = ["has_pure_samples"]
@@ -54,11 +56,7 @@ def has_pure_samples(dataset: Any) -> bool:
 
 def _says(dataset: Any) -> bool:
     """Whether the dataset or its class has the attribute, and fetches samples as the one meant."""
-    try:
-        own = object.__getattribute__(dataset, "__dict__")
-    except AttributeError:  # its class has slots
-        own = {}
-    if _NAME in own:
+    if own_attribute(dataset, _NAME, MISSING) is not MISSING:
         return True
     for cls in type(dataset).__mro__:
         if _NAME in vars(cls):

@@ -104,6 +104,8 @@ class EpochIterator(QuickSteps):
         )
         self.looks_for_end = options.on_end is not None
         is_usual = stage.is_plain and options.is_eager and isinstance(schedule, MapTasks)
+        if not self._backend.works_ahead and self._rng_lock is None:
+            is_usual = self._is_plain and options.timeout_s is None
         self._workers = cursor.workers
         if self._workers is not None and self._workers.awaited:
             self._take = functools.partial(_take_first, weakref.ref(self), self._take, is_usual)
@@ -314,6 +316,7 @@ class EpochIterator(QuickSteps):
         supervisor = self._supervisor
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
+            self.is_quick = self.is_quick and self._backend.works_ahead  # it comes out of its turn
         if self._schedule.retry(item, supervisor):
             return
         if item.seq in supervisor.failed:

@@ -80,9 +80,7 @@ class MapTasks:
         self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
         self._torn: list[bool] = []  # not empty: an interrupt came in the sampler's code
         self._task: Task | None = None  # made of it
-        self._is_plain = (
-            takes_keys and order.mark is None and round_robin is None
-        ) and not policy.takes_any_key
+        self._is_plain = takes_keys and order.mark is None
         self._has_len = hasattr(type(dataset), "__len__")
         self._early: list[BaseException] = []  # what was raised in the place of the first task
         self._interrupted = (-1, 0)  # the last batch at which the order was opened again, how often
@@ -212,8 +210,9 @@ class MapTasks:
             )
         is_batched, takes_any = self._is_batched, self._takes_any_key
         is_usual = self._is_plain and not self._is_first and is_batched
-        if is_usual and are_indices(keys, self._count):
-            task = Task(TaskKind.TASK_KEYS, keys.copy())
+        if is_usual and (takes_any or are_indices(keys, self._count)):
+            worker = -1 if self._round_robin is None else self._round_robin.next_worker()
+            task = Task(TaskKind.TASK_KEYS, keys, worker)
             return task if shard is None else _as_part(task, shard)
         try:
             kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)

@@ -24,6 +24,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "threads": {"num_workers": 2, "worker_type": "thread"},
     "shuffled": {"num_workers": 2, "shuffle": True, "seed": 5},
     "in any order": {"num_workers": 2, "in_order": False},
+    "without workers": {"num_workers": 0},
+    "without workers, shuffled": {"num_workers": 0, "shuffle": True},
+    "without workers, collated": {
+        "num_workers": 0,
+        "collate_fn": lambda rows: [list(rows), [n for _, n in rows]],
+    },
 }
 
 
@@ -55,7 +61,7 @@ def count_prepared(batches: EpochIterator) -> list[int]:
 def test_usual_steps_run_no_code_of_the_engine(kind: str) -> None:
     batches = opened(**OPTIONS[kind])
     prepared = count_prepared(batches)
-    found = [label for _, labels in batches for label in labels.tolist()]
+    found = [int(label) for _, labels in batches for label in labels]
     assert sorted(found) == list(range(COUNT))
     assert set(prepared) <= {BATCHES}  # the end
 
@@ -63,11 +69,13 @@ def test_usual_steps_run_no_code_of_the_engine(kind: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"num_workers": 0},
+        {"num_workers": 0, "seed": 1},
+        {"num_workers": 0, "timeout": 60},
+        {"num_workers": 0, "places": ["cpu", "cpu"]},
         {"num_workers": 2, "places": ["cpu", "cpu"]},
         {"num_workers": 2, "prefetch_next_epoch": True, "persistent_workers": True},
     ],
-    ids=["inline", "places", "next epoch ahead"],
+    ids=["seeded here", "timed here", "places here", "places", "next epoch ahead"],
 )
 def test_other_steps_are_prepared(options: dict[str, Any]) -> None:
     batches = opened(**options)
@@ -78,8 +86,9 @@ def test_other_steps_are_prepared(options: dict[str, Any]) -> None:
     batches.loader.close()
 
 
-def test_position_counts_quick_steps() -> None:
-    batches = opened(num_workers=2)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_position_counts_quick_steps(workers: int) -> None:
+    batches = opened(num_workers=workers)
     for number in range(BATCHES):
         next(batches)
         assert batches.cursor.batches <= number + 1  # counted in lots
@@ -90,9 +99,12 @@ def test_position_counts_quick_steps() -> None:
     assert batches.cursor.is_finished
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
-def test_what_a_conversion_raises_comes_once_at_its_place(kind: type[BaseException]) -> None:
-    batches = opened(num_workers=2)
+def test_what_a_conversion_raises_comes_once_at_its_place(
+    kind: type[BaseException], workers: int
+) -> None:
+    batches = opened(num_workers=workers)
     convert, raised = batches.convert, 0
 
     def bad(batch: Any) -> Any:
@@ -118,13 +130,14 @@ def test_what_a_conversion_raises_comes_once_at_its_place(kind: type[BaseExcepti
     assert found == [0, 1, 2, *kept, *range(4, BATCHES)]
 
 
-def test_errors_of_samples_come_at_their_places() -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_of_samples_come_at_their_places(workers: int) -> None:
     def get(index: int) -> int:
         if index in (21, 22, 60):
             raise LookupError(index)
         return index
 
-    batches = opened(get, num_workers=2)
+    batches = opened(get, num_workers=workers)
     prepared = count_prepared(batches)
     found: list[Any] = []
     while True:

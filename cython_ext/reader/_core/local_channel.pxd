@@ -48,3 +48,6 @@ cdef class LocalFeeder:
     cdef object tasks                # deque of (seq, kind, payload); the first is being made
     cdef object current              # the answer that was taken and not accepted
     cdef readonly uint64_t accepted, sent, sends
+
+    cdef bint is_here(self) noexcept
+    cpdef object take(self, timeout=*)

@@ -295,7 +295,13 @@ cdef class LocalFeeder:
         self.sent = max(self.sent, seq + 1)
         return True
 
-    def take(self, timeout=None):
+    cdef bint is_here(self) noexcept:
+        """See Feeder; the memory is shared with a process that forked this one where it is not."""
+        cdef LocalMemory memory = self.channel.memory
+        return not self.channel.is_closed and (
+            memory is None or (memory.arena is not None and not rd_is_foreign(memory.arena.c)))
+
+    cpdef object take(self, timeout=None):
         """Do the next task and return its answer, the same one until `accept`.
 
         None: there is no task, or the channel was closed.

@@ -1,6 +1,8 @@
 # The step that most batches of an epoch take.
+from libc.stdint cimport uint64_t
 from reader._core.feeder cimport Feeder
 from reader._core.handover cimport Handover
+from reader._core.local_channel cimport LocalFeeder
 from reader._core.window cimport Window
 
 
@@ -13,3 +15,5 @@ cdef class QuickSteps(Handover):
 
     cdef bint is_made(self) except -1
     cdef bint take_step(self, Window window, Feeder feeder) except -1
+    cdef bint make_step(self, Window window, LocalFeeder feeder) except -1
+    cdef int land(self, uint64_t seq, object attached, object item, bint is_users) except -1

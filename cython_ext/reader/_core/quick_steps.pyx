@@ -1,10 +1,13 @@
 """QuickSteps: the step that most batches of an epoch take, with no code of Python but the user's.
 
-Imports the window, the feeder and the handover. After a training step the processor's caches hold
+Imports the window, both feeders and the handover. After a training step the processor's caches hold
 nothing of the loader: what a step costs is how much code and data it touches.
 """
+from libc.stdint cimport uint64_t
+
 from reader._core.feeder cimport Feeder
 from reader._core.handover cimport Handover, Made, Task
+from reader._core.local_channel cimport LocalFeeder, UserBatch
 from reader._core.tensor_array cimport LoDTensorArray
 from reader._core.window cimport Window
 
@@ -20,7 +23,8 @@ cdef class QuickSteps(Handover):
     may raise another error, before a ReferenceError.
 
     A usual step is one batch, in its turn, for one place that is no device, from workers that work
-    ahead. Whatever else is found is left to `prepare`, which finds it as it was.
+    ahead; or one that this thread makes, where there are no workers. Whatever else is found is left to
+    `prepare`, which finds it as it was.
 
     Attributes:
         is_quick: usual steps may be taken here.
@@ -32,7 +36,7 @@ cdef class QuickSteps(Handover):
 
     cdef int make(self) except -1:
         try:
-            if not (self.is_quick and type(self.feeder) is Feeder and self.is_made()):
+            if not (self.is_quick and self.is_made()):
                 self.prepare()
         except ReferenceError as error:
             self.refuse_freed(error)
@@ -47,7 +51,9 @@ cdef class QuickSteps(Handover):
     cdef bint is_made(self) except -1:
         """Make the next batch, if that is a usual step. Returns whether it was."""
         try:
-            return self.take_step(self.window, self.feeder)
+            if type(self.feeder) is Feeder:
+                return self.take_step(self.window, self.feeder)
+            return type(self.feeder) is LocalFeeder and self.make_step(self.window, self.feeder)
         except ReaderError:
             self.leave_with_program()
             raise
@@ -56,8 +62,6 @@ cdef class QuickSteps(Handover):
         """See `is_made`. Where it was no usual step nothing has changed, but that tasks may have been
         sent. An exception may leave it anywhere, as it may `prepare`."""
         cdef LoDTensorArray item
-        cdef Task task
-        cdef Made made
         if self.due():
             self.settle()
         if self.ahead or window.is_closed or not window.tasks or not feeder.is_here():
@@ -74,16 +78,44 @@ cdef class QuickSteps(Handover):
         window.fill(1)  # runs the user's sampler; Ctrl-C there loses no batch
         if self.looks_for_end and window.is_drained:
             return False
-        task = window.tasks[item.seq]
-        task.snapshot = item.attached
-        made = Made.__new__(Made)
+        self.land(item.seq, item.attached, item, False)
+        return True
+
+    cdef bint make_step(self, Window window, LocalFeeder feeder) except -1:
+        """Have this thread make the next batch; else as `take_step`."""
+        if self.due():
+            self.settle()
+        if self.ahead or window.is_closed or not feeder.is_here():
+            return False
+        window.fill()
+        if window.is_drained:
+            return False
+        self.stats.begin()
+        try:
+            found = feeder.take()
+        finally:
+            self.stats.end()
+        if type(found) is UserBatch:
+            self.land((<UserBatch>found).seq, (<UserBatch>found).attached, (<UserBatch>found).value, True)
+        elif type(found) is LoDTensorArray:
+            self.land((<LoDTensorArray>found).seq, (<LoDTensorArray>found).attached, found, False)
+        else:
+            return False
+        return True
+
+    cdef int land(self, uint64_t seq, object attached, object item, bint is_users) except -1:
+        """Make the user's batch of an item, unless it is one, and have it handed over next."""
+        cdef Task task = self.window.tasks[seq]
+        cdef Made made = Made.__new__(Made)
+        self.window.leaving = seq
+        task.snapshot = attached
         made.task = task
         try:
-            made.value = self.convert(item)
+            made.value = item if is_users else self.convert(item)
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(made)
             raise
         made.is_batch = True
         self.made = made
-        return True
+        return 0

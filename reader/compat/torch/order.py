@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -59,7 +60,10 @@ class CountedOrder(SequenceSampler):
     """As `torch.utils.data.SequentialSampler`, which reads the length at the first index."""
 
     def _open_at(self, position: int) -> Iterator[int]:
-        yield from super()._open_at(position)
+        return chain.from_iterable(self._opened_at(position))  # no Python code for each index
+
+    def _opened_at(self, position: int) -> Iterator[Iterator[int]]:
+        yield super()._open_at(position)
 
 
 class PermutedOrder:
@@ -89,12 +93,14 @@ class PermutedOrder:
         return self.iter_from(0)
 
     def iter_from(self, position: int) -> Iterator[int]:
-        """Yield the indices from `position` on; the order is drawn when the first is taken."""
+        """Iterate over the indices from `position` on; the first draws the order."""
+        return chain.from_iterable(self._chunks(position))  # no Python code for each index
+
+    def _chunks(self, position: int) -> Iterator[list[int]]:
         count = len(self._sampler.data_source)
         generator = self._begin()
         order = torch.randperm(count, generator=generator).numpy()
-        for chunk in in_chunks(order[position:]):
-            yield from chunk
+        yield from in_chunks(order[position:])
         if self._sampler.generator is not None:
             # PyTorch draws once more, for samples beyond whole permutations; here are none
             torch.randperm(count, generator=generator)
