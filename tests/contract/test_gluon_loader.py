@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 
 from reader import ConfigError, LoadTimeout
-from reader.compat.gluon import DataLoader, DataLoaderV1, batchify
+from reader.compat.gluon import DataLoader, DataLoaderV1, batchify, nlp
 from reader.compat.gluon.arrays import is_nd
+from tests.peers import impure_datasets
 
 WORKERS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -239,6 +240,14 @@ def test_a_batchify_function_returns_what_it_likes(workers: dict[str, Any]) -> N
     assert type(array) is np.ndarray
 
 
+def test_workers_pad_with_a_value_as_it_is_cast(workers: dict[str, Any]) -> None:
+    data = [np.ones(1 + index % 3, np.uint8) for index in range(6)]
+    for pad in (batchify.Pad(val=-1), nlp.batchify.Pad(pad_val=-1)):
+        loader = DataLoader(data, 3, batchify_fn=pad, **workers)
+        assert [plain(batch) for batch in loader] == [[[1, 255, 255], [1, 1, 255], [1, 1, 1]]] * 2
+        loader.close()
+
+
 def test_lambdas_serve_as_batchify_functions(workers: dict[str, Any]) -> None:
     loader = DataLoader([1, 2], 2, batchify_fn=lambda data: sum(data), **workers)
     assert list(loader) == [3]
@@ -251,6 +260,36 @@ def test_batches_are_those_of_the_framework_that_is_asked_for() -> None:
     with loader:
         for numbers, _ in loader:
             assert type(numbers) is torch.Tensor
+
+
+# -- datasets that carry something from sample to sample -----------------------------------------
+
+
+@pytest.mark.parametrize("kind", impure_datasets.KINDS)
+def test_one_worker_carries_what_a_loop_carries(kind: str) -> None:
+    count, size = impure_datasets.COUNT, impure_datasets.SIZE
+    expected = []
+    with impure_datasets.opened(kind, 0.0) as dataset:
+        for first in range(0, 2 * count, size):
+            samples = [dataset[index % count] for index in range(first, first + size)]
+            arrays, places = zip(*samples, strict=True)
+            expected.append([np.stack(arrays).tolist(), list(places)])
+    for options in ({}, {"num_workers": 1}, {"num_workers": 1, "thread_pool": True}):
+        with impure_datasets.opened(kind, 0.0) as dataset:
+            loader = DataLoader(dataset, size, **options)
+            assert [plain(batch) for _ in range(2) for batch in loader] == expected
+            loader.close()
+
+
+@pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
+def test_a_batch_is_made_by_one_worker_sample_after_sample(
+    workers: dict[str, Any], sample_s: float
+) -> None:
+    loader = DataLoader(impure_datasets.Logged(sample_s), 4, **workers)
+    batches = [plain(batch) for _ in range(2) for batch in loader]
+    loader.close()
+    orders = [list(range(first, first + 4)) for first in range(0, impure_datasets.COUNT, 4)]
+    impure_datasets.check_made_whole(batches, orders * 2)
 
 
 # -- life ----------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from reader import ConfigTypeError, SamplerError
-from reader.compat.gluon import ShardedDataLoader
+from reader.compat.gluon import ShardedDataLoader, default_batchify_fn
 from reader.compat.gluon.arrays import is_nd
 from reader.compat.gluon.nlp import FixedBucketSampler, batchify
 from reader.data.shards import Shards
+from tests.peers import impure_datasets
 
 STEPS: list[Any] = [
     ([0, 1], [2, 3, 4]),
@@ -194,3 +195,78 @@ def test_steps_that_are_none_are_refused() -> None:
             drawn(ShardedDataLoader(Samples(), batch_sampler=steps))
     with pytest.raises(ConfigTypeError, match="must be an iterable"):
         Shards(3)
+
+
+# -- datasets that carry something from sample to sample -----------------------------------------
+
+ORDER = [5 * index % impure_datasets.COUNT for index in range(impure_datasets.COUNT)]
+CARRIED: list[Any] = [
+    step
+    for at in range(0, impure_datasets.COUNT, 12)
+    for step in (
+        [ORDER[at : at + 3], ORDER[at + 3 : at + 5]],
+        ORDER[at + 5 : at + 8],
+        ([ORDER[at + 8]], ORDER[at + 9 : at + 11], [ORDER[at + 11]]),
+    )
+]
+
+
+def arrays_of(samples: Any) -> Any:
+    """A batchify function of a program."""
+    return np.stack([array for array, _ in samples])
+
+
+def as_gluonnlp_makes_them(dataset: Any, batchify_fn: Any) -> list[Any]:
+    """Return the steps that GluonNLP's loader makes with one worker or none.
+
+    It does not install beside current packages. One task makes the shards of a step, in order, and
+    reads the samples of a shard before it makes the next.
+    """
+    steps = []
+    for step in CARRIED:
+        is_plain = not isinstance(step[0], list)
+        made = [
+            batchify_fn([dataset[i] for i in shard]) for shard in ([step] if is_plain else step)
+        ]
+        steps.append(made[0] if is_plain else made)
+    return steps
+
+
+@pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
+@pytest.mark.parametrize("kind", impure_datasets.KINDS)
+def test_what_a_dataset_carries_goes_from_shard_to_shard(kind: str, sample_s: float) -> None:
+    ways = ({}, {"num_workers": 1}, {"num_workers": 1, "thread_pool": True})
+    for function in (None, arrays_of):
+        expected = []
+        with impure_datasets.opened(kind, 0.0) as dataset:
+            for _ in range(2):
+                expected += as_gluonnlp_makes_them(dataset, function or default_batchify_fn)
+        for workers in ways[:1] if sample_s else ways:
+            options = {"batch_sampler": CARRIED, "batchify_fn": function, **workers}
+            for _ in range(1 if sample_s else 3):
+                with (
+                    impure_datasets.opened(kind, sample_s) as dataset,
+                    ShardedDataLoader(dataset, **options) as loader,
+                ):
+                    assert listed([step for _ in range(2) for step in loader]) == listed(expected)
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["processes", "threads"])
+@pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
+def test_a_shard_is_made_by_one_worker_sample_after_sample(threads: bool, sample_s: float) -> None:
+    dataset = impure_datasets.Logged(sample_s)
+    options = {"batch_sampler": CARRIED, "num_workers": 2, "thread_pool": threads}
+    with ShardedDataLoader(dataset, **options) as loader:
+        steps = [plain(step) for _ in range(2) for step in loader]
+    made, orders = [], []
+    for step, order in zip(steps, CARRIED * 2, strict=True):
+        is_plain = not isinstance(order[0], list)
+        made += [step] if is_plain else step
+        orders += [order] if is_plain else order
+    impure_datasets.check_made_whole(made, orders)
+
+
+def listed(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [listed(each) for each in value]
+    return plain(value)

@@ -6,12 +6,15 @@ Imports NumPy and the standard library alone, so that each library's tests can u
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
+import os
 import random
 import struct
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -215,6 +218,42 @@ class Overlapping(Reused):
         return self.buffer[index % 2 :][:2], index
 
 
+class Logged(Impure):
+    """Samples that say who made them: (process, thread, how many it had made, index)."""
+
+    def __init__(self, sample_s: float = 0.0, waits: dict[int, float] | None = None) -> None:
+        super().__init__(sample_s)
+        self.waits = {} if waits is None else waits
+        self.made: dict[tuple[int, int], int] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.waits.get(index, self.sample_s))
+        who = os.getpid(), threading.get_ident()
+        made = self.made[who] = self.made.get(who, -1) + 1
+        return np.array([*who, made, index], np.int64)
+
+
+def check_made_whole(batches: list[Any], orders: list[list[int]]) -> list[tuple[int, int]]:
+    """Return who made each batch: one worker, sample after sample, each asked for once.
+
+    Args:
+        batches: of `Logged`, as nested lists; all that its workers made.
+        orders: the indices of each.
+    """
+    makers = []
+    calls: dict[tuple[int, int], list[int]] = {}
+    for batch, order in zip(batches, orders, strict=True):
+        assert [row[3] for row in batch] == order
+        (who,) = {(row[0], row[1]) for row in batch}
+        made = [row[2] for row in batch]
+        assert made == list(range(made[0], made[0] + len(order)))
+        calls.setdefault(who, []).extend(made)
+        makers.append(who)
+    for made in calls.values():
+        assert sorted(made) == list(range(len(made)))
+    return makers
+
+
 KINDS: dict[str, type[Impure]] = {
     "own generator": OwnGenerator,
     "random.Random": OwnRandom,
@@ -238,3 +277,12 @@ def make(kind: str, sample_s: float) -> Impure:
     _of_module["calls"] = 0
     _libc.srand(1)
     return KINDS[kind](sample_s)
+
+
+@contextlib.contextmanager
+def opened(kind: str, sample_s: float) -> Iterator[Impure]:
+    """Make a dataset; at the end, close the file that it has opened in this process."""
+    dataset = make(kind, sample_s)
+    yield dataset
+    if isinstance(dataset, File) and dataset.file is not None:
+        dataset.file.close()

@@ -508,17 +508,109 @@ def test_mnist_and_cifar_files_are_read_equally(
     assert len(both(run)) == 9
 
 
+# -- datasets that carry something from sample to sample -----------------------------------------
+
+
+def array_and_places(samples: Any) -> Any:
+    """A batchify function of a program."""
+    return np.stack([array for array, _ in samples]), [place for _, place in samples], len(samples)
+
+
+ONE_WORKER: dict[str, dict[str, Any]] = {
+    "none": {},
+    "process": {"num_workers": 1},
+    "thread": {"num_workers": 1, "thread_pool": True},
+    "none, with a function": {"batchify_fn": array_and_places},
+    "process, with a function": {"num_workers": 1, "batchify_fn": array_and_places},
+    "thread, with a function": {
+        "num_workers": 1,
+        "thread_pool": True,
+        "batchify_fn": array_and_places,
+    },
+}
+
+
+def carried(kind: str, sample_s: float, options: dict[str, Any]) -> Any:
+    """Return the run: two epochs of a loader."""
+
+    def run(package: Any) -> Any:
+        dataset = impure_datasets.make(kind, sample_s)
+        loader = package.DataLoader(dataset, impure_datasets.SIZE, **options)
+        return [[told(batch) for batch in loader] for _ in range(2)]
+
+    return run
+
+
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
 def test_what_a_dataset_carries_is_carried_the_same(kind: str, sample_s: float) -> None:
     """With two workers or more, which of them makes a batch is chance in Gluon."""
+    for options in ONE_WORKER.values():
+        both(carried(kind, sample_s, options))
 
-    def run(package: Any) -> Any:
-        found = []
-        for workers in (0, 1):
-            dataset = impure_datasets.make(kind, sample_s)
-            loader = package.DataLoader(dataset, impure_datasets.SIZE, num_workers=workers)
-            found.append([[told(batch) for batch in loader] for _ in range(2)])
-        return found
 
-    both(run)
+@pytest.mark.evidence
+@pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
+@pytest.mark.parametrize("kind", impure_datasets.KINDS)
+def test_what_a_dataset_carries_is_the_same_in_every_run(kind: str, sample_s: float) -> None:
+    for options in ONE_WORKER.values():
+        run = carried(kind, sample_s, options)
+        first = both(run)
+        assert [both(run) for _ in range(2)] == [first] * 2
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["processes", "threads"])
+def test_a_batch_is_made_by_one_worker_sample_after_sample(threads: bool) -> None:
+    orders = [list(range(at, at + 4)) for at in range(0, impure_datasets.COUNT, 4)]
+    for package in (ours, theirs):
+        for sample_s in (0.0, impure_datasets.SLOW_S):
+            dataset = impure_datasets.Logged(sample_s)
+            loader = package.DataLoader(dataset, 4, num_workers=2, thread_pool=threads)
+            batches = [batch.asnumpy().tolist() for _ in range(2) for batch in loader]
+            impure_datasets.check_made_whole(batches, orders * 2)
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("threads", [False, True], ids=["processes", "threads"])
+def test_of_gluons_two_workers_the_one_that_is_free_makes_a_batch(threads: bool) -> None:
+    """So runs of Gluon itself agree only where there is one worker."""
+    dataset = impure_datasets.Logged(0.0, {0: 1.5})
+    loader = theirs.DataLoader(dataset, 1, num_workers=2, thread_pool=threads, sampler=range(8))
+    batches = [batch.asnumpy().tolist() for batch in loader]
+    makers = impure_datasets.check_made_whole(batches, [[index] for index in range(8)])
+    assert len(set(makers[1:5])) == 1  # all that are made ahead of the one that is waited for
+    assert makers[0] != makers[1]
+
+
+# -- padding -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: ours.batchify.Pad(-1), lambda: ours.nlp.batchify.Pad(pad_val=-1)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", 255), ("int8", -1), ("bool", True), ("float16", -1)]
+)
+def test_ndarrays_are_padded_with_the_value_cast_and_a_warning(
+    make: Any, dtype: str, value: Any
+) -> None:
+    """As GluonNLP 0.10 and MXNet 2.0.0b1 pad them; neither installs here."""
+    samples = [mx.nd.array([1], dtype=dtype), mx.nd.array([1, 1], dtype=dtype)]
+    with pytest.warns(UserWarning, match="^Using Pad with NDArrays is discouraged for speed"):
+        found = make()(samples)
+    assert told(found)[:3] == ("nd", dtype, (2, 2))
+    assert found.asnumpy().tolist() == [[1, value], [1, 1]]
+
+
+@pytest.mark.parametrize("stack", [ours.batchify.Stack(), ours.nlp.batchify.Stack()])
+def test_ndarrays_of_bool_are_stacked(stack: Any) -> None:
+    samples = [mx.nd.array([1, 0], dtype=bool), mx.nd.array([0, 0], dtype=bool)]
+    assert told(stack(samples)) == ("nd", "bool", (2, 2), "cpu(0)", [[True, False], [False] * 2])
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_loaders_take_a_pad_of_ndarrays(workers: str) -> None:
+    data = [mx.nd.ones(1 + index % 3, dtype="uint8") for index in range(6)]
+    pad = ours.batchify.Pad(-1)
+    (found,) = ours.DataLoader(data, 6, batchify_fn=pad, **WORKERS[workers])
+    assert found.asnumpy().tolist() == [[1, 255, 255], [1, 1, 255], [1, 1, 1]] * 2

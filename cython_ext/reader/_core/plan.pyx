@@ -107,14 +107,17 @@ cdef int classify(object sample) except -1:
         return LEAF_COMPLEX
     if container_kind(sample) != OBJECT:
         return LEAF_CONTAINER
+    return LEAF_OBJECT if converted(sample) is None else LEAF_ARRAY
+
+
+cdef object converted(object sample):
+    """Return what is found in the tensor of another library, as its converter does; None: it is none."""
     converter = foreign_converter(sample)
     found = None if converter is None else converter(sample)
-    if found is None:
-        return LEAF_OBJECT
-    if found[2]:
+    if found is not None and found[2]:
         raise CollateError(f"a ragged tensor with LoD {found[2]} cannot be stacked with others; pass "
                            f"a collate_fn that concatenates them")
-    return LEAF_ARRAY
+    return found
 
 
 cdef object as_ndarray(object value, list name):
@@ -413,6 +416,9 @@ cdef class Plan:
                     return self.differ(f"is {describe(sample)} and in sample 0 it is "
                                        f"{describe_leaf(leaf)}")
                 type = field_type(array.dtype)
+        elif leaf.view is NULL and (found := converted(sample)) is not None:
+            array = found[0]
+            type = field_type(found[1] if found[1] is not None else array.dtype)
         elif classify(sample) == LEAF_ARRAY:
             name = [None]
             array = as_ndarray(sample, name)

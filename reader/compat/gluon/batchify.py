@@ -1,17 +1,19 @@
 """The batchify functions of `mx.gluon.data.batchify` (2.x), which write batches in place.
 
-Imports `reader.collate`. They run in workers and keep no state; called by themselves they return
-arrays of MXNet where it is installed, else of NumPy.
+Imports `reader.collate`. They run in workers, and keep no state but that Pad has warned; called by
+themselves they return arrays of MXNet where it is installed, else of NumPy.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from reader import collate
+from reader._core.dtype import field_type
 from reader._core.rows import Rows
 from reader.collate import Collate, columns
 from reader.compat.gluon.arrays import as_nd, is_nd
@@ -28,6 +30,10 @@ class FieldCountError(CollateError, AssertionError):
 
 class NoArrayError(CollateError, NotImplementedError):
     """Samples are tuples, and Pad pads arrays; Gluon raises NotImplementedError."""
+
+
+class PadValueError(CollateError, OverflowError):
+    """A cast makes nothing of the padding value; NumPy, and with it Gluon, raises OverflowError."""
 
 
 class Batchify(Collate):
@@ -54,7 +60,7 @@ class Stack(Batchify):
         """See Collate."""
         first = samples[0] if len(samples) else None
         if not isinstance(first, (list, tuple)):
-            return Rows.stacked(samples)
+            return Rows.stacked(readable(samples))
         check_count(samples, len(first))
         return columns([self.lay_out] * len(first), samples)
 
@@ -62,10 +68,10 @@ class Stack(Batchify):
 class Pad(Batchify):
     """Pad samples along all axes, to the longest of the batch.
 
-    GluonNLP's Pad, in `reader.compat.gluon.nlp.batchify`, pads one axis.
+    GluonNLP's Pad, in `reader.compat.gluon.nlp.batchify`, pads one axis. Of NDArrays it warns once.
 
     Args:
-        val: what stands behind a sample; None: 0.
+        val: what stands behind a sample, cast to the element type as NumPy casts; None: 0.
         dtype: of the arrays; None: that of the samples, int64 for lists of ints.
         round_to: each length is a multiple of it.
         use_shared_mem: taken, and has no effect.
@@ -79,6 +85,7 @@ class Pad(Batchify):
         use_shared_mem: bool = False,  # noqa: ARG002
     ) -> None:
         self._pad = collate.Pad(None, 0 if val is None else val, round_to, dtype=dtype)
+        self._warned = False
 
     def lay_out(self, samples: Sequence[Any]) -> Any:
         """See Collate."""
@@ -88,7 +95,9 @@ class Pad(Batchify):
                 " Group(Pad(), Stack(), ...), with a function for each field"
             )
         pad = self._pad
-        return Rows.padded(samples, None, pad.value, pad.round_to, pad.dtype)
+        self._warned = self._warned or warns_of_nd(samples)
+        value = cast_value(pad.value, pad.dtype, samples)
+        return Rows.padded(readable(samples), None, value, pad.round_to, pad.dtype)
 
 
 class Append(Batchify):
@@ -166,3 +175,68 @@ def check_count(samples: Sequence[Any], count: int) -> None:
                 f"The number of attributes in each data sample should contains {count} elements;"
                 f" sample {row} is {got(sample)}"
             )
+
+
+def readable(samples: Sequence[Any]) -> Sequence[Any]:
+    """Return samples with NumPy arrays for NDArrays of bool, which are not in DLPack."""
+    if not any(is_nd(each) and np.dtype(each.dtype) == bool for each in samples[:1]):
+        return samples
+    return [each.asnumpy() if is_nd(each) else each for each in samples]
+
+
+def warns_of_nd(samples: Sequence[Any]) -> bool:
+    """Warn if a Pad is given NDArrays, and return whether it did."""
+    if not len(samples) or not is_nd(samples[0]):
+        return False
+    warnings.warn(
+        "Using Pad with NDArrays is discouraged for speed reasons: each is waited for. Give it"
+        " lists or NumPy arrays",
+        stacklevel=3,
+    )
+    return True
+
+
+def cast_value(value: Any, dtype: Any, samples: Sequence[Any]) -> Any:
+    """Return a padding value as NumPy casts it to the element type of a batch.
+
+    `reader.collate.Pad` refuses a value that the type does not hold. The libraries pad with what
+    the cast gives, and so do the functions here: with 255 for -1 in uint8. NumPy warns where it
+    discards an imaginary part.
+
+    Args:
+        value: the number.
+        dtype: of the batch; None: that of the samples.
+        samples: the first that is an array, or a list of numbers, decides.
+
+    Raises:
+        PadValueError: an OverflowError, for an int of more than 64 bits.
+    """
+    if type(value) is int and value == 0:
+        return value
+    kind = _element_type(samples) if dtype is None else field_type(dtype)
+    if kind is None or kind.extended:
+        return value
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(value).astype(kind.storage)[()]
+    except OverflowError as error:
+        raise PadValueError(f"cannot pad with {got(value)} in {kind.name}: {error}") from None
+
+
+def _element_type(samples: Sequence[Any]) -> Any:
+    """Return the FieldType of samples; None: `Rows` finds it, or refuses them."""
+    for sample in samples:
+        if isinstance(sample, (list, tuple)):
+            try:
+                array = np.asarray(sample)
+            except ValueError:
+                return None
+            if not array.size:  # it takes the type of the others
+                continue
+        elif isinstance(sample, np.ndarray) or is_nd(sample):
+            array = sample
+        else:
+            return None
+        kind = np.dtype(array.dtype)
+        return field_type(kind) if kind.kind in "biufc" else None
+    return None

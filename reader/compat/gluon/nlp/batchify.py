@@ -1,7 +1,8 @@
 """The batchify functions of GluonNLP 0.10, which write batches in place.
 
-Imports `reader.collate` and Gluon's functions. They run in workers and keep no state. Pad pads one
-axis here, and all axes in `reader.compat.gluon.batchify`: each as in its library.
+Imports `reader.collate` and Gluon's functions. They run in workers, and keep no state but that Pad
+has warned. Pad pads one axis here, and all axes in `reader.compat.gluon.batchify`: each as in its
+library.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from reader import collate
 from reader._core.rows import Rows
 from reader.collate import collate_field
-from reader.compat.gluon.batchify import Batchify, Group
+from reader.compat.gluon.batchify import Batchify, Group, cast_value, readable, warns_of_nd
 from reader.errors import CollateError, ConfigError, got
 
 __all__ = ["Dict", "List", "NamedTuple", "Pad", "Stack", "Tuple"]
@@ -35,15 +36,18 @@ class Stack(Batchify):
 
     def lay_out(self, samples: Sequence[Any]) -> Rows:
         """See Collate."""
-        return Rows.stacked(samples, self._stack.dtype)
+        return Rows.stacked(readable(samples), self._stack.dtype)
 
 
 class Pad(Batchify):
     """Pad samples along one axis, to the longest of the batch; the others must agree.
 
+    Of NDArrays it warns once.
+
     Args:
         axis: of a sample, from the end if negative.
-        pad_val: what stands behind a sample; None: 0, with a warning.
+        pad_val: what stands behind a sample, cast to the element type as NumPy casts; None: 0, with
+            a warning.
         ret_length: return (array, lengths), the lengths as int32.
         dtype: of the array; None: that of the samples, and float32 for lists, as in MXNet 1.x.
         round_to: the length is a multiple of it.
@@ -61,19 +65,22 @@ class Pad(Batchify):
             raise ConfigError("axis must be an int, got None; batchify.Pad of Gluon pads all axes")
         if pad_val is None:
             warnings.warn(
-                "Pad has no pad_val, and pads with 0. Pass the index of the padding token, or"
-                " pad_val=0",
+                "Padding value is not given and will be set automatically to 0. Pass pad_val: the"
+                " index of the padding token, or 0",
                 stacklevel=2,
             )
         self._pad = collate.Pad(axis, 0 if pad_val is None else pad_val, round_to, dtype=dtype)
         self._ret_length = ret_length
+        self._warned = False
 
     def lay_out(self, samples: Sequence[Any]) -> Any:
         """See Collate."""
         pad, dtype = self._pad, self._pad.dtype
         if dtype is None and len(samples) and isinstance(samples[0], list):
             dtype = np.float32
-        rows = Rows.padded(samples, pad.axis, pad.value, pad.round_to, dtype)
+        self._warned = self._warned or warns_of_nd(samples)
+        value = cast_value(pad.value, dtype, samples)
+        rows = Rows.padded(readable(samples), pad.axis, value, pad.round_to, dtype)
         if not self._ret_length or pad.axis is None:
             return rows
         return rows, Rows.joined([rows.lengths(pad.axis)], dtype=np.int32)
