@@ -19,6 +19,7 @@ import numpy as np
 
 PAGE = 4096
 SPANS = 16  # of a measured window
+_WITHOUT_PAGES = (str, bytes, bool, int, float)
 
 
 def fields_of(batch: Any) -> list[Any]:
@@ -36,7 +37,7 @@ def fields_of(batch: Any) -> list[Any]:
 
 def view_of(batch: Any) -> Callable[[Any], Any]:
     """Return what shows the bytes of a field of `batch` without a copy."""
-    fields = fields_of(batch)
+    fields = [field for field in fields_of(batch) if not isinstance(field, _WITHOUT_PAGES)]
     module = type(fields[0]).__module__.partition(".")[0] if fields else "numpy"
     if module == "torch":
         return lambda field: field.numpy()
@@ -47,6 +48,8 @@ def view_of(batch: Any) -> Callable[[Any], Any]:
 def touch(batch: Any, view: Callable[[Any], Any]) -> None:
     """Read one byte of every page of every field of `batch`."""
     for field in fields_of(batch):
+        if isinstance(field, _WITHOUT_PAGES):
+            continue
         memoryview(view(field)).cast("B")[::PAGE].tobytes()
 
 

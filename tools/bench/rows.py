@@ -1,7 +1,7 @@
 """What is measured: each table's rows, and the contestants of each row; ours stands first.
 
 Nothing here imports a loader: contestants are named by the module they come from. Rows that have
-no contestant but ours are measured beside an older wheel alone. Imports the works.
+no contestant but ours are measured beside an older wheel alone. Imports the works and the forms.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
+from tools.bench.forms import FORMS, Form
 from tools.bench.works import WORKS, Work, small_tensors
 
 PREFETCH = 2
@@ -215,7 +216,20 @@ def _inline() -> list[Row]:
         ),
         row("tiny-stream-inline", "tiny batches of a stream", "tiny", "stream"),
         row("collated-inline", collated, "tiny", "tensors", collate_fn=small_tensors),
+        *(_form(form) for form in FORMS),
     ]
+
+
+def _form(form: Form) -> Row:
+    """Return the row of a form of samples, of the face for PyTorch."""
+    kind = ["stream"] if form.samples == "stream" else []
+    name = "-".join(["form", form.work.name, *kind, *form.options])
+    how = [f"a {each}" for each in kind]
+    how += [f"`{name}={getattr(value, '__name__', value)}`" for name, value in form.options.items()]
+    title = ", ".join([f"`reader.compat.torch`: {form.work.title}", *how])
+    both, given = (_ours(TORCH_FACE), TORCH), {**_INLINE, **form.options}
+    least = {"torch": 1.0}
+    return Row(name, title, form.work, both, "epochs", given, form.samples, at_least=least)
 
 
 def _paddle() -> list[Row]:
