@@ -20,6 +20,8 @@ def own_attribute(value: Any, name: str, default: Any = None) -> Any:
     No code of the user runs, neither a property nor `__getattr__`: what the class has with
     `__get__` counts as the class's, also where the object has an attribute of that name.
     """
+    if not type(value).__dictoffset__:
+        return default  # its attributes are all of its class, as those of a list
     of_class = MISSING
     for cls in type(value).__mro__:
         if name in vars(cls):

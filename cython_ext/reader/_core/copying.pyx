@@ -3,6 +3,7 @@
 Imports dtype and errors; what touches memory is in copying.h. The way to copy past the cache is chosen
 when the module is imported; any thread may copy.
 """
+import functools
 import glob
 
 import numpy as np
@@ -62,6 +63,7 @@ def choose_copy_way(name=None):
     the_lines = rd_copy_lines_of(the_way)
 
 
+@functools.lru_cache(1)
 def cache_nbytes():
     """Return the bytes of the last-level cache that processors share, as far as the system tells."""
     found = []
