@@ -1,6 +1,6 @@
 """The epochs of datasets and samplers: read in the trainer, and set on copies in the workers.
 
-Imports `own_attributes`. The dataset in the trainer is the user's; the engine calls its
+Imports the core. The dataset in the trainer is the user's; the engine calls its
 `set_epoch` only when the user calls that of the loader, or loads a state.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reader.data.own_attributes import own_attribute
+from reader._core.own_attribute import own_attribute
 
 __all__ = [
     "Mark",

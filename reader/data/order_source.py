@@ -1,7 +1,7 @@
 """Questions that an order asks of the user's samplers: what they batch, whether they have a state.
 
-Imports `reader.data.{batch_sampler,own_attributes,random_state,seekable}` and errors. The samplers
-are the user's; only `put_generators` changes them.
+Imports `reader.data.{batch_sampler,random_state,seekable}`, the core and errors. The samplers are
+the user's; only `put_generators` changes them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from reader._core.own_attribute import MISSING, own_attribute
 from reader.data.batch_sampler import BatchSampler, NoBatching, batched
-from reader.data.own_attributes import MISSING, own_attribute
 from reader.data.random_state import from_json, generator_state, set_generator, to_json
 from reader.data.seekable import Seekable
 from reader.errors import StateError, got

@@ -1,8 +1,7 @@
 """Whether the samples of a dataset are pure: each a function of its index, whoever fetches it.
 
-Imports `known_datasets`, `own_attributes` and `columns`, and reads no sample. Only of such a
-dataset may several workers make rows of one batch, or may a face fetch samples otherwise than its
-library does.
+Imports `known_datasets`, `columns` and the core, and reads no sample. Only of such a dataset may
+several workers make rows of one batch, or may a face fetch samples otherwise than its library does.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from reader._core.own_attribute import MISSING, own_attribute
 from reader.data.columns import columns_of
 from reader.data.known_datasets import CHOSEN, JOINED, known_class
-from reader.data.own_attributes import MISSING, own_attribute
 from reader.errors import ConfigTypeError, got
 
 __all__ = ["has_pure_samples"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import multiprocessing
+import operator
 import threading
 from typing import Any
 
@@ -31,6 +32,14 @@ _POLICY = Policy(
     worker=WorkerPolicy(rules=TorchRules(), collates_any_result=True, makes_stale=True),
     batch=BatchPolicy(is_as_collated=True),
     errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
+)
+
+# attributes of the loader that an engine is made of
+_READ = (
+    *("batch_size", "drop_last", "num_workers", "prefetch_factor", "timeout", "persistent_workers"),
+    *("seed", "reseed", "multiprocessing_context", "worker_type", "worker_retries", "in_order"),
+    *("prefetch_next_epoch", "max_bytes", "pin_limit", "device", "snapshot_every_n_steps"),
+    *("keeps_rng", "devices"),
 )
 
 
@@ -56,6 +65,15 @@ def make_engine(
     order = None if is_iterable else loader.order
     if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
         collate_fn = None  # the engine does it, by TorchRules
+    order_is = (loader.sampler, loader.batch_sampler)
+    given = (dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed, *order_is)
+    given += tuple(getattr(loader, name) for name in _READ)
+    if worker is None and loader._made_of is not None:
+        config, policy, before = loader._made_of
+        if all(map(operator.is_, before, given)):  # as at the epoch before, but for its order
+            return Engine(
+                config, policy, None if is_batched else order, order if is_batched else None
+            )
     size = loader.batch_size if is_iterable else 1
     worker_policy = dataclasses.replace(
         _POLICY.worker,
@@ -92,6 +110,7 @@ def make_engine(
     make_adapter = functools.partial(_adapter, loader.devices)
     batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
     policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
+    loader._made_of = (config, policy, given) if worker is None else None
     return Engine(config, policy, config.sampler, config.batch_sampler)
 
 

@@ -102,6 +102,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     # StatefulDataLoader overrides these three
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
+    _made_of: Any = None  # what the engine of the last epoch was made of; None: another is checked
     snapshot_every_n_steps: int | None = 0
     # with persistent workers: the newest iterator while it lives, and its husk when it does not
     _newest: weakref.ref[EngineIterator] | None = None
@@ -243,7 +244,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy of the loader gets: neither workers nor batches."""
-        return {**self.__dict__, "_newest": None, "_husk": None, "_engine": None, "devices": {}}
+        none = dict.fromkeys(("_newest", "_husk", "_engine", "_made_of"))
+        return {**self.__dict__, **none, "devices": {}}
 
     @property
     def epoch(self) -> int:
