@@ -103,7 +103,8 @@ def from_mxnet(value: Any) -> Found | None:
     nd = sys.modules["mxnet"].nd
     if not isinstance(value, nd.NDArray):
         return None
-    if value.stype != "default":
+    is_dense = type(value) is nd.NDArray  # those of other kinds are its subclasses
+    if not is_dense and value.stype != "default":
         raise DatasetError(
             f"a sparse array of MXNet ({value.stype}) cannot be collated; call"
             ' .tostype("default") in the dataset, or pass a batchify function'
@@ -113,7 +114,8 @@ def from_mxnet(value: Any) -> Found | None:
             f"an array of MXNet on {value.context} cannot be collated; call"
             " .as_in_context(mx.cpu()) in the dataset, or keep samples on the CPU"
         )
-    if 0 in value.shape or not value.shape:
+    shape = value.shape
+    if 0 in shape or not shape:
         return value.asnumpy(), None, []
     return LoDTensor.from_dlpack(value.to_dlpack_for_read()).storage(), None, []
 
