@@ -55,11 +55,9 @@ def has_pure_samples(dataset: Any) -> bool:
 
 def _says(dataset: Any) -> bool:
     """Whether the dataset or its class has the attribute, and fetches samples as the one meant."""
-    if own_attribute(dataset, _NAME, MISSING) is not MISSING:
-        return True
     for cls in type(dataset).__mro__:
         if _NAME in vars(cls):
             return True
         if any(name in vars(cls) for name in _FETCHING):
-            return False
-    return False
+            break
+    return own_attribute(dataset, _NAME, MISSING) is not MISSING

@@ -132,7 +132,8 @@ class Engine(Finalized):
 
     def __iter__(self) -> EpochIterator:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
-        check_interpreter()
+        if self._cache.kind.works_ahead:
+            check_interpreter()
         prefetched, self._prefetched = self._prefetched, None
         if prefetched is not None:
             if prefetched.take_over():
@@ -152,6 +153,9 @@ class Engine(Finalized):
             batches = self._open(self._next_epoch, self._state.start())
         except ReaderError:
             leave_with_program()  # the program is ending, and that closed it: no error to report
+            raise
+        except ImportError:
+            check_interpreter()
             raise
         self._next_epoch += 1
         return batches

@@ -103,9 +103,11 @@ class EpochIterator(QuickSteps):
             supervisor.wait if self._backend.works_ahead else supervisor.make
         )
         self.looks_for_end = options.on_end is not None
-        is_usual = stage.is_plain and options.is_eager and isinstance(schedule, MapTasks)
-        if not self._backend.works_ahead and self._rng_lock is None:
-            is_usual = self._is_plain and options.timeout_s is None
+        if self._backend.works_ahead:
+            is_usual = stage.is_plain and options.is_eager and isinstance(schedule, MapTasks)
+        else:
+            is_timed = options.timeout_s is not None or self._rng_lock is not None
+            is_usual = self._is_plain and not is_timed
         self._workers = cursor.workers
         if self._workers is not None and self._workers.awaited:
             self._take = functools.partial(_take_first, weakref.ref(self), self._take, is_usual)
@@ -316,7 +318,8 @@ class EpochIterator(QuickSteps):
         supervisor = self._supervisor
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
-            self.is_quick = self.is_quick and self._backend.works_ahead  # it comes out of its turn
+            # without workers: a stream's batch is asked for again before others, by `prepare`
+            self.is_quick = self.is_quick and self._backend.works_ahead
         if self._schedule.retry(item, supervisor):
             return
         if item.seq in supervisor.failed:

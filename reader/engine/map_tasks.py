@@ -212,7 +212,9 @@ class MapTasks:
         is_usual = self._is_plain and not self._is_first and is_batched
         if is_usual and (takes_any or are_indices(keys, self._count)):
             worker = -1 if self._round_robin is None else self._round_robin.next_worker()
-            task = Task(TaskKind.TASK_KEYS, keys, worker)
+            # the user's list stays as it is, whatever the dataset does to its keys; a face that
+            # takes any keys passes on the list itself, as its library does
+            task = Task(TaskKind.TASK_KEYS, keys if takes_any else keys.copy(), worker)
             return task if shard is None else _as_part(task, shard)
         try:
             kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)

@@ -48,7 +48,7 @@ def find_classes(root: str) -> tuple[list[str], dict[str, int]]:
     Raises:
         ConfigError: there is no such folder, or no folder in it.
     """
-    if not Path(root).is_dir():
+    if not root or not Path(root).is_dir():
         raise ConfigError(f"there is no folder '{root}': pass that with a folder a class")
     with os.scandir(root) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir())
@@ -209,7 +209,8 @@ def _identities_above(folder: str) -> frozenset[_Identity]:
 
 
 def _joined_path(folder: str, name: str) -> str:
-    return f"{folder.rstrip(os.sep)}{os.sep}{name}"  # as torchvision's: pathlib drops "./"
+    between = "" if folder.endswith(os.sep) else os.sep
+    return f"{folder}{between}{name}"  # as torchvision's: pathlib drops "./"
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -139,16 +139,17 @@ class Fetcher:
         Where `__getitems__` gives a batch already, and nothing collates it, that is returned.
         """
         if self.getitems:
+            count = len(keys)  # before the dataset has its way with the list
             samples = self.getitems(keys)
             if self._collate is not None:
                 return samples
-            if self.collate_fn is None and _is_batch(samples, len(keys)):
+            if self.collate_fn is None and _is_batch(samples, count):
                 return samples
-            if not hasattr(samples, "__len__") or len(samples) != len(keys):
-                count = len(samples) if hasattr(samples, "__len__") else type(samples).__name__
+            if not hasattr(samples, "__len__") or len(samples) != count:
+                found = len(samples) if hasattr(samples, "__len__") else type(samples).__name__
                 raise DatasetError(
-                    f"__getitems__ of {type(self.dataset).__name__} got {len(keys)} indices and"
-                    f" returned {count}; it must return a list with one sample for each index"
+                    f"__getitems__ of {type(self.dataset).__name__} got {count} indices and"
+                    f" returned {found}; it must return a list with one sample for each index"
                 )
             return list(samples)
         if self._is_inline:

@@ -101,8 +101,8 @@ def check_interpreter() -> None:
     if sys.is_finalizing():
         raise ReaderError(
             "a loader was iterated over while the interpreter ends, in __del__ of an object that"
-            " lived until then: no worker can start any more. Iterate before the program ends, for"
-            " example in a function that atexit.register was given"
+            " lived until then: no module can be imported any more, and no worker started. Iterate"
+            " before the program ends, for example in a function that atexit.register was given"
         )
 
 

@@ -178,6 +178,27 @@ def test_tensors_write_themselves_too(workers: int) -> None:
     assert len(rest) == 3
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_that_are_not_alike_are_collated_as_tensors(workers: int) -> None:
+    torch = pytest.importorskip("torch")
+    compat = pytest.importorskip("reader.compat.torch")
+
+    class Mixed(Dataset[Any]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int, out: Any = None) -> Any:
+            return torch.full((3,), float(index), dtype=(torch.float32, torch.float64)[index % 2])
+
+    mine, its = (
+        list(kind(Mixed(), batch_size=4, num_workers=workers))
+        for kind in (compat.DataLoader, torch.utils.data.DataLoader)
+    )
+    assert len(mine) == 1
+    assert mine[0].dtype == its[0].dtype
+    assert mine[0].equal(its[0])
+
+
 def test_only_a_parameter_of_that_name_counts() -> None:
     class Anything:
         def __len__(self) -> int:

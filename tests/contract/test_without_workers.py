@@ -490,3 +490,40 @@ def test_loader_within_a_worker_is_no_worker() -> None:
 
     with DataLoader(Calls(inner, 1), batch_size=None, **THREAD) as loader:
         assert next(iter(loader)) == [True, True, True]
+
+
+def test_lists_of_a_batch_sampler_stay_as_they_are_whatever_is_done_to_keys() -> None:
+    class Sorting:
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, key: int) -> int:
+            raise AssertionError("samples are fetched many at once")
+
+        def __getitems__(self, keys: list[int]) -> list[int]:
+            keys.sort()
+            return [keys.pop(0) for _ in range(len(keys))]
+
+    order = [[3, 1], [2, 0], [7, 4]]
+    loader = DataLoader(Sorting(), batch_sampler=order)
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == [[1, 3], [0, 2], [4, 7]]
+    assert order == [[3, 1], [2, 0], [7, 4]]
+
+
+def test_the_wait_for_a_sample_that_raises_counts() -> None:
+    def get(index: int) -> int:
+        if index == 2:
+            threading.Event().wait(0.02)
+            raise LookupError(index)
+        return index
+
+    loader = DataLoader(Calls(get, 4), batch_size=1)
+    batches = iter(loader)
+    next(batches)
+    next(batches)
+    with pytest.raises(LookupError):
+        next(batches)
+    assert loader.stats()["last_wait_s"] >= 0.02
+    assert next(batches).tolist() == [3]
+    assert loader.stats()["last_wait_s"] < 0.02

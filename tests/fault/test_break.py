@@ -458,7 +458,7 @@ def test_04_loader_that_is_iterated_over_while_the_interpreter_ends_says_so() ->
         check=False,
         cwd=ROOT,
     )
-    assert done.stdout.split() == [*3 * ["ends", "ends", "closed"], "ends", "ends", "whole"]
+    assert done.stdout.split() == [*3 * ["ends", "ends", "closed"], "ends", "whole", "whole"]
     assert done.stderr == ""
     assert done.returncode == 0
 

@@ -18,6 +18,7 @@ import torch
 import torch.utils.data as data
 
 import reader.compat.torch as ours
+from reader.compat.torch import engine
 from tests.names import shown
 from tests.peers.torch_parity import check_same, check_same_error
 from tests.peers.torch_samples import Counted, Rows, Stream
@@ -297,3 +298,50 @@ def test_loader_reports_its_workers_and_counts(persistent: bool) -> None:
     assert len(loader.workers()) == (2 if persistent else 0)
     assert copy.copy(loader).stats() is None
     loader.close()
+
+
+class Asked:
+    """Passes on to a loader what is asked of it, and notes that."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.asked: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.add(name)
+        return getattr(self.loader, name)
+
+
+def test_what_an_engine_is_made_of_is_compared_before_it_is_used_again() -> None:
+    asked = Asked(ours.DataLoader(ROWS))
+    engine.make_engine(asked, ROWS)
+    # the order is handed over anew, and the others are compared by what they give
+    apart = {"dataset", "is_stream", "order", "_auto_collation", "collate_fn", "_made_of"}
+    assert asked.asked - apart <= set(engine._READ)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"collate_fn": list}, [[0, 1], [2, 3], [4, 5]]),
+        ({"generator": torch.Generator().manual_seed(3)}, None),
+        ({"num_workers": 1}, None),
+        ({"in_order": False}, None),
+    ],
+    ids=shown,
+)
+def test_a_changed_attribute_is_heeded_by_the_next_epoch(
+    change: dict[str, Any], found: Any
+) -> None:
+    made = ours.DataLoader(range(6), batch_size=2)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert [batch.tolist() for batch in made] == [[0, 1], [2, 3], [4, 5]]
+    for name, value in change.items():
+        setattr(made, name, value)
+    again = list(made)
+    if found is None:
+        found = [[0, 1], [2, 3], [4, 5]]
+        again = [batch.tolist() for batch in again]
+    assert again == found
+    made.batch_sampler.batch_size = 3  # type: ignore[union-attr]
+    assert len(list(made)) == 2

@@ -183,7 +183,8 @@ def test_a_complex_value_warns_as_numpy_warns(dtype: str) -> None:
 def test_lists_are_padded_in_the_type_that_the_library_gives_them() -> None:
     assert told(nlp.Pad(pad_val=0.5)([[1], [2, 3]])) == [[1, 0.5], [2, 3]]
     assert told(batchify.Pad(0.5)([[1], [2, 3]])) == [[1, 0], [2, 3]]
-    assert told(batchify.Pad(-2.5)([[], [2, 3]])) == [[-2, -2], [2, 3]]
+    assert told(batchify.Pad(-2.5)([[], [2, 3]])) == [[-2.5, -2.5], [2, 3]]
+    assert told(batchify.Pad(-2.5)([[4], [2, 3]])) == [[4, -2], [2, 3]]
     assert told(batchify.Pad(-2.5)([[], []])) == [[], []]
     assert told(batchify.Pad(300)([[np.uint8(1)], [np.uint8(2)] * 2])) == [[1, 44], [2, 2]]
     assert told(nlp.Pad(pad_val=0.5)([(1,), (2, 3)])) == [[1, 0], [2, 3]]
@@ -267,3 +268,13 @@ def test_the_refusal_of_a_value_stays_in_reader_collate() -> None:
 def test_what_does_not_fit_is_refused(act: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         act()
+
+
+def test_tensors_in_a_list_stay_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    tensors = [torch.ones(2), torch.ones(3, requires_grad=True)]
+    for found in (
+        nlp.List()(tensors),
+        nlp.Tuple(nlp.Stack(), nlp.List())([*zip([1, 2], tensors)])[1],
+    ):
+        assert [each is given for each, given in zip(found, tensors)] == [True, True]

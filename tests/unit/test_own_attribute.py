@@ -14,11 +14,14 @@ from reader._core.own_attribute import MISSING, own_attribute
 
 class Of:
     shared = None
+    same = None
     plain = 3
 
     def __init__(self) -> None:
         self.own = 1
         self.shared = 2  # type: ignore[assignment]
+        self.same = None  # as the class has it, and yet its own
+        self.__dict__["read"] = 4
 
     @property
     def computed(self) -> int:
@@ -26,6 +29,10 @@ class Of:
 
     @functools.cached_property
     def kept(self) -> int:
+        raise AssertionError("it was run")
+
+    @functools.cached_property
+    def read(self) -> int:
         raise AssertionError("it was run")
 
     def method(self) -> None: ...
@@ -45,11 +52,13 @@ def test_what_an_object_has_is_found_and_what_its_class_has_is_not() -> None:
     value = Of()
     found = {
         name: own_attribute(value, name, MISSING)
-        for name in ("own", "shared", "plain", "computed", "kept", "method", "none")
+        for name in "own shared same plain computed kept read method none".split()
     }
     assert {name: each for name, each in found.items() if each is not MISSING} == {
         "own": 1,
         "shared": 2,
+        "same": None,
+        "read": 4,
     }
     assert own_attribute(value, "none") is None
 

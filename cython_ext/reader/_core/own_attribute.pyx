@@ -8,9 +8,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 cdef extern from "Python.h":
-    ctypedef PyObject* (*rd_descr_get)(PyObject*, PyObject*, PyObject*) except NULL
     ctypedef struct PyTypeObject:
-        rd_descr_get tp_descr_get
         Py_ssize_t tp_dictoffset
     PyTypeObject* Py_TYPE(object)
     PyObject* _PyType_Lookup(PyTypeObject* type, object name) noexcept  # borrowed
@@ -22,21 +20,23 @@ MISSING = object()
 
 
 def own_attribute(value, str name not None, default=None):
-    """Return an attribute that an object itself has, as its `__dict__` would; else the default.
+    """Return what `__dict__` of an object has by a name, or the default. No code of the user runs.
 
-    No code of the user runs, neither a property nor `__getattr__`: what the class has with `__get__`
-    counts as the class's, also where the object has an attribute of that name.
+    Only where its class has the name as well is there no other way than to look into the dict.
     """
-    cdef PyObject* of_class
-    cdef PyObject* owned
     if Py_TYPE(value).tp_dictoffset == 0:
         return default  # its attributes are all of its class, as those of a list
-    of_class = _PyType_Lookup(Py_TYPE(value), name)
-    if of_class is not NULL and Py_TYPE(<object>of_class).tp_descr_get is not NULL:
-        return default
-    owned = _PyObject_GenericGetAttrWithDict(value, name, NULL, 1)
+    if _PyType_Lookup(Py_TYPE(value), name) is NULL:
+        return attribute_of(value, name, default)
+    own = attribute_of(value, "__dict__", None)
+    return own.get(name, default) if type(own) is dict else default
+
+
+cdef object attribute_of(object value, str name, object default):
+    """Return what object.__getattribute__ gives, or the default."""
+    cdef PyObject* owned = _PyObject_GenericGetAttrWithDict(value, name, NULL, 1)
     if owned is NULL:
         return default
     found = <object>owned
     Py_DECREF(found)
-    return default if owned is of_class else found
+    return found

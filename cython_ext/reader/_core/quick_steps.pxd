@@ -12,6 +12,7 @@ cdef class QuickSteps(Handover):
     cdef public Window window
     cdef public object convert
     cdef public object settle
+    cdef double waited_s           # for what `prepare` is to hand over
 
     cdef bint is_made(self) except -1
     cdef bint take_step(self, Window window, Feeder feeder) except -1

@@ -19,8 +19,8 @@ cdef class QuickSteps(Handover):
     """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step.
 
     Its `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows
-    more. Its `leave_with_program` is called before a ReaderError is raised, and its `refuse_freed`, which
-    may raise another error, before a ReferenceError.
+    more. Its `leave_with_program` is called before a ReaderError is raised. Its `refuse_freed` is called
+    where a ReferenceError came, and may raise another error.
 
     A usual step is one batch, in its turn, for one place that is no device, from workers that work
     ahead; or one that this thread makes, where there are no workers. Whatever else is found is left to
@@ -38,6 +38,8 @@ cdef class QuickSteps(Handover):
         try:
             if not (self.is_quick and self.is_made()):
                 self.prepare()
+                self.stats.last_wait_s += self.waited_s
+                self.waited_s = 0
         except ReferenceError as error:
             self.refuse_freed(error)
             raise
@@ -100,6 +102,7 @@ cdef class QuickSteps(Handover):
         elif type(found) is LoDTensorArray:
             self.land((<LoDTensorArray>found).seq, (<LoDTensorArray>found).attached, found, False)
         else:
+            self.waited_s = self.stats.last_wait_s
             return False
         return True
 

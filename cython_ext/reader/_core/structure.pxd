@@ -29,7 +29,7 @@ cdef class Unwritten:
 
 
 cdef class Flat:
-    cdef readonly list fields      # array leaves, as they were passed, or as arrays on their memory
+    cdef readonly list fields      # array leaves, as they were passed
     cdef readonly list objects
     cdef readonly Structure structure
 

@@ -357,8 +357,7 @@ cdef Structure _flatten(object value, list fields, list objects, int depth):
         converter = foreign_converter(value)
         found = None if converter is None else converter(value)
         if found is not None:
-            # an array whose type says all of it needs no second look
-            fields.append(value if found[1] is not None or found[2] else found[0])
+            fields.append(value)
             leaf = node(FIELD, len(fields) - 1, None, None, None, None)
             if not found[2]:
                 return leaf

@@ -96,8 +96,11 @@ class Pad(Batchify):
             )
         pad = self._pad
         self._warned = self._warned or warns_of_nd(samples)
-        value = cast_value(pad.value, pad.dtype, samples)
-        return Rows.padded(readable(samples), None, value, pad.round_to, pad.dtype)
+        dtype = pad.dtype
+        if dtype is None and len(samples) and isinstance(samples[0], list) and not samples[0]:
+            dtype = np.float64  # as np.asarray([]) has
+        value = cast_value(pad.value, dtype, samples)
+        return Rows.padded(readable(samples), None, value, pad.round_to, dtype)
 
 
 class Append(Batchify):
@@ -197,7 +200,7 @@ def warns_of_nd(samples: Sequence[Any]) -> bool:
 
 
 def cast_value(value: Any, dtype: Any, samples: Sequence[Any]) -> Any:
-    """Return a padding value as NumPy casts it to the element type of a batch.
+    """Return a padding value as NumPy 1 casts it to the element type of a batch.
 
     `reader.collate.Pad` refuses a value that the type does not hold. The libraries pad with what
     the cast gives, and so do the functions here: with 255 for -1 in uint8. NumPy warns where it
@@ -231,8 +234,8 @@ def _element_type(samples: Sequence[Any]) -> Any:
                 array = np.asarray(sample)
             except ValueError:
                 return None
-            if not array.size:  # it takes the type of the others
-                continue
+            if not array.size:
+                return None  # it takes the type of the others
         elif isinstance(sample, np.ndarray) or is_nd(sample):
             array = sample
         else:

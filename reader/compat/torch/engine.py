@@ -34,13 +34,12 @@ _POLICY = Policy(
     errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
-# attributes of the loader that an engine is made of
-_READ = (
-    *("batch_size", "drop_last", "num_workers", "prefetch_factor", "timeout", "persistent_workers"),
-    *("seed", "reseed", "multiprocessing_context", "worker_type", "worker_retries", "in_order"),
-    *("prefetch_next_epoch", "max_bytes", "pin_limit", "device", "snapshot_every_n_steps"),
-    *("keeps_rng", "devices"),
-)
+# attributes of the loader that an engine is made of, beside its order and what is a function of it
+_READ = """
+    sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
+    persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
+    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
+""".split()
 
 
 def make_engine(
@@ -65,9 +64,8 @@ def make_engine(
     order = None if is_iterable else loader.order
     if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
         collate_fn = None  # the engine does it, by TorchRules
-    order_is = (loader.sampler, loader.batch_sampler)
-    given = (dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed, *order_is)
-    given += tuple(getattr(loader, name) for name in _READ)
+    given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
+    given += [getattr(loader, name) for name in _READ]
     if worker is None and loader._made_of is not None:
         config, policy, before = loader._made_of
         if all(map(operator.is_, before, given)):  # as at the epoch before, but for its order

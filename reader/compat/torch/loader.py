@@ -269,7 +269,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return made
 
     def __iter__(self) -> PeerIterator:
-        check_interpreter()
+        try:
+            return self._iterate()
+        except ImportError:
+            check_interpreter()
+            raise
+
+    def _iterate(self) -> PeerIterator:
         if not (self.persistent_workers and self.num_workers > 0):
             made = self._get_iterator()
         else:
