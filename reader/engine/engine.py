@@ -16,7 +16,7 @@ from typing import Any
 from reader._core.copying import copy_way
 from reader._core.handover import WaitStats
 from reader._core.round_robin import RoundRobin
-from reader._core.signals import Finalized, is_interrupt
+from reader._core.signals import Finalized
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data import seeds
@@ -34,7 +34,7 @@ from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_errors import EpochOptions
 from reader.engine.map_tasks import MapTasks
-from reader.engine.prefetched_epoch import PrefetchedEpoch
+from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
 from reader.engine.registrar import Registrar
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
@@ -100,7 +100,7 @@ class Engine(Finalized):
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
-            functools.partial(_prefetch, weakref.ref(self)) if config.prefetch_next_epoch else None
+            functools.partial(prefetch_next, weakref.ref(self)) if config.prefetch_next_epoch else None
         )
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._copiers: list[Copier] = []  # by place, if they are devices
@@ -151,11 +151,11 @@ class Engine(Finalized):
     def _begin(self) -> EpochIterator:
         try:
             batches = self._open(self._next_epoch, self._state.start())
-        except ReaderError:
-            leave_with_program()  # the program is ending, and that closed it: no error to report
-            raise
         except ImportError:
             check_interpreter()
+            raise
+        except ReaderError:
+            leave_with_program()  # the program is ending, and that closed it: no error to report
             raise
         self._next_epoch += 1
         return batches
@@ -489,14 +489,3 @@ def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, ba
     if is_private:
         batch = batch.private_copy()
     return adapter(batch.plain_containers() if is_plain else batch)
-
-
-def _prefetch(engine: weakref.ref[Engine]) -> None:
-    """Begin the next epoch of an engine that is still there; its errors come when asked for."""
-    found = engine()
-    if found is not None:
-        try:
-            found.prefetch()
-        except (Exception, SystemExit, GeneratorExit) as error:
-            if is_interrupt(error):
-                raise

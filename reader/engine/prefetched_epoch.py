@@ -1,16 +1,18 @@
 """An epoch that was begun before the user asked for it, and whether it is still the right one.
 
-Imports `reader.data.epochs`. It belongs to one engine; dropping it gives its pool back.
+Imports `reader.data.epochs` and signals. It belongs to one engine; dropping it gives its pool back.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.signals import is_interrupt
 from reader.data.epochs import epoch_carriers, own_epoch
 
-__all__ = ["PrefetchedEpoch"]
+__all__ = ["PrefetchedEpoch", "prefetch_next"]
 
 
 class PrefetchedEpoch:
@@ -57,3 +59,14 @@ class PrefetchedEpoch:
         ):
             if before != after and epoch is not None and hasattr(each, "set_epoch"):
                 each.set_epoch(epoch)
+
+
+def prefetch_next(engine: weakref.ref[Any]) -> None:
+    """Begin the next epoch of an engine that is still there; its errors come when asked for."""
+    found = engine()
+    if found is not None:
+        try:
+            found.prefetch()
+        except (Exception, SystemExit, GeneratorExit) as error:
+            if is_interrupt(error):
+                raise

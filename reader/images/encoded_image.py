@@ -60,8 +60,8 @@ def decode(
     `size`. Then the crop is resized by a bilinear filter that takes the mean where it shrinks, as
     Pillow's does. Where nothing is resized the pixels are those that Pillow gives, within 2 levels.
     Transparency is dropped, 16 bits are cut to 8, and Exif's orientation is not applied: an image
-    comes as it lies in its file, as from Pillow and torchvision's ImageFolder. The GIL is released
-    meanwhile.
+    comes as it lies in its file, as from Pillow and torchvision's ImageFolder (Pillow turns a
+    TIFF). The GIL is released meanwhile.
 
     Args:
         source: the path of a file, or its content as bytes or another object of contiguous bytes.
