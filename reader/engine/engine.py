@@ -100,7 +100,9 @@ class Engine(Finalized):
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (
-            functools.partial(prefetch_next, weakref.ref(self)) if config.prefetch_next_epoch else None
+            functools.partial(prefetch_next, weakref.ref(self))
+            if config.prefetch_next_epoch
+            else None
         )
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._copiers: list[Copier] = []  # by place, if they are devices
