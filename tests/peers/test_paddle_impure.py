@@ -9,7 +9,7 @@ import pytest
 
 from tests.peers.impure_datasets import SLOW_S
 from tests.peers.parity import check_same
-from tests.peers.program import Story, Verdict
+from tests.peers.program import LIMIT_S, Story, Verdict
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
@@ -35,7 +35,9 @@ PROGRAM = """
 def stories(runs: int) -> list[object]:
     return [
         pytest.param(
-            marks=pytest.mark.compares(Story(PROGRAM % (sample_s, workers, runs))),
+            marks=pytest.mark.compares(
+                Story(PROGRAM % (sample_s, workers, runs), limit_s=LIMIT_S if runs == 1 else 140.0)
+            ),
             id=f"{name}-{len(workers)}",
         )
         for name, sample_s in (("fast", 0.0), ("slow", SLOW_S))
