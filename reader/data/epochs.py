@@ -119,7 +119,7 @@ def _walk(value: Any) -> list[tuple[Path, Any]]:
 
 def _add_inner(found: list[tuple[Path, Any]], value: Any, path: Path, depth: int) -> None:
     found.append((path, value))
-    if depth == 0 or not type(value).__dictoffset__:
+    if depth == 0:
         return
     for name in _ONE:
         inner = own_attribute(value, name)

@@ -14,7 +14,7 @@ from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["EXTENSIONS", "as_endings", "find_classes", "find_samples"]
+__all__ = ["EXTENSIONS", "find_classes", "find_samples"]
 
 # torchvision's, so that a program lists the same files
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -28,10 +28,8 @@ _APPLE_DOUBLE = b"\0\5\x16\7"  # how its files ._name begin, which hold attribut
 _Identity = tuple[int, int]  # of a folder: device, inode
 
 
-def as_endings(extensions: str | Sequence[str] | None) -> tuple[str, ...]:
+def _as_endings(extensions: str | Sequence[str]) -> tuple[str, ...]:
     """Return endings in lower case. ConfigTypeError: not one string, and no sequence of them."""
-    if extensions is None:
-        return EXTENSIONS
     is_one = isinstance(extensions, str) or not isinstance(extensions, Iterable)
     endings: tuple[Any, ...] = (extensions,) if is_one else tuple(extensions)
     if not endings or not all(isinstance(ending, str) and ending for ending in endings):
@@ -67,7 +65,7 @@ def find_classes(root: str) -> tuple[list[str], dict[str, int]]:
 def find_samples(
     root: str,
     class_to_idx: dict[str, int],
-    endings: tuple[str, ...],
+    extensions: str | Sequence[str] | None,
     is_valid_file: Callable[[str], bool] | None,
     allow_empty: bool,
 ) -> list[tuple[str, int]]:
@@ -76,14 +74,16 @@ def find_samples(
     Args:
         root: the folder with a folder for each class.
         class_to_idx: their numbers, by name.
-        endings: of the names of the files, in lower case.
+        extensions: endings of the names of the files, in either case; None: EXTENSIONS, and a user
+            is told of other images.
         is_valid_file: called with each path in place of looking at its ending; None: it is not.
         allow_empty: whether a class may be without files.
 
     Raises:
         ConfigError: there are classes without files, or a folder cannot be read.
     """
-    found = _Search(root, endings, is_valid_file)
+    endings = EXTENSIONS if extensions is None else _as_endings(extensions)
+    found = _Search(root, endings, is_valid_file, tells_others=extensions is None)
     samples: list[tuple[str, int]] = []
     empty: list[str] = []
     for name in sorted(class_to_idx):
@@ -107,12 +107,19 @@ class _Search:
 
     Args:
         root: the folder above those that are searched.
-        endings, is_valid_file: as for `find_samples`.
+        endings: of the names of the files, in lower case.
+        is_valid_file: as for `find_samples`.
+        tells_others: whether images of other endings are noted.
     """
 
     def __init__(
-        self, root: str, endings: tuple[str, ...], is_valid_file: Callable[[str], bool] | None
+        self,
+        root: str,
+        endings: tuple[str, ...],
+        is_valid_file: Callable[[str], bool] | None,
+        tells_others: bool,
     ) -> None:
+        self._tells_others = tells_others
         self._root = root
         self._endings = endings
         self._is_valid_file = is_valid_file
@@ -125,8 +132,7 @@ class _Search:
         """Return the paths of the files below a folder: folders by name, and the files of each."""
         if not Path(folder).is_dir():
             return []
-        names: dict[str, list[str]] = {}
-        self._walk(folder, self._above, names)
+        names = self._walk(folder)
         paths: list[str] = []
         for inner in sorted(names):
             for name in sorted(names[inner]):
@@ -135,9 +141,10 @@ class _Search:
                     paths.append(path)
         return paths
 
-    def _walk(self, folder: str, above: frozenset[_Identity], names: dict[str, list[str]]) -> None:
-        """Add the names of the files in each folder below; links are followed."""
-        waiting = [(folder, above)]
+    def _walk(self, folder: str) -> dict[str, list[str]]:
+        """Return the names of the files in each folder below; links are followed."""
+        names: dict[str, list[str]] = {}
+        waiting = [(folder, self._above)]
         while waiting:
             folder, above = waiting.pop()
             try:
@@ -155,13 +162,14 @@ class _Search:
                 raise ConfigError(
                     f"'{folder}' cannot be read: {error}. Its images would be missing"
                 ) from error
+        return names
 
     def _takes(self, name: str, path: str) -> bool:
         if self._is_valid_file is not None:
             return bool(self._is_valid_file(path))
         lower = name.lower()
         if not lower.endswith(self._endings):
-            if self._endings == EXTENSIONS and lower.endswith(_OTHER_IMAGES):
+            if self._tells_others and lower.endswith(_OTHER_IMAGES):
                 self._others.append(path)
             return False
         if name.startswith("._") and _is_apple_double(path):

@@ -17,7 +17,7 @@ from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.crops import Box, CenterCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
-from reader.images.image_files import as_endings, find_classes, find_samples
+from reader.images.image_files import find_classes, find_samples
 from reader.workers.context import loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
@@ -110,7 +110,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 " names, and a dict with the number of each"
             )
         self.samples: list[tuple[str, int]] = find_samples(
-            folder, self.class_to_idx, as_endings(extensions), is_valid_file, allow_empty
+            folder, self.class_to_idx, extensions, is_valid_file, allow_empty
         )
         self.targets = [number for _, number in self.samples]
         require_decoders()

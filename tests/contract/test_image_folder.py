@@ -92,6 +92,7 @@ def test_images_of_other_endings_are_counted_and_named(root: Path) -> None:
         len(ImageFolder(root, is_valid_file=lambda path: path.endswith(".txt"), allow_empty=True))
         == 2
     )
+    assert len(ImageFolder(root, extensions=[f".{kind}" for kind in KINDS])) == 6  # no warning
     only = root / "fox/only.gif"
     save(only, 4, 5, 0)
     said = r"of 4 classes in '.*in' 1 have no file that ends in .jpg, .*: fox; 4 have other endings"

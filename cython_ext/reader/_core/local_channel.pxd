@@ -18,6 +18,7 @@ cdef class LocalMemory:
     cdef BatchWriter writer
     cdef object side                 # SideTable: objects are handed over as they are
 
+    cdef bint is_foreign(self) noexcept
     cdef int prepare(self) except -1
     cdef int give_back(self, list spare) except -1
 
@@ -36,6 +37,7 @@ cdef class LocalChannel:
     cdef readonly uint64_t seq
     cdef object answer               # to it: a batch or a Failure; None: not yet
 
+    cdef bint is_here(self) noexcept
     cdef BatchWriter open_writer(self)
     cdef rd_record record(self) noexcept
     cdef int keep(self, rd_record* record) except -1
@@ -49,5 +51,4 @@ cdef class LocalFeeder:
     cdef object current              # the answer that was taken and not accepted
     cdef readonly uint64_t accepted, sent, sends
 
-    cdef bint is_here(self) noexcept
     cpdef object take(self, timeout=*)

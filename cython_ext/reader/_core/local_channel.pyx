@@ -73,8 +73,7 @@ cdef class LocalMemory:
         self.writer = BatchWriter(self.heap, self.side)
         self.writer.set_rules(rules)
 
-    @property
-    def is_foreign(self):
+    cdef bint is_foreign(self) noexcept:
         """Whether a process that forked this one made it, or it is closed."""
         return self.arena is None or rd_is_foreign(self.arena.c)
 
@@ -89,7 +88,7 @@ cdef class LocalMemory:
     cdef int give_back(self, list spare) except -1:
         """Be spare; the memory is freed if some is spare already, or a batch was left unfinished."""
         self.writer.attach = None
-        if spare or self.is_foreign or load_u32(&rd_head(self.arena.c).stop):
+        if spare or self.is_foreign() or load_u32(&rd_head(self.arena.c).stop):
             self.close()
         else:
             spare.append(self)
@@ -125,7 +124,7 @@ cdef class LocalChannel:
         if memory is None:
             while self.spare and memory is None:
                 memory = self.spare.pop()
-                if memory.is_foreign:  # the fork's parent uses it
+                if memory.is_foreign():  # the fork's parent uses it
                     memory = None
             self.memory = memory = self.make_memory() if memory is None else memory
             memory.writer.attach = self.attach
@@ -134,7 +133,11 @@ cdef class LocalChannel:
     @property
     def is_usable(self):
         """Whether it is open, and has no memory in common with a process that forked this one."""
-        return not self.is_closed and (self.memory is None or not self.memory.is_foreign)
+        return self.is_here()
+
+    cdef bint is_here(self) noexcept:
+        """See `is_usable`."""
+        return not self.is_closed and (self.memory is None or not self.memory.is_foreign())
 
     @property
     def arena(self):
@@ -246,7 +249,7 @@ cdef class LocalChannel:
         self.is_closed = True
         if not self.is_making:
             self.let_go()
-        elif self.memory is not None and not self.memory.is_foreign:
+        elif self.memory is not None and not self.memory.is_foreign():
             self.memory.arena.stop()  # the batch in hand is not finished
 
     cdef int let_go(self) except -1:
@@ -294,12 +297,6 @@ cdef class LocalFeeder:
         self.sends += 1
         self.sent = max(self.sent, seq + 1)
         return True
-
-    cdef bint is_here(self) noexcept:
-        """See Feeder; the memory is shared with a process that forked this one where it is not."""
-        cdef LocalMemory memory = self.channel.memory
-        return not self.channel.is_closed and (
-            memory is None or (memory.arena is not None and not rd_is_foreign(memory.arena.c)))
 
     cpdef object take(self, timeout=None):
         """Do the next task and return its answer, the same one until `accept`.

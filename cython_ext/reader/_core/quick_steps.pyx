@@ -87,7 +87,7 @@ cdef class QuickSteps(Handover):
         """Have this thread make the next batch; else as `take_step`."""
         if self.due():
             self.settle()
-        if self.ahead or window.is_closed or not feeder.is_here():
+        if self.ahead or window.is_closed or not feeder.channel.is_here():
             return False
         window.fill()
         if window.is_drained:

@@ -99,8 +99,7 @@ class Pad(Batchify):
         dtype = pad.dtype
         if dtype is None and len(samples) and isinstance(samples[0], list) and not samples[0]:
             dtype = np.float64  # as np.asarray([]) has
-        value = cast_value(pad.value, dtype, samples)
-        return Rows.padded(readable(samples), None, value, pad.round_to, dtype)
+        return padded(samples, pad, dtype)
 
 
 class Append(Batchify):
@@ -182,9 +181,15 @@ def check_count(samples: Sequence[Any], count: int) -> None:
 
 def readable(samples: Sequence[Any]) -> Sequence[Any]:
     """Return samples with NumPy arrays for NDArrays of bool, which are not in DLPack."""
-    if not any(is_nd(each) and np.dtype(each.dtype) == bool for each in samples[:1]):
+    if not len(samples) or not is_nd(samples[0]) or np.dtype(samples[0].dtype) != bool:
         return samples
     return [each.asnumpy() if is_nd(each) else each for each in samples]
+
+
+def padded(samples: Sequence[Any], pad: collate.Pad, dtype: Any) -> Rows:
+    """Return the rows that `pad` makes, of an element type, with its value cast to that."""
+    value = cast_value(pad.value, dtype, samples)
+    return Rows.padded(readable(samples), pad.axis, value, pad.round_to, dtype)
 
 
 def warns_of_nd(samples: Sequence[Any]) -> bool:
@@ -209,14 +214,17 @@ def cast_value(value: Any, dtype: Any, samples: Sequence[Any]) -> Any:
     Args:
         value: the number.
         dtype: of the batch; None: that of the samples.
-        samples: the first that is an array, or a list of numbers, decides.
+        samples: the first decides.
 
     Raises:
         PadValueError: an OverflowError, for an int of more than 64 bits.
     """
     if type(value) is int and value == 0:
         return value
-    kind = _element_type(samples) if dtype is None else field_type(dtype)
+    if dtype is None:
+        kind = _element_type(samples[0]) if len(samples) else None
+    else:
+        kind = field_type(dtype)
     if kind is None or kind.extended:
         return value
     try:
@@ -226,20 +234,17 @@ def cast_value(value: Any, dtype: Any, samples: Sequence[Any]) -> Any:
         raise PadValueError(f"cannot pad with {got(value)} in {kind.name}: {error}") from None
 
 
-def _element_type(samples: Sequence[Any]) -> Any:
-    """Return the FieldType of samples; None: `Rows` finds it, or refuses them."""
-    for sample in samples:
-        if isinstance(sample, (list, tuple)):
-            try:
-                array = np.asarray(sample)
-            except ValueError:
-                return None
-            if not array.size:
-                return None  # it takes the type of the others
-        elif isinstance(sample, np.ndarray) or is_nd(sample):
-            array = sample
-        else:
+def _element_type(sample: Any) -> Any:
+    """Return the FieldType of a sample; None: `Rows` finds that of the batch, or refuses it."""
+    array = sample
+    if isinstance(sample, (list, tuple)):
+        try:
+            array = np.asarray(sample)
+        except ValueError:
             return None
-        kind = np.dtype(array.dtype)
-        return field_type(kind) if kind.kind in "biufc" else None
-    return None
+        if not array.size:
+            return None  # it takes the type of the others
+    elif not isinstance(sample, np.ndarray) and not is_nd(sample):
+        return None
+    kind = np.dtype(array.dtype)
+    return field_type(kind) if kind.kind in "biufc" else None

@@ -16,7 +16,7 @@ import numpy as np
 from reader import collate
 from reader._core.rows import Rows
 from reader.collate import collate_field
-from reader.compat.gluon.batchify import Batchify, Group, cast_value, readable, warns_of_nd
+from reader.compat.gluon.batchify import Batchify, Group, padded, readable, warns_of_nd
 from reader.errors import CollateError, ConfigError, got
 
 __all__ = ["Dict", "List", "NamedTuple", "Pad", "Stack", "Tuple"]
@@ -79,8 +79,7 @@ class Pad(Batchify):
         if dtype is None and len(samples) and isinstance(samples[0], list):
             dtype = np.float32
         self._warned = self._warned or warns_of_nd(samples)
-        value = cast_value(pad.value, dtype, samples)
-        rows = Rows.padded(readable(samples), pad.axis, value, pad.round_to, dtype)
+        rows = padded(samples, pad, dtype)
         if not self._ret_length or pad.axis is None:
             return rows
         return rows, Rows.joined([rows.lengths(pad.axis)], dtype=np.int32)
