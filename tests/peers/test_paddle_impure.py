@@ -36,7 +36,11 @@ def stories(runs: int) -> list[object]:
     return [
         pytest.param(
             marks=pytest.mark.compares(
-                Story(PROGRAM % (sample_s, workers, runs), limit_s=LIMIT_S if runs == 1 else 140.0)
+                Story(
+                    PROGRAM % (sample_s, workers, runs),
+                    limit_s=LIMIT_S if runs == 1 else 140.0,
+                    attempts=3,
+                )
             ),
             id=f"{name}-{len(workers)}",
         )
