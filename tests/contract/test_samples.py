@@ -569,12 +569,59 @@ def test_odd_paddle_tensors_are_stacked(workers: int) -> None:
         (lambda: paddle.zeros([0, 3]), [0, 3]),
         (lambda: paddle.arange(6).reshape([2, 3]).t(), [3, 2]),
         (lambda: paddle.arange(6.0)[::2], [3]),
+        (lambda: paddle.arange(6.0)[4:], [2]),
+        (lambda: paddle.expand(paddle.arange(3.0), [4, 3]), [4, 3]),
+        (lambda: paddle.complex(paddle.arange(6.0), paddle.ones([6])).reshape([2, 3]).t(), [3, 2]),
+        (lambda: paddle.arange(40000.0), [40000]),  # copied without the GIL
+        (lambda: paddle.arange(40000.0).reshape([200, 200]).t(), [200, 200]),
         (lambda: constant_parameter(paddle), [2]),
     ):
         batch = load(lambda i, make=make: make(), workers, framework="paddle")
         assert list(batch.shape) == [4, *shape]
         assert (batch[1].numpy() == make().numpy()).all()
         assert batch.stop_gradient
+
+
+@WORKERS
+@pytest.mark.parametrize("size", [3, 200], ids=["small", "large"])
+def test_layouts_of_tensors_may_differ_from_sample_to_sample(workers: int, size: int) -> None:
+    paddle = pytest.importorskip("paddle")
+    torch = pytest.importorskip("torch")
+    values = np.arange(size * size, dtype="f4").reshape(size, size)
+    for make in (paddle.to_tensor, torch.tensor):
+
+        def sample(index: int, make: Callable[[Any], Any] = make) -> Any:
+            return make(values + index) if index % 2 else make((values + index).T.copy()).t()
+
+        for order in (sample, lambda index, sample=sample: sample(3 - index)):
+            batch = load(order, workers)
+            wanted = [np.asarray(order(index)) for index in range(4)]
+            assert np.array_equal(batch, wanted)
+
+
+def test_a_tensor_that_a_dataset_fills_again_is_read_when_its_loader_reads_it() -> None:
+    paddle = pytest.importorskip("paddle")
+    from reader.compat.paddle import DataLoader as PaddleLoader
+
+    kept = paddle.zeros([2])
+
+    def sample(index: int) -> Any:
+        kept[0] = float(index)
+        return kept
+
+    assert load(sample, 0).tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+    (batch,) = PaddleLoader(Calls(sample, 4), batch_size=4)
+    assert batch.tolist() == [[3.0, 0.0]] * 4  # as paddle.io, which reads when all are there
+
+
+@WORKERS
+def test_paddle_tensors_of_eight_bits_keep_their_type(workers: int) -> None:
+    paddle = pytest.importorskip("paddle")
+    for name in ("float8_e4m3fn", "float8_e5m2", "int8", "uint8"):
+        one = paddle.to_tensor([1.0, 2.0]).astype(name)
+        batch = load(lambda _, one=one: one, workers, framework="paddle")
+        assert name in str(batch.dtype)
+        assert (batch[2].astype("float32").numpy() == [1.0, 2.0]).all()
 
 
 def constant_parameter(paddle: Any) -> Any:

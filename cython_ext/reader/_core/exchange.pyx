@@ -1,8 +1,8 @@
-"""Read memory, shape and type of a torch tensor, in about ten nanoseconds.
+"""Read memory, shape and type of a tensor of torch or Paddle, in about ten nanoseconds.
 
-Imports dtype and dlpack; never torch, which it finds in `sys.modules`. Torch exports its tensors
-through the C exchange of DLPack 1.3, and older versions through capsules. A view is valid while the
-GIL is held and the tensor lives.
+Imports dtype and dlpack; never the two, which it finds in `sys.modules`. They export their tensors
+through the C exchange of DLPack 1.3, and older torch through capsules; `tensor_converters` reads the
+tensors of older Paddle. A view is valid while the GIL is held and the tensor lives.
 """
 import math
 import sys
@@ -27,8 +27,8 @@ cnp.import_array()
 MOST_DIMENSIONS = 64 if int(np.__version__.split(".")[0]) > 1 else 32
 
 cdef extern from "reader/_core/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           PyObject* base)
+    object rd_make_strided(object type, int ndim, const int64_t* shape, const int64_t* strides,
+                           void* data, int readonly, PyObject* base)
 
 cdef extern from "Python.h":
     ctypedef object (*rd_descr_get)(object, object, PyObject*)
@@ -59,6 +59,8 @@ cdef object storage_uses = None  # None: this torch does not tell
 cdef object requires_grad = None # torch.Tensor's descriptor
 cdef tuple byte_types = ()       # torch.int8 and torch.uint8: those of fewer bits look the same
 cdef rd_view its_view = NULL
+cdef object paddle_class = None  # paddle.Tensor, once seen
+cdef rd_view paddle_view = NULL
 cdef object to_capsule = None    # without a C exchange
 cdef object last_capsule = None  # owns the shape of the last view
 
@@ -76,6 +78,14 @@ cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
         return -1
 
 
+cdef rd_view exported_view(object cls) except? NULL:
+    """Return the view function that a class of tensors exports; NULL: it exports none."""
+    capsule = getattr(cls, "__dlpack_c_exchange_api__", None)
+    if capsule is None or not PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
+        return NULL
+    return (<rd_dl_exchange*>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")).view
+
+
 cdef rd_view tensor_view(object cls) except? NULL:
     """Return the view function for a class; NULL unless it is torch.Tensor itself."""
     global tensor_class, its_view, strided, byte_types, to_capsule, is_conj, is_neg, requires_grad, base
@@ -84,9 +94,7 @@ cdef rd_view tensor_view(object cls) except? NULL:
         torch = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "Tensor"):
             return NULL
-        capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-        if capsule is not None and PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
-            its_view = (<rd_dl_exchange*>PyCapsule_GetPointer(capsule, "dlpack_exchange_api")).view
+        its_view = exported_view(torch.Tensor)
         if its_view is NULL and HAS_GIL:  # without it, converters of Python's look at tensors
             to_capsule = torch.utils.dlpack.to_dlpack
             its_view = view_by_capsule
@@ -99,6 +107,17 @@ cdef rd_view tensor_view(object cls) except? NULL:
         storage_uses = getattr(torch._C, "_storage_Use_Count", None)
         tensor_class = torch.Tensor  # last: other threads read it
     return its_view if cls is tensor_class else NULL
+
+
+cdef rd_view row_view(object cls) except? NULL:
+    """As `tensor_view`, and of paddle.Tensor too: for what is only read into rows."""
+    global paddle_class, paddle_view
+    if paddle_class is None:
+        tensor = getattr(sys.modules.get("paddle"), "Tensor", None)
+        if tensor is not None:
+            paddle_view = exported_view(tensor)
+            paddle_class = tensor  # last: other threads read it
+    return paddle_view if cls is paddle_class else tensor_view(cls)
 
 
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
@@ -114,15 +133,22 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
         return False
     if dl_type_at(out.code, out.bits, out.lanes) is NULL:
         return False
-    if out.bits == 8 and out.code <= DL_UINT and value.dtype not in byte_types:
-        return False
-    if out.code == DL_COMPLEX and is_conj(value):
-        return False  # its memory holds the conjugate
-    if (out.code == DL_COMPLEX or out.code == DL_FLOAT) and is_neg(value):
-        return False
+    if view is its_view:
+        if out.bits == 8 and out.code <= DL_UINT and value.dtype not in byte_types:
+            return False
+        if out.code == DL_COMPLEX and is_conj(value):
+            return False  # its memory holds the conjugate
+        if (out.code == DL_COMPLEX or out.code == DL_FLOAT) and is_neg(value):
+            return False
     out.data = <char*>out.data + out.byte_offset
     out.byte_offset = 0
     return True
+
+
+cdef object holder(rd_view view, object value):
+    """Return what holds a tensor's memory when the GIL is released: another thread may give a tensor
+    of Paddle other memory meanwhile."""
+    return value.detach() if view is paddle_view else value
 
 
 cdef bint is_usual(object value) except -1:
@@ -219,14 +245,20 @@ cdef bint is_plain(rd_view view, object value, rd_dl_tensor* out) except -1:
             and not needs_gradient(value, out))
 
 
-cdef object dense_array(object value, FieldType type, const rd_dl_tensor* tensor):
-    """Return an array on a dense tensor's memory; keeps it alive; extended types as integers.
-    CollateError where NumPy has no arrays of its shape."""
+cdef object array_on(object value, FieldType type, const rd_dl_tensor* tensor):
+    """Return an array on a tensor's memory; keeps it alive; extended types as integers. CollateError
+    where NumPy has no arrays of its shape."""
+    cdef int64_t[64] strides
+    cdef const int64_t* given = NULL
     cdef int i
     if not can_be_array(tensor):
         raise CollateError(no_array("tensor", type.name,
                                     tuple([tensor.shape[i] for i in range(tensor.ndim)])))
-    return rd_make_ndarray(type.storage, tensor.ndim, tensor.shape, tensor.data, False,
+    if not is_dense(tensor):
+        for i in range(tensor.ndim):
+            strides[i] = tensor.strides[i] * type.itemsize
+        given = strides
+    return rd_make_strided(type.storage, tensor.ndim, tensor.shape, given, tensor.data, False,
                            <PyObject*>value)
 
 

@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from reader._core.copying cimport copy_array
 from reader._core.dlpack cimport rd_dl_tensor
 from reader._core.dtype cimport FieldType, dl_field_type
-from reader._core.exchange cimport (can_be_array, dense_array, is_canonical, is_dense, is_view, look,
+from reader._core.exchange cimport (can_be_array, array_on, is_canonical, is_dense, is_view, look,
                                     needs_gradient, owns_storage, rd_view, tensor_view)
 from reader._core.plan cimport as_ndarray
 from reader._core.rows cimport Rows
@@ -159,7 +159,7 @@ cdef class LeafMaker:
                 and (not is_view(value) if self.is_collated else owns_storage(value))):
             return value
         type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
-        return self.finish(dense_array(value, type, &tensor).copy(), type)
+        return self.finish(array_on(value, type, &tensor).copy(), type)
 
     cdef object leaf_of_other(self, object value):
         """Return a leaf for a tensor of another library; a value that is no tensor as it is."""

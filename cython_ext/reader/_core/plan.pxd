@@ -13,7 +13,7 @@ cdef class SampleLeaf:
     cdef int place               # number of the field, or of the object list
     cdef FieldType type
     cdef object python_type      # exact type in sample 0
-    cdef rd_view view            # reads the memory of torch tensors; NULL: a converter does
+    cdef rd_view view            # reads the memory of its tensors; NULL: a converter does
     cdef bint is_number          # LEAF_SCALAR: python_type is one of NumPy's own; see NUMBERS
     cdef bint in_sequence        # LEAF_OBJECT: its container is a sequence
     cdef bint is_plain           # rows can be copied as bytes: no records, no extended type

@@ -19,8 +19,8 @@ from libc.string cimport memcpy
 
 from reader._core.copying cimport NOGIL_NBYTES, copy_array, copy_bytes, copy_with_gil
 from reader._core.dtype cimport dl_field_type, dl_type_at
-from reader._core.exchange cimport (MOST_DIMENSIONS, dense_array, is_dense, look, needs_gradient, settled,
-                                    tensor_view)
+from reader._core.exchange cimport (MOST_DIMENSIONS, array_on, holder, is_dense, look, needs_gradient,
+                                    row_view, settled, tensor_view)
 from reader._core.extents cimport rd_extents_nbytes, rd_extents_span
 from reader._core.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                      container_children, container_kind, foreign_converter,
@@ -128,11 +128,13 @@ cdef object as_ndarray(object value, list name):
     name[0] = None
     if isinstance(value, np.ndarray):
         return value
-    view = tensor_view(value.__class__)
-    if view is not NULL and look(view, value, &tensor) and is_dense(&tensor):
+    view = row_view(value.__class__)
+    if view is not NULL:
+        value = holder(view, value)
+    if view is not NULL and look(view, value, &tensor):
         type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
         name[0] = type.name if type.extended else None
-        return dense_array(value, type, &tensor)
+        return array_on(value, type, &tensor)
     converter = foreign_converter(value)
     if converter is not None:
         found = converter(value)
@@ -177,7 +179,7 @@ cdef class Plan:
         leaf = SampleLeaf.__new__(SampleLeaf)
         leaf.kind = what
         leaf.python_type = type(sample)
-        leaf.view = tensor_view(leaf.python_type)
+        leaf.view = (tensor_view if self.is_strict else row_view)(leaf.python_type)
         leaf.in_sequence = in_sequence
         leaf.ndim = 0
         self.leaves.append(leaf)
@@ -299,7 +301,9 @@ cdef class Plan:
         if self.is_strict and type(sample) is not leaf.python_type:
             return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
         if kind == LEAF_ARRAY:
-            if leaf.view is not NULL and type(sample) is leaf.python_type:
+            if has_view(leaf, sample):
+                if leaf.nbytes > NOGIL_NBYTES:
+                    sample = holder(leaf.view, sample)
                 found = look(leaf.view, sample, &tensor)
                 if not found and self.is_strict:
                     sample = settled(sample)
@@ -419,7 +423,7 @@ cdef class Plan:
         elif leaf.view is NULL and (found := converted(sample)) is not None:
             array = found[0]
             type = field_type(found[1] if found[1] is not None else array.dtype)
-        elif classify(sample) == LEAF_ARRAY:
+        elif has_view(leaf, sample) or classify(sample) == LEAF_ARRAY:
             name = [None]
             array = as_ndarray(sample, name)
             type = field_type(name[0] if name[0] is not None else array.dtype)
@@ -511,6 +515,11 @@ cdef object as_tensor(object array, object python_type):
         return torch.from_numpy(array)
     except TypeError:  # an element type that it takes from no array
         return None
+
+
+cdef inline bint has_view(SampleLeaf leaf, object sample):
+    """Whether the leaf's view reads the sample's memory."""
+    return leaf.view is not NULL and type(sample) is leaf.python_type
 
 
 cdef bint has_torch_strides(cnp.ndarray array):

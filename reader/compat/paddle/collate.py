@@ -6,9 +6,7 @@ place, with the same result; `PaddleRules` collates the others.
 
 from __future__ import annotations
 
-import math
 import numbers
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,8 +17,6 @@ from reader.errors import CollateError
 
 __all__ = ["PaddleRules", "default_collate_fn", "default_convert_fn"]
 
-_IMPORTED_IN = os.getpid()
-_FEW = 1024  # elements
 _NUMBERS = (numbers.Number, np.bool_)  # NumPy 2 does not count its bool among the numbers
 
 
@@ -96,11 +92,7 @@ class PaddleRules:
 
     def can_stack(self, sample: Any) -> bool:
         """Whether the core makes the same batch in place; raises for a type that no batch holds."""
-        if isinstance(sample, paddle.Tensor):
-            # Paddle stacks small ones in less time than it takes to look into each; not in a forked
-            # process, where its operators may wait for threads that are not there
-            return os.getpid() != _IMPORTED_IN or math.prod(sample.shape) > _FEW
-        if isinstance(sample, (np.ndarray, *_NUMBERS, str, bytes)):
+        if isinstance(sample, (np.ndarray, paddle.Tensor, *_NUMBERS, str, bytes)):
             return True
         if isinstance(sample, Mapping):
             return min([self.can_stack(sample[key]) for key in sample], default=True)
