@@ -24,6 +24,7 @@ from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, find_carriers, own_epoch, set_epochs
 from reader.data.order import Order, open_order
 from reader.data.order_origin import Position
+from reader.data.pure_samples import runs_no_user_code
 from reader.data.sampler import SeededSampler
 from reader.data.shards import Shards
 from reader.engine.backends.backend import Backend, WorkerStatus
@@ -82,6 +83,9 @@ class Engine(Finalized):
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         if policy.batch.make_adapter is None:
             check_places(config.framework, config.places)
+        if config.seed is not None and config.collate_fn is None and config.seed_globals:
+            draws = config.is_iterable or not runs_no_user_code(config.dataset)
+            config = config if draws else dataclasses.replace(config, seed_globals=False)
         self.config = config
         self.sampler = sampler
         self.batch_sampler = batch_sampler

@@ -12,7 +12,7 @@ import torch.utils.data
 
 import reader
 from reader import ConfigTypeError, DataLoader
-from reader.data.pure_samples import has_pure_samples
+from reader.data.pure_samples import has_pure_samples, runs_no_user_code
 
 
 class Silent:
@@ -143,3 +143,25 @@ def test_dataset_that_says_neither_is_refused_when_the_loader_is_made(said: Any)
     dataset.has_pure_samples = said
     with pytest.raises(ConfigTypeError, match="has_pure_samples of a dataset must be"):
         DataLoader(dataset, num_workers=2)
+
+
+def test_only_of_what_is_no_code_of_the_user_nothing_is_seeded() -> None:
+    plain: list[Any] = [
+        [1, 2],
+        range(3),
+        np.zeros((3, 2)),
+        torch.zeros(3, 2),
+        torch.utils.data.TensorDataset(torch.zeros(3, 2)),
+        torch.utils.data.Subset([1, 2, 3], [0, 1]),
+        torch.utils.data.ConcatDataset([[1], [2]]),
+    ]
+    assert all(map(runs_no_user_code, plain))
+    own = Pure()
+    others: list[Any] = [
+        own,
+        Silent(),
+        torch.utils.data.Subset(own, [0, 1]),  # type: ignore[arg-type]
+        torch.utils.data.ConcatDataset([[1], own]),  # type: ignore[list-item]
+        type("Listed", (list,), {})([1]),
+    ]
+    assert not any(map(runs_no_user_code, others))

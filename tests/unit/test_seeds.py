@@ -160,6 +160,12 @@ def test_all_64_bits_of_a_seed_count() -> None:
     assert len({d[0] for d in draws}) == len({d[1] for d in draws}) == 3
 
 
+def test_random_and_numpy_draw_other_numbers() -> None:
+    for seed in (2**32, 2**40 + 7, 2**63 - 1):
+        seed_known_libraries(seed)
+        assert not {random.random() for _ in range(9)} & set(np.random.random(9).tolist())
+
+
 class FakeGenerator:
     def __init__(self) -> None:
         self.state = 0
@@ -224,6 +230,48 @@ def test_state_is_put_back_whatever_was_drawn_meanwhile() -> None:
     random.random()
     put_back()
     assert repr((random.getstate(), np.random.get_state(legacy=False))) == before
+
+
+def whole_state() -> bytes:
+    return pickle.dumps((random.getstate(), np.random.get_state(legacy=False)))
+
+
+@given(steps=st.lists(st.sampled_from(["words", "deviate", "seed", "capture"]), max_size=8))
+def test_state_is_put_back_with_and_without_a_spare_deviate(steps: list[str]) -> None:
+    for step in [*steps, "capture"]:
+        if step == "words":
+            np.random.random(3)
+        elif step == "deviate":
+            np.random.randn()
+        elif step == "seed":
+            np.random.seed(len(steps))
+        else:
+            before = whole_state()
+            captured = CapturedState()
+            seed_known_libraries(9)
+            np.random.randn()
+            assert captured != CapturedState()
+            captured.put_back()
+            assert whole_state() == before
+            assert captured == CapturedState()
+
+
+@pytest.mark.skipif(not hasattr(np.random, "set_bit_generator"), reason="needs NumPy 1.24")
+@pytest.mark.parametrize("kind", ["PCG64", "MT19937"])
+def test_state_of_another_bit_generator_is_put_back(kind: str) -> None:
+    CapturedState()
+    own = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    np.random.set_bit_generator(getattr(np.random, kind)(5))  # type: ignore[attr-defined]
+    try:
+        for draw in (np.random.random, np.random.randn):
+            before = whole_state()
+            captured = CapturedState()
+            seed_known_libraries(9)
+            draw()
+            captured.put_back()
+            assert whole_state() == before
+    finally:
+        np.random.set_bit_generator(own)  # type: ignore[attr-defined]
 
 
 REAL = """
