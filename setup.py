@@ -1,4 +1,4 @@
-"""Build the compiled core: each cython_ext/reader/_core/*.pyx becomes reader._core.<name>.
+"""Build the compiled core: cython_ext/reader/_core/ROOM/NAME.pyx becomes reader._core.ROOM.NAME.
 
 The one place for compiler flags and Cython directives; everything else about the distribution
 is in pyproject.toml. READER_DEBUG=1 builds with every check, READER_TRACE=1 with line tracing, and
@@ -23,9 +23,11 @@ if not sys.platform.startswith("linux"):
     sys.exit("lodreader runs on Linux only: it needs memfd and pidfd.")
 
 SOURCES = Path("cython_ext/reader/_core")
+ROOMS = sorted(f"reader._core.{path.name}" for path in SOURCES.iterdir() if path.is_dir())
 PACKAGES = [
     "reader",
     "reader._core",
+    *ROOMS,
     "reader.data",
     "reader.workers",
     "reader.engine",
@@ -133,24 +135,24 @@ class BuildCore(build_ext):
         stamp.write_text(recipe)
 
 
-headers = sorted(str(path) for path in SOURCES.glob("*.h"))
+headers = sorted(str(path) for path in SOURCES.rglob("*.h"))
 setup(
     packages=[name for name in PACKAGES if Path(*name.split("."), "__init__.py").exists()],
-    package_data={"reader": ["py.typed", "*.pyi"], "reader._core": ["*.pyi"]},
+    package_data={"reader": ["py.typed", "*.pyi"], **{name: ["*.pyi"] for name in ROOMS}},
     include_package_data=False,
     ext_modules=[
         Extension(
-            f"reader._core.{path.stem}",
+            ".".join(path.relative_to("cython_ext").with_suffix("").parts),
             [str(path)],
             language="c++",
-            include_dirs=["cython_ext", str(SOURCES), numpy.get_include()],
+            include_dirs=["cython_ext", numpy.get_include()],
             define_macros=MACROS,
             undef_macros=["NDEBUG"] if DEBUG else [],
             extra_compile_args=COMPILE,
             extra_link_args=LINK,
             depends=headers,
         )
-        for path in sorted(SOURCES.glob("*.pyx"))
+        for path in sorted(SOURCES.rglob("*.pyx"))
     ],
     cmdclass={"build_ext": BuildCore},
 )

@@ -13,10 +13,10 @@ from reader._version import __version__
 
 if TYPE_CHECKING:
     from reader import images as images
-    from reader._core.blocking_queue import BlockingQueue
-    from reader._core.structure import register_container
-    from reader._core.tensor import LoDTensor
-    from reader._core.tensor_array import LoDTensorArray
+    from reader._core.batch.structure import register_container
+    from reader._core.batch.tensor import LoDTensor
+    from reader._core.batch.tensor_array import LoDTensorArray
+    from reader._core.wire.blocking_queue import BlockingQueue
     from reader.data import (
         BatchSampler,
         BucketBatchSampler,
@@ -123,10 +123,10 @@ __all__ = [
 _HOMES = {
     name: module
     for module, names in {
-        "reader._core.blocking_queue": "BlockingQueue",
-        "reader._core.structure": "register_container",
-        "reader._core.tensor": "LoDTensor",
-        "reader._core.tensor_array": "LoDTensorArray",
+        "reader._core.wire.blocking_queue": "BlockingQueue",
+        "reader._core.batch.structure": "register_container",
+        "reader._core.batch.tensor": "LoDTensor",
+        "reader._core.batch.tensor_array": "LoDTensorArray",
         "reader.data": """
             BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
             DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.dtype import field_type
-from reader._core.rows import Rows, is_numeric
-from reader._core.structure import flatten, is_named_tuple
+from reader._core.batch.dtype import field_type
+from reader._core.batch.structure import flatten, is_named_tuple
+from reader._core.collate.rows import Rows, is_numeric
 from reader.checks import as_bool, as_int
 from reader.errors import CollateError, ConfigError, ConfigTypeError, got
 

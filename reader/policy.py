@@ -31,10 +31,10 @@ class CollateRules(Protocol):
     Rules may have more. `is_strict`: samples are alike only with exactly the types of the first,
     tuples become lists, and `can_stack` is called once for each form. `pack(objects, fields)`
     pickles what a batch holds beside arrays, so that the whole batch arrives unchanged; it may add
-    arrays and tensors to `fields`, and put `reader._core.tensor_array.field_of_batch` in their
-    places. `revive(array, type name)` makes a tensor again of one that was stacked as an array.
-    `has_origins`, as with `pack`: batches that `collate_fn` made say which fields were arrays of
-    NumPy.
+    arrays and tensors to `fields`, and put `reader._core.batch.tensor_array.field_of_batch` in
+    their places. `revive(array, type name)` makes a tensor again of one that was stacked as an
+    array. `has_origins`, as with `pack`: batches that `collate_fn` made say which fields were
+    arrays of NumPy.
     """
 
     def can_stack(self, sample: Any) -> bool:

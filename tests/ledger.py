@@ -106,7 +106,7 @@ def _added(now: dict[Any, str], before: dict[Any, str]) -> list[str]:
 
 def _core_count() -> dict[str, int]:
     """Ask the core for {"arenas": n, "held_slots": n}; nothing where it is not loaded."""
-    arena = sys.modules.get("reader._core.arena")
+    arena = sys.modules.get("reader._core.memory.arena")
     count: Callable[[], dict[str, int]] | None = getattr(arena, "ledger", None)
     return count() if count is not None else {}
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from reader._core.arena import Arena
-from reader._core.channel import TaskKind, WorkerChannel
-from reader._core.feeder import Feeder
-from reader._core.side_table import SideTable
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.side_table import SideTable
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.memory.arena import Arena
+from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader._core.wire.feeder import Feeder
 
 Answer = Callable[[WorkerChannel], Any]
 

@@ -1,7 +1,8 @@
 """Hold the rooms apart: a room imports only rooms before it, in Python and in Cython alike.
 
-Reads the sources under reader/ and cython_ext/reader/ without importing them, wherever in a file
-an import stands. Run as ``python -m tools.check_layers [ROOT]``; it prints each violation as
+A room may have floors: packages in it, of which each imports itself and those below alone. Reads
+the sources under reader/ and cython_ext/reader/ without importing them, wherever in a file an
+import stands. Run as ``python -m tools.check_layers [ROOT]``; it prints each violation as
 ``file:line: message`` and exits 1 when there is one.
 """
 
@@ -39,6 +40,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 FACE = "the face"
 
+# the lowest first
+FLOORS: dict[str, tuple[str, ...]] = {
+    "_core": ("interpreter", "random", "memory", "batch", "collate", "wire", "steps"),
+}
+
 # Each of these is imported in reader/frameworks/<adapter>, in files beside it that are named
 # <adapter>_..., and in reader/compat/<adapter> alone; others look in sys.modules.
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
@@ -47,7 +53,7 @@ OPTIONAL = {"ml_dtypes"}
 DECODERS = {"simplejpeg"}  # imported in reader/images alone
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
-SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi"}
+SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h"}
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,15 @@ def cython_imports(text: str, package: str) -> Iterator[Import]:
                 yield Import(line, name)
 
 
+_INCLUDE = re.compile(r'(?:#include|\bextern from) "(reader/[\w/]+)\.h"')
+
+
+def included(text: str) -> Iterator[Import]:
+    """Yield the headers of ours that a source of C or Cython includes, by their dotted names."""
+    for match in _INCLUDE.finditer(text):
+        yield Import(text.count("\n", 0, match.start()) + 1, match[1].replace("/", "."))
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (first line's number, code) with literals and comments out and continuations joined."""
     blanked = _LITERAL.sub(lambda literal: "\n" * literal[0].count("\n"), text)
@@ -157,16 +172,40 @@ def _check_file(path: Path, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]
     if room is None:
         yield 1, f"{'.'.join(parts)} is in no room: {', '.join(ROOMS)}"
         return
-    read = cython_imports if path.suffix in (".pyx", ".pxd", ".pxi") else python_imports
+    floors = FLOORS.get(room)
+    if floors and parts[2] not in (*floors, "__init__"):
+        yield 1, f"{'.'.join(parts)} is on no floor of {room}: {', '.join(floors)}"
+        return
+    text, package = path.read_text(encoding="utf-8"), ".".join(parts[:-1])
     try:
-        imports = list(read(path.read_text(encoding="utf-8"), ".".join(parts[:-1])))
+        if path.suffix in (".py", ".pyi"):
+            imports = list(python_imports(text, package))
+        else:
+            imports = list(included(text))
+            imports += [] if path.suffix == ".h" else cython_imports(text, package)
     except SyntaxError as error:
         yield error.lineno or 1, f"is not Python: {error.msg}"
         return
     for each in imports:
-        message = _judge_own(each, room) if _top(each) == "reader" else _judge_other(each, parts)
+        if _top(each) == "reader":
+            message = _judge_own(each, room) or _judge_floor(each, parts)
+        else:
+            message = _judge_other(each, parts)
         if message:
             yield each.line, message
+
+
+def _judge_floor(each: Import, parts: tuple[str, ...]) -> str | None:
+    """Say what is wrong with importing from another floor of the same room, or return None."""
+    floors, target = FLOORS.get(parts[1]), each.module.split(".")
+    if floors is None or target[:2] != list(parts[:2]) or parts[2] == "__init__":
+        return None
+    below = floors[: floors.index(parts[2]) + 1]
+    for floor in target[2:3] or each.names:
+        if floor not in below:
+            allowed = ", ".join(below)
+            return f"{parts[1]}.{parts[2]} imports {floor} ({each.module}); it may import {allowed}"
+    return None
 
 
 def _judge_own(each: Import, room: str) -> str | None:

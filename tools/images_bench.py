@@ -258,7 +258,7 @@ def _decoders(contents: list[bytes]) -> Iterator[tuple[str, Callable[[int], Any]
     yield "decoded: reader.images (simplejpeg)", lambda n: decode(contents[n], out=whole[n])
     yield "decoded: Pillow", lambda n: np.array(by_pillow(n))
     out = np.empty((*SIZE, 3), np.uint8)
-    from reader._core.resample import resample
+    from reader._core.collate.resample import resample
 
     yield (
         "resized: reader.images",

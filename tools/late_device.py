@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
 
 __all__ = ["LateDevice"]
 

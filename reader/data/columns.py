@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.columns import Columns
+from reader._core.collate.columns import Columns
 from reader.data.dataset import Dataset
 from reader.data.known_datasets import ARRAYS, CHOSEN, known_class
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reader._core.own_attribute import own_attribute
+from reader._core.interpreter.own_attribute import own_attribute
 
 __all__ = [
     "Mark",

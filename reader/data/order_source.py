@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.own_attribute import MISSING, own_attribute
+from reader._core.interpreter.own_attribute import MISSING, own_attribute
 from reader.data.batch_sampler import BatchSampler, NoBatching, batched
 from reader.data.random_state import from_json, generator_state, set_generator, to_json
 from reader.data.seekable import Seekable

@@ -1,7 +1,7 @@
 """The shuffled order of an epoch, which computes the index at any place without the others.
 
-Imports `reader._core.permutation`, which computes it, and `reader.data.seeds` for its key. An order
-never changes once it is made; an iterator over it belongs to the caller.
+Imports `reader._core.random.permutation`, which computes it, and `reader.data.seeds` for its key.
+An order never changes once it is made; an iterator over it belongs to the caller.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from reader._core.permutation import Permutation
+from reader._core.random.permutation import Permutation
 from reader.data.seeds import order_key
 
 __all__ = ["ALGORITHM", "Permutation", "indices_at", "shuffled"]

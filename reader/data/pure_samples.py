@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.own_attribute import MISSING, own_attribute
+from reader._core.interpreter.own_attribute import MISSING, own_attribute
 from reader.data.columns import columns_of
 from reader.data.known_datasets import CHOSEN, JOINED, known_class
 from reader.errors import ConfigTypeError, got

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.tensor import LoDTensor
+from reader._core.batch.tensor import LoDTensor
 from reader.errors import CollateError, ConfigError, got, shown
 
 __all__ = ["RaggedFields", "concat_ragged"]

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from typing import Any
 
-from reader._core.channel import TaskKind, encode_task
+from reader._core.wire.channel import TaskKind, encode_task
 from reader.data.order_origin import OrderOrigin, Position, StateMark
 from reader.data.order_source import (
     LOAD,

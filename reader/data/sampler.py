@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reader._core.indices import IndexBatches
+from reader._core.collate.indices import IndexBatches
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.permutation import indices_at, shuffled

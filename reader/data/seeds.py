@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
-from reader._core.philox_key import philox_key
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.random.philox_key import philox_key
 
 __all__ = [
     "CapturedState",

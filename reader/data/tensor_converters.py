@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.dtype import field_type
-from reader._core.exchange import is_array_shape, no_array
-from reader._core.structure import register_array_converter
-from reader._core.tensor import LoDTensor
+from reader._core.batch.dtype import field_type
+from reader._core.batch.exchange import is_array_shape, no_array
+from reader._core.batch.structure import register_array_converter
+from reader._core.batch.tensor import LoDTensor
 from reader.errors import CollateError, DatasetError
 
 __all__ = ["register_known_libraries"]

@@ -12,8 +12,8 @@ import time
 from collections import deque
 from typing import Any
 
-from reader._core.signals import Finalized
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.interpreter.signals import Finalized
 from reader.engine.registrar import Registrar
 from reader.frameworks.device import Device
 

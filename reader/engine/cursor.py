@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.handover import Task
+from reader._core.steps.handover import Task
 from reader.data.order import Order
 from reader.data.order_origin import OrderOrigin, Position
 from reader.data.random_state import from_json, to_json

@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reader._core.copying import copy_way
-from reader._core.handover import WaitStats
-from reader._core.round_robin import RoundRobin
-from reader._core.signals import Finalized
+from reader._core.interpreter.signals import Finalized
+from reader._core.memory.copying import copy_way
+from reader._core.steps.handover import WaitStats
+from reader._core.steps.round_robin import RoundRobin
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data import seeds

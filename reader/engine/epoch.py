@@ -12,12 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
-from reader._core.failure import Failure, FailureKind
-from reader._core.handover import Made, Task, WaitStats
-from reader._core.local_channel import UserBatch
-from reader._core.quick_steps import QuickSteps
-from reader._core.signals import interrupt_after, is_interrupt
-from reader._core.window import Window
+from reader._core.interpreter.signals import interrupt_after, is_interrupt
+from reader._core.steps.handover import Made, Task, WaitStats
+from reader._core.steps.quick_steps import QuickSteps
+from reader._core.steps.window import Window
+from reader._core.wire.failure import Failure, FailureKind
+from reader._core.wire.local_channel import UserBatch
 from reader.data.failure import as_user_error
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.failure import Failure, FailureKind
+from reader._core.wire.failure import Failure, FailureKind
 from reader.data.exception_codec import add_note
 from reader.data.failure import as_user_error, traceback_text, with_context
 from reader.engine.backends.backend import Backend, Death

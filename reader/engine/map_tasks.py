@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from reader._core.channel import TaskKind, are_indices, encode_task
-from reader._core.failure import FailureKind
-from reader._core.handover import Task
-from reader._core.indices import IndexBatches, Indices
-from reader._core.round_robin import RoundRobin
-from reader._core.signals import draw_into, is_interrupt
-from reader._core.window import Window
+from reader._core.collate.indices import IndexBatches, Indices
+from reader._core.interpreter.signals import draw_into, is_interrupt
+from reader._core.steps.handover import Task
+from reader._core.steps.round_robin import RoundRobin
+from reader._core.steps.window import Window
+from reader._core.wire.channel import TaskKind, are_indices, encode_task
+from reader._core.wire.failure import FailureKind
 from reader.data.order import Order
 from reader.data.order_origin import Position
 from reader.data.shards import Shard

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.signals import is_interrupt
+from reader._core.interpreter.signals import is_interrupt
 from reader.data.epochs import epoch_carriers, own_epoch
 
 __all__ = ["PrefetchedEpoch", "prefetch_next"]

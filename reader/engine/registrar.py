@@ -14,9 +14,9 @@ import threading
 from collections import Counter, OrderedDict
 from typing import Any
 
-from reader._core.arena import PageLock
-from reader._core.signals import Finalized
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.interpreter.signals import Finalized
+from reader._core.memory.arena import PageLock
 from reader.frameworks.page_locking import PageLocker
 
 __all__ = ["Registrar"]

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reader._core.handover import Task
-from reader._core.window import Window
+from reader._core.steps.handover import Task
+from reader._core.steps.window import Window
 
 if TYPE_CHECKING:
     from reader.engine.backends.backend import Death

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reader._core.handover import Made, Task
+from reader._core.steps.handover import Made, Task
 from reader.engine.copier import Copier
 from reader.engine.cursor import Cursor
 from reader.errors import ReaderError

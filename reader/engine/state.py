@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from reader._core.signals import is_interrupt
+from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers

@@ -12,12 +12,12 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.channel import TaskKind
-from reader._core.failure import FailureKind
-from reader._core.handover import Made, Task
-from reader._core.signals import interrupt_after
-from reader._core.tensor_array import LoDTensorArray
-from reader._core.window import Window
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.steps.handover import Made, Task
+from reader._core.steps.window import Window
+from reader._core.wire.channel import TaskKind
+from reader._core.wire.failure import FailureKind
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.cursor import StreamCursor
 from reader.engine.supervisor import Supervisor

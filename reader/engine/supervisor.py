@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from reader._core.failure import Failure
-from reader._core.handover import Made, WaitStats
-from reader._core.signals import interrupt_after
-from reader._core.window import Window
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.steps.handover import Made, WaitStats
+from reader._core.steps.window import Window
+from reader._core.wire.failure import Failure
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.epoch_errors import (
     EpochOptions,

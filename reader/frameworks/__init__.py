@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reader._core.leaves import LeafMaker
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.collate.leaves import LeafMaker
 from reader.errors import ConfigError
 from reader.frameworks.device import Device
 from reader.places import Place

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader.frameworks.page_locking import PageLocker
 
 __all__ = ["Device"]

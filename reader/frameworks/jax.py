@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader.places import Place
 
 __all__ = ["make_jax_adapter", "missing_jax_device"]

@@ -14,9 +14,9 @@ import mxnet as mx
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.dtype import FieldType
-from reader._core.tensor import LoDTensor, Origin
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.dtype import FieldType
+from reader._core.batch.tensor import LoDTensor, Origin
+from reader._core.batch.tensor_array import LoDTensorArray
 
 __all__ = ["nd_of", "to_mxnet"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.dtype import FieldType
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.dtype import FieldType
+from reader._core.batch.tensor_array import LoDTensorArray
 
 __all__ = ["leaf_view", "to_numpy"]
 

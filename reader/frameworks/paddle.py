@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 from paddle.base import core
 
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader.frameworks.paddle_feed import FeedPlan
 from reader.frameworks.paddle_version import IS_3, DenseTensor
 

@@ -17,7 +17,7 @@ import paddle
 from paddle.base import core, framework
 from paddle.base.dygraph.tracer import Tracer
 
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader.frameworks.paddle import PaddleForm, tensor_fields
 from reader.frameworks.paddle_version import DenseTensor, is_capturing
 from reader.frameworks.page_locking import page_locker

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reader._core.structure import NodeKind, Ragged, Structure
-from reader._core.tensor import LoDTensor
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.structure import NodeKind, Ragged, Structure
+from reader._core.batch.tensor import LoDTensor
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader.errors import CollateError, ConfigError
 
 __all__ = ["FeedPlan"]

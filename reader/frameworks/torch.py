@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from reader._core.dtype import EXTENDED, FieldType
-from reader._core.tensor import Origin
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.dtype import EXTENDED, FieldType
+from reader._core.batch.tensor import Origin
+from reader._core.batch.tensor_array import LoDTensorArray
 
 __all__ = [
     "field_dtype",

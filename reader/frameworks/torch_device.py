@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from reader._core.tensor import Origin
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor import Origin
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader.frameworks.page_locking import page_locker
 from reader.frameworks.torch import field_dtype, tensor_of
 from reader.places import Place

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.resample import resample
+from reader._core.collate.resample import resample
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.frameworks import pillow
 from reader.images.crops import Box

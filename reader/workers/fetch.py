@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.channel import TaskKind, WorkerChannel
-from reader._core.columns import Columns
-from reader._core.indices import Indices
+from reader._core.collate.columns import Columns
+from reader._core.collate.indices import Indices
+from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.data.columns import columns_of, filler_of
 from reader.errors import DatasetError
 from reader.workers.worker_state import WorkerSnapshot, WorkerState, put_rng

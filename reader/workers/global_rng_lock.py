@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from reader._core.signals import SafeExit, interrupt_after
+from reader._core.interpreter.signals import SafeExit, interrupt_after
 from reader.data import seeds
 from reader.errors import ReaderError
 

@@ -15,7 +15,7 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
 from reader.errors import ReaderError
 
 __all__ = ["ThreadHandle", "WorkerHandle", "send_signal"]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
-from reader._core.channel import TaskKind, WorkerChannel
-from reader._core.copying import cache_nbytes
-from reader._core.signals import is_interrupt
+from reader._core.interpreter.signals import is_interrupt
+from reader._core.memory.copying import cache_nbytes
+from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.config import WORKER_KINDS
 from reader.data import seeds
 from reader.data.exception_codec import encode

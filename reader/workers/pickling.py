@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from reader._core.signals import Finalized, interrupt_after, is_interrupt
+from reader._core.interpreter.signals import Finalized, interrupt_after, is_interrupt
 from reader.errors import ConfigError, shown
 from reader.workers.loop import WorkerConfig
 from reader.workers.main_module import ByReference, ByValue, is_imported

@@ -22,9 +22,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from reader._core.arena import Arena
-from reader._core.channel import WorkerChannel, watch_trainer
-from reader._core.signals import Finalized, interrupt_after
+from reader._core.interpreter.signals import Finalized, interrupt_after
+from reader._core.memory.arena import Arena
+from reader._core.wire.channel import WorkerChannel, watch_trainer
 from reader.errors import InternalError, ReaderError, refusal
 from reader.workers import loop
 from reader.workers.main_module import has_lost_file

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reader._core.structure import Structure, flatten
-from reader._core.tensor import LoDTensor
+from reader._core.batch.structure import Structure, flatten
+from reader._core.batch.tensor import LoDTensor
 from reader.checks import as_bool, as_int
 from reader.errors import CollateError, StateError, got, shown
 from reader.workers.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state

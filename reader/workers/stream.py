@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reader._core.channel import TaskKind, WorkerChannel
-from reader._core.local_channel import draw_samples
-from reader._core.signals import is_interrupt
+from reader._core.interpreter.signals import is_interrupt
+from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader._core.wire.local_channel import draw_samples
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
 from reader.workers.shard_tracker import ShardTracker, track_shards

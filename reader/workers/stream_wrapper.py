@@ -1,6 +1,6 @@
 """Iterable datasets that wrap others: their base class, their iterators, and how these resume.
 
-Imports `reader.data`, the draw of `reader._core.local_channel`, and this package's context and
+Imports `reader.data`, the draw of `reader._core.wire.local_channel`, and this package's context and
 shard tracker. An iterator here belongs to one worker and is used in its thread; the wrapped
 datasets, whose states it takes, are the user's.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from reader._core.local_channel import draw_samples
+from reader._core.wire.local_channel import draw_samples
 from reader.checks import has_method
 from reader.data.datasets import set_epoch_of
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy.random  # once, here: each worker seeds it
 
-from reader._core.channel import watch_trainer
+from reader._core.wire.channel import watch_trainer
 
 __all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "serve"]
 

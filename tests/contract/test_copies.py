@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from reader import DataLoader
-from reader._core.arena import shared_huge_pages
-from reader._core.copying import (
+from reader._core.memory.arena import shared_huge_pages
+from reader._core.memory.copying import (
     cache_nbytes,
     choose_copy_way,
     copy_way,

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import reader
-from reader._core.channel import TaskKind
-from reader._core.exchange import no_array
-from reader._core.rows import Rows
+from reader._core.batch.exchange import no_array
+from reader._core.collate.rows import Rows
+from reader._core.wire.channel import TaskKind
 from reader.collate import Stack
 from reader.errors import ArenaFull, CollateError, ConfigError
 from tests.contract.conftest import Cell

@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 
-from reader._core.channel import TaskKind
-from reader._core.failure import Failure, FailureKind
+from reader._core.wire.channel import TaskKind
+from reader._core.wire.failure import Failure, FailureKind
 from tests.wire import wire
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from reader._core.channel import TaskKind
-from reader._core.handover import Handover, Made
+from reader._core.steps.handover import Handover, Made
+from reader._core.wire.channel import TaskKind
 from tests.wire import Wire, wire
 
 pytestmark = pytest.mark.timeout(60)

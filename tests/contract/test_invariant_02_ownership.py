@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from reader import DataLoader
-from reader._core.arena import ledger
+from reader._core.memory.arena import ledger
 from tests.datasets import Box, Calls, Rows, check_rows
 from tests.processes import wait_until
 

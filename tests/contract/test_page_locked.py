@@ -15,10 +15,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from reader._core.arena import Arena, PageLock
-from reader._core.channel import WorkerChannel
-from reader._core.feeder import Feeder
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.memory.arena import Arena, PageLock
+from reader._core.wire.channel import WorkerChannel
+from reader._core.wire.feeder import Feeder
 from reader.errors import ReaderError
 from tests.wire import Wire, wire
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from reader import ArenaFull
-from reader._core.arena import Arena
-from reader._core.channel import TaskKind, WorkerChannel, encode_task
-from reader._core.failure import Failure, FailureKind
-from reader._core.feeder import Feeder
+from reader._core.memory.arena import Arena
+from reader._core.wire.channel import TaskKind, WorkerChannel, encode_task
+from reader._core.wire.failure import Failure, FailureKind
+from reader._core.wire.feeder import Feeder
 
 MIB = 1 << 20
 LEFT = 100 * MIB

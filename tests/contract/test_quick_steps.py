@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reader import BatchSampler, DataLoader, ReaderError, SequenceSampler
-from reader._core.signals import draw_into
+from reader._core.interpreter.signals import draw_into
 from reader.engine import epoch
 from reader.engine.epoch import EpochIterator
 from reader.engine.map_tasks import MapTasks

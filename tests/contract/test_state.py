@@ -24,7 +24,7 @@ from reader import (
     StateError,
     sample_rng,
 )
-from reader._core.handover import Task
+from reader._core.steps.handover import Task
 from reader.data.order_origin import Position
 from reader.engine.cursor import MapCursor, WorkerCursors
 from tests.datasets import OddError

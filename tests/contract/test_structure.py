@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reader import DataLoader, LoDTensorArray
-from reader._core.structure import flatten, restore
+from reader._core.batch.structure import flatten, restore
 from tests.datasets import Box, Calls, FrozenBox, Point
 
 ARRAYS = st.builds(

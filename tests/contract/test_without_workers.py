@@ -27,7 +27,7 @@ from reader import (
     get_worker_info,
     shard,
 )
-from reader._core.arena import ledger
+from reader._core.memory.arena import ledger
 from tests.datasets import Calls
 
 THREAD = {"num_workers": 1, "worker_type": "thread"}

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import reader
-from reader._core import dtype
-from reader._core.channel import TaskKind
-from reader._core.failure import FailureKind
+from reader._core.batch import dtype
+from reader._core.wire.channel import TaskKind
+from reader._core.wire.failure import FailureKind
 from reader.errors import InternalError, WorkerDied
 from tests.wire import Wire, wire
 from tools.fuzz_records import Scribbler

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from reader import DataLoader, SamplerError
-from reader._core.arena import Arena
-from reader._core.feeder import Feeder
-from reader._core.signals import Finalized, SafeExit, interrupt_after
+from reader._core.interpreter.signals import Finalized, SafeExit, interrupt_after
+from reader._core.memory.arena import Arena
+from reader._core.wire.feeder import Feeder
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
 from reader.workers.memory import available_bytes

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import reader
-from reader._core.channel import TaskKind
+from reader._core.wire.channel import TaskKind
 from reader.errors import WorkerDied
 from tests.wire import Wire, wire
 from tools.fuzz_records import Scribbler

@@ -263,7 +263,7 @@ def test_01_ctrl_c_before_or_after_a_death_is_attended_to_costs_no_batch(
 
 
 def test_07_interrupts_are_held_back_in_the_main_thread_alone() -> None:
-    from reader._core.signals import interrupt_after
+    from reader._core.interpreter.signals import interrupt_after
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interrupt_after():

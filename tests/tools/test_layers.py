@@ -70,8 +70,8 @@ def test_an_upward_import_in_python_is_found(tmp_path: Path, text: str) -> None:
     [
         ("cimport reader.engine.window", 1),
         ("from reader.engine.window cimport Window", 1),
-        ("from ..engine cimport window", 1),
-        ("from .. cimport engine", 1),
+        ("from ...engine cimport window", 1),
+        ("from ... cimport engine", 1),
         ("# a note\nfrom reader.data import collate", 2),
         ("cdef int f() except -1:\n    from reader.data import collate\n    return 0", 2),
         ("from reader.errors import (\n    ArenaFull,\n)\nfrom reader.data import collate", 4),
@@ -87,9 +87,32 @@ def test_an_upward_import_in_python_is_found(tmp_path: Path, text: str) -> None:
 def test_an_upward_import_in_cython_is_found(
     tmp_path: Path, text: str, line: int, suffix: str
 ) -> None:
-    found = made_up(tmp_path, {f"cython_ext/reader/_core/arena.{suffix}": text})
+    found = made_up(tmp_path, {f"cython_ext/reader/_core/memory/arena.{suffix}": text})
     assert len(found) == 1
-    assert found[0].startswith(f"cython_ext/reader/_core/arena.{suffix}:{line}: _core imports ")
+    where = f"cython_ext/reader/_core/memory/arena.{suffix}:{line}"
+    assert found[0].startswith(f"{where}: _core imports ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cython_ext/reader/_core/memory/arena.pyx", "from reader._core.batch.dtype cimport A"),
+        ("cython_ext/reader/_core/memory/arena.pxd", "cimport reader._core.wire.channel"),
+        ("cython_ext/reader/_core/memory/arena.pyx", "from reader._core import batch"),
+        ("cython_ext/reader/_core/memory/arena.pyx", 'cdef extern from "reader/_core/wire/a.h":'),
+        ("cython_ext/reader/_core/memory/a.h", '#include "reader/_core/wire/a.h"'),
+        ("reader/_core/memory/arena.pyi", "from reader._core.steps.window import Window"),
+    ],
+)
+def test_an_import_from_a_floor_above_is_found(tmp_path: Path, name: str, text: str) -> None:
+    (found,) = made_up(tmp_path, {name: f"\n{text}\n"})
+    assert found.startswith(f"{name}:2: _core.memory imports ")
+    assert found.endswith("it may import interpreter, random, memory")
+
+
+def test_a_module_of_the_core_lies_on_a_floor(tmp_path: Path) -> None:
+    (found,) = made_up(tmp_path, {"cython_ext/reader/_core/arena.pyx": ""})
+    assert "reader._core.arena is on no floor of _core" in found
 
 
 def test_types_of_checkers_are_imported_for_them_alone(tmp_path: Path) -> None:
@@ -121,17 +144,17 @@ def test_a_room_may_import_the_rooms_before_it_and_itself(tmp_path: Path) -> Non
                 "reader/__init__.py": "from reader.loader import DataLoader",
                 "reader/errors.py": "import numpy",
                 "reader/config.py": "from . import errors\nfrom reader.errors import A",
-                "reader/data/collate.py": "from . import dataset\nimport reader._core.arena",
+                "reader/data/collate.py": "from . import dataset\nimport reader._core.memory.arena",
                 "reader/workers/loop.py": "from reader.data import collate",
                 "reader/engine/schedule.py": "from reader import workers, frameworks, data",
                 "reader/loader.py": "from reader.engine import window\nimport cloudpickle",
                 "reader/compat/torch.py": "from reader.loader import DataLoader",
                 "reader/__main__.py": "from reader import __version__\nimport reader.compat",
                 "reader/frameworks/torch.py": "import torch.utils.dlpack\nimport numpy",
-                "reader/_core/arena.pyi": "from reader.errors import ArenaFull",
-                "cython_ext/reader/_core/arena.pyx": (
+                "reader/_core/memory/arena.pyi": "from reader.errors import ArenaFull",
+                "cython_ext/reader/_core/memory/arena.pyx": (
                     "from libc.stdint cimport int64_t\ncimport numpy\n"
-                    "from reader._core.layout cimport Slot\nfrom reader.config import K"
+                    "from reader._core.random.key cimport Key\nfrom reader.config import K"
                 ),
             },
         )

@@ -260,7 +260,7 @@ def test_wheel_is_unpacked_or_refused(tmp_path: Path) -> None:
                 archive.writestr(name, "")
         return path
 
-    core = f"reader/_core/arena{EXTENSION_SUFFIXES[0]}"
+    core = f"reader/_core/memory/arena{EXTENSION_SUFFIXES[0]}"
     fine = runner.unpack(wheel("reader/__init__.py", core), tmp_path / "a")
     assert (fine / core).is_file()
     with pytest.raises(ValueError, match=r"some\.whl is not a wheel of this package"):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reader import CollateError, ConfigError, ConfigTypeError, DataLoader
-from reader._core.rows import Rows
+from reader._core.collate.rows import Rows
 from reader.collate import AsList, Collate, Dict, Pack, Pad, Stack, Tuple
 
 TEXTS = [list(range(1, 2 + index * 7 % 11)) for index in range(40)]

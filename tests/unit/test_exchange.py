@@ -13,8 +13,8 @@ if {old}:
     del torch.Tensor.__dlpack_c_exchange_api__
 import numpy as np
 import reader.data
-from reader._core.exchange import can_stack_tensor, is_plain_tensor
-from reader._core.tensor_array import LoDTensorArray
+from reader._core.batch.exchange import can_stack_tensor, is_plain_tensor
+from reader._core.batch.tensor_array import LoDTensorArray
 from tests.wire import wire
 
 plain = torch.arange(6.0).reshape(2, 3)

@@ -16,7 +16,7 @@ import pytest
 
 import reader
 from reader import ConfigError, ConfigTypeError, DatasetError, ImageError
-from reader._core.resample import resample
+from reader._core.collate.resample import resample
 from reader.images import CenterCrop, ImageFolder, RandomResizedCrop, decode, image_size
 
 Image = pytest.importorskip("PIL.Image")

@@ -122,7 +122,7 @@ def test_the_cores_own_count_is_compared(monkeypatch: pytest.MonkeyPatch) -> Non
         def ledger() -> dict[str, int]:
             return {"arenas": before.arenas + 1, "held_slots": before.held_slots + 2}
 
-    monkeypatch.setitem(sys.modules, "reader._core.arena", Arena)
+    monkeypatch.setitem(sys.modules, "reader._core.memory.arena", Arena)
     left = settle(before, grace_s=0)
     assert [line.split(":")[0] for line in left] == ["arenas", "held slots"]
 

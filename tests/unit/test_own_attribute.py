@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reader import DataLoader
-from reader._core.own_attribute import MISSING, own_attribute
+from reader._core.interpreter.own_attribute import MISSING, own_attribute
 
 
 class Of:

@@ -42,18 +42,22 @@ def test_setup_names_every_package_that_there_is() -> None:
         for path in (ROOT / "reader").rglob("__init__.py")
     }
     listed = set(re.findall(r'^    "(reader[.\w]*)",$', text_of("setup.py"), re.MULTILINE))
-    assert found <= listed
+    sources = ROOT / "cython_ext/reader/_core"
+    core = {f"reader._core.{path.name}" for path in sources.iterdir() if path.is_dir()}
+    assert found <= listed | core
 
 
 def test_every_compiled_module_has_a_stub_and_no_stub_is_left_over() -> None:
-    sources = {path.stem for path in (ROOT / "cython_ext/reader/_core").glob("*.pyx")}
-    stubs = {path.stem for path in (ROOT / "reader/_core").glob("*.pyi")}
+    sources, stubs = (
+        {path.relative_to(top).with_suffix("") for path in (top / "reader/_core").rglob(kind)}
+        for top, kind in ((ROOT / "cython_ext", "*.pyx"), (ROOT, "*.pyi"))
+    )
     assert sources == stubs
 
 
 def test_nothing_but_stubs_lies_beside_the_built_core() -> None:
-    names = [path.name for path in (ROOT / "reader/_core").glob("*.py")]
-    assert names == ["__init__.py"]
+    names = {path.name for path in (ROOT / "reader/_core").rglob("*.py")}
+    assert names == {"__init__.py"}
 
 
 def test_the_requirements_agree_with_the_metadata() -> None:
@@ -82,8 +86,8 @@ def test_documents() -> None:
         ("reader/a.py", "x = 1  # TO" + "DO: more\n", "leaves something to do"),
         ("docs/a.md", "See /ho" + "me/me/file.\n", "names one machine"),
         ("reader/a.py", "x = 1 \n", "has a tab or blanks at its end"),
-        ("cython_ext/reader/_core/a.h", "usl" + "eep(10);\n", "polls"),
-        ("cython_ext/reader/_core/a.pyx", "x = 1\n", "has no header"),
+        ("cython_ext/reader/_core/wire/a.h", "usl" + "eep(10);\n", "polls"),
+        ("cython_ext/reader/_core/wire/a.pyx", "x = 1\n", "has no header"),
         ("reader/a.py", "x = 1\n" * 500, "has 501 lines"),
     ],
 )

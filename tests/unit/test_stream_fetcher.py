@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reader._core.channel import TaskKind
+from reader._core.wire.channel import TaskKind
 from reader.errors import ArenaFull
 from reader.workers.stream import Stream, StreamFetcher
 

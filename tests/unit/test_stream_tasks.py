@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader._core.channel import TaskKind
+from reader._core.wire.channel import TaskKind
 from reader.engine.cursor import StreamCursor, WorkerCursors
 from reader.engine.stream_tasks import StreamTasks
 from tests.streams import in_turn

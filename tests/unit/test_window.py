@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reader._core.handover import Task
-from reader._core.indices import IndexBatches, Indices
-from reader._core.round_robin import RoundRobin
-from reader._core.window import Window
+from reader._core.collate.indices import IndexBatches, Indices
+from reader._core.steps.handover import Task
+from reader._core.steps.round_robin import RoundRobin
+from reader._core.steps.window import Window
 
 
 class Feeder:

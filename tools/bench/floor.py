@@ -15,6 +15,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,9 @@ class Layout:
         samples = [dataset[index] for index in range(start, start + self.batch_size)]
         for column, out in zip(self.split(samples), views):
             if out.ndim > 1 and self.is_uncached:
-                # looked up here: an older wheel has none
-                import_module("reader._core.copying").stack_uncached(column, out)
+                # looked up here: an older wheel has none, or none in the room
+                room = "memory." if find_spec("reader._core.memory") else ""
+                import_module(f"reader._core.{room}copying").stack_uncached(column, out)
             elif out.ndim > 1:
                 # The same copies as numpy.stack, without a reshaped view for each sample.
                 np.concatenate(column, out=out.reshape(-1, *out.shape[2:]))

@@ -151,7 +151,7 @@ def unpack(wheel: Path, folder: Path) -> Path:
     if not (folder / "reader" / "__init__.py").is_file():
         raise ValueError(f"{wheel} is not a wheel of this package: it has no reader/__init__.py")
     suffix = EXTENSION_SUFFIXES[0]
-    if not any((folder / "reader" / "_core").glob(f"*{suffix}")):
+    if not any((folder / "reader" / "_core").rglob(f"*{suffix}")):
         raise ValueError(f"{wheel} is built for another Python: reader/_core has no *{suffix}")
     return folder
 

@@ -88,8 +88,8 @@ def look_into_wheel(wheel: Path, checkout: Path) -> list[str]:
     }
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     core = {
-        f"reader/_core/{path.stem}{suffix}"
-        for path in (checkout / "cython_ext/reader/_core").glob("*.pyx")
+        str(path.relative_to(checkout / "cython_ext").with_suffix(suffix))
+        for path in (checkout / "cython_ext/reader/_core").rglob("*.pyx")
     }
     problems = [f"{wheel.name} lacks {name}" for name in sorted((package | core) - held)]
     extra = held - papers - package - core

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from reader._core.channel import encode_task
+from reader._core.wire.channel import encode_task
 from reader.checks import as_int, as_reiterable
 from reader.compat.gluon.samplers import Sampler
 from reader.data.batch_sampler import NoBatching, batched, count_of

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from reader import collate
-from reader._core.dtype import field_type
-from reader._core.rows import Rows
+from reader._core.batch.dtype import field_type
+from reader._core.collate.rows import Rows
 from reader.collate import Collate, columns
 from reader.compat.gluon.arrays import as_nd, is_nd
 from reader.errors import CollateError, ConfigTypeError, got

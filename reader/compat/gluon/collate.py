@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.rows import is_numeric
+from reader._core.collate.rows import is_numeric
 from reader.compat.gluon.arrays import as_nd, is_nd
 from reader.errors import CollateError, got
 

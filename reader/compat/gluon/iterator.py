@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reader._core.handover import Handover, Made
+from reader._core.steps.handover import Handover, Made
 from reader.compat.gluon.errors import timed_out
 from reader.engine.epoch import EpochIterator
 from reader.errors import LoadTimeout

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
 from reader.checks import as_bool, as_int
 from reader.data.failure import as_user_error
 from reader.errors import ConfigTypeError, got

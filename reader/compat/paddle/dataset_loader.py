@@ -16,8 +16,8 @@ import paddle
 from paddle.base import reader as paddle_reader
 from paddle.distributed.fleet.dataset import dataset as fleet
 
-from reader._core.handover import Handover, Made
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.steps.handover import Handover, Made
 from reader.compat.paddle.errors import ArgumentError
 from reader.errors import ConfigError, got
 from reader.frameworks import check_places

@@ -19,7 +19,7 @@ import paddle
 from paddle.base import core, framework
 from paddle.base.layers.io import monkey_patch_reader_methods
 
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.feeding_epoch import FeedingEpoch
 from reader.compat.paddle.fields import StaticFields

@@ -14,7 +14,7 @@ import numpy as np
 from paddle.base import core
 from paddle.base.data_feeder import convert_dtype
 
-from reader._core.tensor import LoDTensor
+from reader._core.batch.tensor import LoDTensor
 from reader.errors import CollateError, ConfigError, ConfigTypeError, got
 from reader.frameworks.paddle_version import DenseTensor, is_on_cpu
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from reader._core.exchange import can_stack_tensor
-from reader._core.structure import is_named_tuple
+from reader._core.batch.exchange import can_stack_tensor
+from reader._core.batch.structure import is_named_tuple
 from reader.compat.torch import inner
 from reader.compat.torch.packing import pack
 from reader.frameworks.torch import tensor_of

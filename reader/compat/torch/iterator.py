@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data.graph_settings import apply_sharding
 
-from reader._core.handover import Handover, Made, WaitStats
+from reader._core.steps.handover import Handover, Made, WaitStats
 from reader.compat.torch.draws import seed_from
 from reader.compat.torch.engine import make_engine, start_of
 from reader.compat.torch.errors import timed_out, worker_exit

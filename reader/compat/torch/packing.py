@@ -14,9 +14,9 @@ import numpy as np
 import torch
 import torch.utils.hooks
 
-from reader._core.exchange import is_plain_tensor
-from reader._core.structure import is_plain_array
-from reader._core.tensor_array import field_of_batch
+from reader._core.batch.exchange import is_plain_tensor
+from reader._core.batch.structure import is_plain_array
+from reader._core.batch.tensor_array import field_of_batch
 from reader.compat.torch.inner import queue_reducers, rebuild_tensor, reduce_tensor
 
 __all__ = ["pack"]

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from reader._core.failure import Failure, FailureKind
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.wire.failure import Failure, FailureKind
 from reader.errors import LoadTimeout
 from reader.workers.loop import WorkerError, carried
 

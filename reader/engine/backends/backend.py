@@ -11,10 +11,10 @@ import enum
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from reader._core.arena import Arena
-from reader._core.failure import Failure
-from reader._core.local_channel import UserBatch
-from reader._core.worker_reports import Damage, LostTasks, WorkerProgress
+from reader._core.memory.arena import Arena
+from reader._core.wire.failure import Failure
+from reader._core.wire.local_channel import UserBatch
+from reader._core.wire.worker_reports import Damage, LostTasks, WorkerProgress
 from reader.workers.global_rng_lock import GlobalRngLock
 from reader.workers.loop import WorkerConfig, WorkerError
 
@@ -78,7 +78,7 @@ class WorkerStatus:
 
 
 class TaskFeeder(Protocol):
-    """Sends tasks and takes their answers; `reader._core.feeder.Feeder` is the one of pools."""
+    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`."""
 
     @property
     def accepted(self) -> int:
@@ -147,7 +147,7 @@ class Backend(Protocol):
 
     Attributes:
         works_ahead: batches may be made before the consumer waits for them.
-        takes_keys: dataset keys come as they are; else encoded, see `reader._core.channel`.
+        takes_keys: dataset keys come as they are; else encoded, see `reader._core.wire.channel`.
 
     Args:
         config: what each worker is given.

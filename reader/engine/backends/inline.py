@@ -11,10 +11,10 @@ import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from reader._core.arena import Arena
-from reader._core.channel import TaskKind
-from reader._core.local_channel import LocalChannel, LocalFeeder, LocalMemory
-from reader._core.signals import is_interrupt
+from reader._core.interpreter.signals import is_interrupt
+from reader._core.memory.arena import Arena
+from reader._core.wire.channel import TaskKind
+from reader._core.wire.local_channel import LocalChannel, LocalFeeder, LocalMemory
 from reader.data.seeds import CapturedState
 from reader.engine.backends.backend import Death, WorkerStatus
 from reader.workers import context

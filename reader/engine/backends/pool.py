@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from reader._core.arena import Arena, fork_generation
-from reader._core.feeder import Feeder
-from reader._core.side_table import SideTable
-from reader._core.signals import Finalized, interrupt_after
+from reader._core.batch.side_table import SideTable
+from reader._core.interpreter.signals import Finalized, interrupt_after
+from reader._core.memory.arena import Arena, fork_generation
+from reader._core.wire.feeder import Feeder
 from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
 from reader.workers import pool_registry

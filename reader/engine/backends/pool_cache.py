@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.arena import Arena
-from reader._core.local_channel import LocalMemory
+from reader._core.memory.arena import Arena
+from reader._core.wire.local_channel import LocalMemory
 from reader.collate import in_place
 from reader.config import LoaderConfig
 from reader.data.pure_samples import has_pure_samples

@@ -16,8 +16,8 @@ import time
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from reader._core.signals import interrupt_after
-from reader._core.worker_reports import Damage
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.wire.worker_reports import Damage
 from reader.data.failure import decode
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool

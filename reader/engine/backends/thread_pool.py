@@ -11,8 +11,8 @@ import threading
 import time
 from typing import Any
 
-from reader._core.channel import WorkerChannel
-from reader._core.signals import interrupt_after
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.wire.channel import WorkerChannel
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from reader import collate
-from reader._core.rows import Rows
+from reader._core.collate.rows import Rows
 from reader.collate import collate_field
 from reader.compat.gluon.batchify import Batchify, Group, padded, readable, warns_of_nd
 from reader.errors import CollateError, ConfigError, got

@@ -1,8 +1,0 @@
-# What a batch carries beside its arrays, pickled.
-from reader._core.structure cimport Structure
-from reader._core.tensor cimport Schema
-
-
-cdef bytes pickle_schema(Schema schema)
-cdef bytes pickle_attached(object value)
-cdef bytes pickle_objects(list objects, Structure structure, object pack=*, list fields=*)

@@ -1,0 +1,41 @@
+# The worker's side of its two rings, and how tasks are encoded.
+from libc.stdint cimport uint32_t, uint64_t
+from reader._core.collate.share cimport Sharing
+from reader._core.collate.stack cimport BatchWriter
+from reader._core.memory.arena cimport Arena, rd_heap, rd_record, rd_slot
+from reader._core.memory.heap cimport Heap
+
+cpdef enum TaskKind:
+    TASK_INDICES = 0    # payload: int64 indices of one batch
+    TASK_KEYS = 1       # payload: a pickled list of keys of one batch
+    TASK_INDEX = 2      # one int64: a sample without batching
+    TASK_KEY = 3        # a pickled key: a sample without batching
+    TASK_NEXT = 4       # no payload: the next batch of an iterable dataset
+    TASK_AGAIN = 5      # one int64, the number of a batch: send what did not fit before
+    TASK_EPOCH = 6      # a pickled EpochStart; the answer is SKIPPED
+    TASK_TRIM = 7       # free the memory of free slots; the answer is SKIPPED
+    TASK_BROKEN = 8     # never sent: stands for a task whose keys cannot be unpickled
+    TASK_ENTER = 9      # no payload: begin the epoch now; the answer is STATE
+
+
+cdef class WorkerChannel:
+    cdef readonly Arena arena
+    cdef readonly Heap heap
+    cdef readonly BatchWriter writer
+    cdef rd_heap* c
+    cdef uint32_t worker_id
+    cdef int bell                 # the reader thread's eventfd; inherited, not owned
+    cdef Sharing sharing          # with the other workers; None: this one makes each batch alone
+    cdef bint takes_indices       # whether next_task() returns an Indices, and not a list
+    cdef object side              # SideTable in a thread of the trainer, else None
+    # of the current task
+    cdef readonly uint32_t run
+    cdef readonly uint64_t epoch
+    cdef readonly uint64_t seq
+
+    cdef rd_record record(self, int kind) noexcept
+    cdef int send(self, rd_record* record) except -1
+    cdef int send_payload(self, int kind, payload) except -1
+    cdef int carry(self, rd_record* record, payload) except -1
+    cdef int leave_shares(self) noexcept
+    cdef int done(self, rd_record* record) except -1

@@ -1,0 +1,451 @@
+"""Channels between the trainer and one worker: small descriptors in shared rings.
+
+Imports the arena and the batch writer. A WorkerChannel belongs to one worker and is used in its
+main thread; the trainer's side is the Feeder. A worker takes a task, answers it with exactly one
+result, and then forgets it.
+"""
+import pickle
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+
+from reader._core.collate.columns cimport Columns
+from reader._core.collate.indices cimport Indices
+from reader._core.collate.share cimport rd_guest, rd_share_at, rd_share_await, rd_share_close, rd_share_leave
+from reader._core.collate.share cimport Sharing
+from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
+                                        RD_SKIPPED, RD_STATE, rd_head, rd_heap_at, rd_arena_damage,
+                                        rd_payload_sum, rd_record_seal, rd_slot_offset, rd_trim_malloc)
+from reader._core.memory.wait cimport (load_relaxed_u32, load_u32, rd_now_ns, rd_start_trainer_watch,
+                                       store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
+from reader._core.wire.ring cimport (rd_result_push, rd_result_tell, rd_task, rd_task_peek, rd_task_pop,
+                                     rd_task_wait)
+
+import os
+
+from reader._core.collate.stack import BatchWriter
+from reader._core.memory.heap import Heap
+from reader.errors import ArenaFull, InternalError
+
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+
+
+def encode_task(keys, bint batched, bint exact=False):
+    """Encode a task: return (kind, payload bytes).
+
+    ``keys``: a list of dataset keys when ``batched``, else one key. Python's integers are sent as
+    int64, and so are NumPy's unless ``exact``; anything else is pickled and keeps its type. Raises
+    what pickle raises for keys that it cannot pickle.
+    """
+    cdef Py_ssize_t i, n
+    cdef bytes payload
+    cdef int64_t* out
+    if not batched:
+        keys = [keys]
+    n = len(keys)
+    payload = b"\0" * (8 * n) if n else b""
+    out = <int64_t*><char*>payload
+    for i in range(n):
+        key = keys[i]
+        if type(key) is not int:
+            if exact or isinstance(key, bool) or not hasattr(key, "__index__"):
+                break
+            key = key.__index__()
+        try:
+            out[i] = key
+        except OverflowError:
+            break
+    else:
+        return (TASK_INDICES if batched else TASK_INDEX), payload
+    return (TASK_KEYS, pickle.dumps(keys, 5)) if batched else (
+        TASK_KEY, pickle.dumps(keys[0], 5))
+
+
+def are_indices(list keys not None, int64_t count):
+    """Whether all keys are Python's integers, and indices of ``count`` items."""
+    cdef int overflow
+    cdef int64_t number
+    for key in keys:
+        if type(key) is not int:
+            return False
+        number = PyLong_AsLongLongAndOverflow(key, &overflow)
+        if overflow or not -count <= number < count:
+            return False
+    return True
+
+
+def decode_task(int kind, bytes payload):
+    """Return the list of keys of a task, the inverse of encode_task; [] if the task has no keys, or
+    they cannot be unpickled."""
+    if kind == TASK_NEXT or kind == TASK_AGAIN:
+        return []
+    if kind == TASK_INDICES or kind == TASK_INDEX:
+        return Indices(payload).tolist()
+    try:
+        keys = pickle.loads(payload)
+    except (SystemExit, GeneratorExit) as error:
+        try:  # a signal's handler raises it once, and a key again
+            pickle.loads(payload)
+        except type(error):
+            return []
+        raise
+    except Exception:
+        return []
+    return keys if kind == TASK_KEYS else [keys]
+
+
+def watch_trainer(int trainer_pidfd):
+    """End this process at once when the trainer ends (a native thread waits for it)."""
+    cdef int rc = rd_start_trainer_watch(trainer_pidfd)
+    if rc:
+        raise OSError(rc, f"cannot start the thread that watches the trainer: {os.strerror(rc)}")
+
+
+@cython.final
+cdef class WorkerChannel:
+    """A worker's side of its rings: takes tasks, sends one result for each.
+
+    ``arena``: attached in this process; ``worker_id``: the worker's number; ``bell``: eventfd that
+    wakes the reader thread; ``keep_slots``: slots worth keeping hot; ``available_bytes``: hook that
+    returns how much memory the machine can still give; ``side``: for worker threads in the trainer.
+    """
+
+    packs = True  # `write` needs room in the arena, and may raise ArenaFull
+
+    def __init__(self, Arena arena not None, uint32_t worker_id, int bell, uint32_t keep_slots,
+                 available_bytes=None, side=None):
+        self.arena = arena
+        self.worker_id = worker_id
+        self.bell = bell
+        self.side = side
+        self.c = rd_heap_at(arena.c, worker_id)
+        self.leave_shares()
+        self.heap = Heap(arena, worker_id, keep_slots, available_bytes)
+        self.writer = BatchWriter(self.heap, side)
+        store_relaxed_u32(&self.c.at_pid, os.getpid())
+        store_relaxed_i64(&self.c.at_since_ns, 0)
+
+    def set_rules(self, rules):
+        """Give the batch writer its rules, or None: see BatchWriter."""
+        self.writer.set_rules(rules)
+
+    def share(self, source, watch=None):
+        """Make batches together with the other workers from now on, where the trainer waits for one.
+
+        ``source[key]`` fetches a sample, in every worker the same; ``watch``: a RandomWatch, or None.
+        Only batches of `stack` are shared.
+        """
+        self.sharing = self.writer.sharing = Sharing(self.heap, source, watch, self.writer.is_strict)
+
+    def take_indices(self):
+        """From now on have `next_task` return an Indices for integer keys of a batch."""
+        self.takes_indices = True
+
+    def pause_sharing(self, bint is_paused):
+        """Make each batch alone, or share them again."""
+        self.writer.sharing = None if is_paused else self.sharing
+
+    cdef int leave_shares(self) noexcept:
+        """Wait until nobody writes into the batch that a dead predecessor was making."""
+        store_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).may_join, 0)
+        rd_share_leave(self.arena.c, self.worker_id)
+        rd_share_close(self.arena.c, self.worker_id)
+        with nogil:
+            while rd_share_await(self.arena.c, self.worker_id):
+                pass
+        return 0
+
+    def make_stale(self):
+        """From now on make stale batches too, until the pool stops.
+
+        The user's code then draws the same numbers from the worker's random state however early an
+        epoch is abandoned.
+        """
+        self.writer.makes_stale = True
+
+    def set_attachment(self, make):
+        """Attach the result of ``make()`` to each batch from now on; None: attach nothing.
+
+        It is called in the worker's main thread when all samples of a batch were fetched or drawn,
+        before the batch is sent, and not for ends and errors. In the trainer the result is
+        `LoDTensorArray.attached`. `stack`, `stream` and `write` raise what it raises, and
+        DatasetError if the result cannot be pickled.
+        """
+        self.writer.attach = make
+
+    def next_task(self):
+        """Wait for a task: return (kind, keys), or None when the pool stops.
+
+        ``seq`` and ``epoch`` are then those of its batch. Stale tasks are answered here, unless
+        `make_stale` was called, and so is a TASK_EPOCH before it is returned. Keys are None for
+        TASK_NEXT and TASK_ENTER, and what was sent for TASK_EPOCH; for TASK_BROKEN they are the
+        exception that unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler
+        that raises.
+        """
+        cdef rd_task its_head
+        cdef rd_task* task = &its_head
+        cdef int rc
+        cdef Py_ssize_t i, n
+        cdef int64_t* numbers
+        cdef int64_t lacks  # bytes that the task's samples need and that are not there
+        cdef const uint8_t* payload = NULL
+        cdef rd_record skipped
+        cdef Sharing sharing
+        cdef const rd_guest* guest
+        while True:
+            rc = 0
+            if load_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).entered):
+                rd_share_leave(self.arena.c, self.worker_id)  # it was overwritten: it is in none
+            if not load_u32(&rd_head(self.arena.c).stop):
+                rc = rd_task_peek(self.arena.c, self.worker_id, task, &payload)
+            if rc == 0:
+                sharing = self.writer.sharing
+                guest = NULL
+                if sharing is not None and sharing.is_on:
+                    guest = &sharing.guest
+                with nogil:
+                    rc = rd_task_wait(self.arena.c, self.c, guest)
+                if rc == 0:
+                    return None
+                if rc < 0:
+                    PyErr_CheckSignals()
+                if rc == 2:
+                    sharing.help(RD_ANY_SEQ)
+                continue
+            self.seq = task.seq
+            self.epoch = task.epoch
+            self.run = task.run
+            sharing = self.writer.sharing
+            if sharing is not None:
+                sharing.begin_task(self.run, self.epoch)
+            if task.kind == TASK_TRIM:
+                self.heap.collect()
+                self.heap.trim_own()
+                self.heap.end_grant()
+                rd_trim_malloc()
+            if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and not self.writer.makes_stale
+                                          and task.run != load_u32(&rd_head(self.arena.c).run)):
+                rd_task_pop(self.c, task)
+                skipped = self.record(RD_SKIPPED)
+                self.send(&skipped)
+                continue
+            n = task.nbytes
+            kind = task.kind
+            if kind == TASK_INDICES or kind == TASK_INDEX or kind == TASK_AGAIN:
+                numbers = <int64_t*>payload
+                if kind != TASK_INDICES:
+                    keys = numbers[0]
+                elif self.takes_indices:
+                    keys = Indices.of(<const char*>payload, n)
+                else:
+                    keys = [numbers[i] for i in range(n // 8)]
+            elif kind == TASK_NEXT or kind == TASK_ENTER:
+                keys = None
+            else:
+                try:
+                    keys = pickle.loads((<const char*>payload)[:n])
+                except BaseException as error:  # an answer, and not the end of the worker
+                    if kind == TASK_EPOCH:
+                        raise
+                    kind, keys = TASK_BROKEN, error
+            if kind == TASK_EPOCH:
+                rd_task_pop(self.c, task)
+                skipped = self.record(RD_SKIPPED)
+                self.send(&skipped)
+                return kind, keys
+            store_relaxed_u64(&self.c.at_seq, task.seq)
+            store_relaxed_u32(&self.c.at_run, task.run)
+            store_relaxed_i64(&self.c.at_index, -1)
+            store_relaxed_i64(&self.c.at_since_ns, rd_now_ns())
+            lacks = 0
+            if kind != TASK_ENTER:
+                lacks = self.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
+            rd_task_pop(self.c, task)
+            if lacks:
+                self.refuse_full(lacks, self.heap.left, self.heap.left, "prefetch_factor")
+                continue
+            return kind, keys
+
+    @property
+    def position(self):
+        """The row of the sample that is being stacked, or that failed."""
+        return self.writer.position
+
+    @property
+    def is_stale(self):
+        """Whether nobody waits for the current batch: a new run began, or the pool stops."""
+        cdef rd_record record = self.record(0)
+        return self.writer.is_stale(&record)
+
+    def skip(self):
+        """Answer the current task, which is stale, with SKIPPED."""
+        cdef rd_record record = self.record(RD_SKIPPED)
+        self.done(&record)
+
+    def stack(self, source, list keys not None, list names, fill=None):
+        """Fetch ``source[key]`` for each key, stack the samples in place and send the batch.
+
+        ``names``: the dataset's own indices, for messages, or None. ``fill(key, out)``: fetches a
+        sample, too, which may write itself to the arrays in ``out``. Raises what the source raises, and
+        CollateError for samples that do not fit together.
+        """
+        cdef rd_record record = self.record(0)
+        self.writer.stack(source, keys, names, &record, fill)
+        self.done(&record)
+
+    def gather(self, Columns columns not None, keys not None):
+        """Copy the rows that keys mean into a batch, and send it. False: nothing was sent, since these
+        are not to be gathered; use `stack`. ``keys``: a list, or an Indices."""
+        cdef rd_record record = self.record(0)
+        if not self.writer.gather(columns, keys, &record):
+            return False
+        self.done(&record)
+        return True
+
+    def stream(self, source, Py_ssize_t count, bint drop_last):
+        """Draw ``count`` samples from an iterator, stack them in place and send the batch.
+
+        Return whether a batch was sent. If none is left, or too few with ``drop_last``, it was not,
+        and the caller must call `end`. Raises what the source raises, CollateError, and ArenaFull:
+        see `take_drawn`.
+        """
+        cdef rd_record record = self.record(0)
+        if self.writer.stream(source, count, drop_last, &record):
+            return False
+        self.done(&record)
+        return True
+
+    def take_drawn(self):
+        """Return, once, the samples that `stream` drew before it raised ArenaFull."""
+        drawn, self.writer.drawn = self.writer.drawn, []
+        return drawn
+
+    @property
+    def drew_all(self):
+        """Whether the last `stream` had drawn all samples of its batch, when it failed."""
+        return self.writer.drew_all
+
+    @property
+    def ran_out(self):
+        """Whether the last `stream` found too few samples for its batch."""
+        return self.writer.ran_out
+
+    def end(self, state=None):
+        """Answer the current task: this worker's copy of the dataset is exhausted.
+
+        ``state``: an object that becomes the `payload` of the answer. Raises ArenaFull.
+        """
+        cdef rd_record record = self.record(RD_END)
+        if state is not None:
+            self.carry(&record, state if self.side is not None else pickle.dumps(state, 5))
+        self.done(&record)
+
+    def send_initial_state(self, state=None):
+        """Answer TASK_ENTER: the epoch is begun.
+
+        ``state``: an object that becomes `Feeder.initial_state`; it is left out where the arena has no
+        memory for it.
+        """
+        cdef rd_record record = self.record(RD_STATE)
+        if state is not None:
+            try:
+                self.carry(&record, state if self.side is not None else pickle.dumps(state, 5))
+            except ArenaFull:
+                pass
+        store_relaxed_i64(&self.c.at_since_ns, 0)
+        self.send(&record)
+
+    def write(self, batch):
+        """Send a ready-made batch. Raises DatasetError when a leaf of it cannot be pickled."""
+        cdef rd_record record = self.record(0)
+        self.writer.write(batch, &record)
+        self.done(&record)
+
+    def hand_over(self, list made not None):
+        """As `write`, of the only object in a list, which loses it then; see LocalChannel."""
+        self.write(made[0])
+        made.clear()
+
+    def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
+        """Answer the current task: there is no memory for its batch."""
+        cdef rd_record record = self.record(RD_FULL)
+        record.need_bytes = need_bytes
+        record.have_bytes = have_bytes
+        record.limit_bytes = limit_bytes
+        record.is_at_limit = 1 if knob == "max_bytes" else 0
+        store_relaxed_i64(&self.c.at_since_ns, 0)
+        self.send(&record)
+
+    def refuse(self, failure):
+        """Answer the current task with an error: encoded bytes, or in a thread the object."""
+        self.send_payload(RD_ERROR, failure)
+
+    def fail(self, failure):
+        """Send that this worker could not start, and why."""
+        self.send_payload(RD_FAILED, failure)
+
+    def hello(self):
+        """Send that this worker runs."""
+        cdef rd_record record = self.record(RD_HELLO)
+        self.send(&record)
+
+    cdef rd_record record(self, int kind) noexcept:
+        cdef rd_record made
+        made.seq = self.seq
+        made.run = self.run
+        made.kind = <unsigned short>kind
+        made.worker = <unsigned short>self.worker_id
+        made.slot = made.schema = 0
+        made.generation = made.sum = 0
+        made.token = made.attached_nbytes = made.limit_bytes = 0
+        return made
+
+    cdef int send_payload(self, int kind, payload) except -1:
+        cdef rd_record record = self.record(kind)
+        try:
+            self.carry(&record, payload)
+        except ArenaFull as full:
+            return self.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes,
+                                    full.knob) or 0
+        store_relaxed_i64(&self.c.at_since_ns, 0)
+        return self.send(&record)
+
+    cdef int carry(self, rd_record* record, payload) except -1:
+        """Attach a payload to a record: an object in a thread, else bytes."""
+        cdef rd_slot* slot
+        cdef const char* data
+        if self.side is not None:
+            record.token = self.side.put(None if record.kind == RD_FAILED else self.run, payload)
+            return 0
+        slot = self.heap.alloc(max(1, len(payload)))
+        data = payload
+        memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
+        slot.objects_nbytes = len(payload)
+        record.payload_sum = rd_payload_sum(NULL, 0, data, len(payload))
+        self.heap.settle(slot, len(payload))
+        record.slot = rd_slot_offset(self.arena.c, slot)
+        record.generation = slot.generation
+        return 0
+
+    cdef int done(self, rd_record* record) except -1:
+        cdef int64_t now = rd_now_ns()
+        store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(now - self.c.at_since_ns))
+        store_relaxed_u64(&self.c.batches_made, self.c.batches_made + 1)
+        store_relaxed_i64(&self.c.at_since_ns, 0)
+        if self.writer.sharing is not None:
+            self.writer.sharing.end_task()
+        return self.send(record)
+
+    cdef int send(self, rd_record* record) except -1:
+        self.heap.end_task()
+        if self.side is None:  # a thread of the trainer needs no check
+            rd_record_seal(self.arena.c, record)
+        if rd_result_push(self.arena.c, self.worker_id, record):
+            rd_arena_damage(self.arena.c, self.worker_id)  # ends a process: its counts are damaged
+            raise InternalError("a worker's result ring is full; the window should rule that out")
+        rd_result_tell(self.arena.c, record, self.bell)
+        return 0

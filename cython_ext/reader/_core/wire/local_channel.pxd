@@ -1,0 +1,54 @@
+# A worker that is the consumer itself.
+from libc.stdint cimport uint32_t, uint64_t
+from reader._core.collate.leaves cimport LeafMaker
+from reader._core.collate.stack cimport BatchWriter
+from reader._core.memory.arena cimport Arena, rd_record
+from reader._core.memory.heap cimport Heap
+
+
+cdef class UserBatch:
+    cdef readonly uint64_t seq       # the number of its task
+    cdef readonly object value       # the user's batch
+    cdef readonly object attached    # the state that its worker sent with it, or None
+
+
+cdef class LocalMemory:
+    cdef readonly Arena arena        # None: closed
+    cdef Heap heap
+    cdef BatchWriter writer
+    cdef object side                 # SideTable: objects are handed over as they are
+
+    cdef bint is_foreign(self) noexcept
+    cdef int prepare(self) except -1
+    cdef int give_back(self, list spare) except -1
+
+
+cdef class LocalChannel:
+    cdef object convert              # makes the user's batch of what is written; None: it is packed
+    cdef object make_memory          # makes a LocalMemory
+    cdef list spare                  # LocalMemory that no iterator of the loader uses
+    cdef object attach               # makes what is attached to each batch; None: nothing is
+    cdef LocalMemory memory          # from the first batch that is stacked on, until the end
+    cdef readonly bint is_closed
+    cdef bint is_making              # `take` runs the user's code: closing waits for its end
+    # of the current task
+    cdef readonly uint32_t run
+    cdef readonly uint64_t epoch
+    cdef readonly uint64_t seq
+    cdef object answer               # to it: a batch or a Failure; None: not yet
+
+    cdef bint is_here(self) noexcept
+    cdef BatchWriter open_writer(self)
+    cdef rd_record record(self) noexcept
+    cdef int keep(self, rd_record* record) except -1
+    cdef int let_go(self) except -1
+
+
+cdef class LocalFeeder:
+    cdef LocalChannel channel
+    cdef object step                 # does one task: (kind, keys)
+    cdef object tasks                # deque of (seq, kind, payload); the first is being made
+    cdef object current              # the answer that was taken and not accepted
+    cdef readonly uint64_t accepted, sent, sends
+
+    cpdef object take(self, timeout=*)

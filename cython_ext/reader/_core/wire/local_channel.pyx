@@ -1,0 +1,389 @@
+"""The channel of a worker that is the consumer itself: it keeps the answer, and sends nothing.
+
+Imports the arena, the batch writer and leaves. Both objects belong to one iterator: the thread that
+iterates uses them, and any may close. No signal comes between the making of an answer and its
+taking: both are written in C.
+"""
+import collections
+
+cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.string cimport memset
+
+from reader._core.collate.columns cimport Columns
+from reader._core.memory.arena cimport RD_BATCH, rd_head, rd_is_foreign, rd_trim_malloc
+from reader._core.memory.wait cimport load_u32, load_u64
+from reader._core.wire.channel cimport TASK_AGAIN, TASK_EPOCH
+from reader._core.wire.records cimport open_batch
+
+from reader._core.batch.side_table import SideTable
+from reader._core.wire.failure import Failure, FailureKind
+from reader._core.wire.worker_reports import LostTasks, WorkerProgress
+from reader.errors import ReaderError
+
+cdef extern from "Python.h":
+    bint PyIter_Check(object)
+    PyObject* PyIter_Next(object) except? NULL
+
+cdef enum:
+    KEEP_SLOTS = 4  # as of a worker with one batch in flight
+
+
+def draw_samples(source, list samples not None, Py_ssize_t count):
+    """Draw from an iterator until a list has ``count`` samples, or none is left.
+
+    No signal comes between the drawing of a sample and its keeping.
+    """
+    cdef PyObject* found
+    if not PyIter_Check(source):
+        raise TypeError(f"'{type(source).__name__}' object is not an iterator")
+    while len(samples) < count:
+        found = PyIter_Next(source)
+        if found is NULL:
+            break
+        sample = <object>found
+        Py_DECREF(sample)  # two have it: `found` owned one
+        samples.append(sample)
+
+
+@cython.final
+cdef class UserBatch:
+    """A batch as the user gets it: there is nothing left to convert."""
+
+    def __init__(self, seq, value, attached=None):
+        self.seq = seq
+        self.value = value
+        self.attached = attached
+
+
+@cython.final
+cdef class LocalMemory:
+    """An arena in which one consumer stacks its own batches; no descriptor belongs to it.
+
+    ``rules``: of the face; ``max_bytes``, ``available_bytes``, ``uncached_from``: of the arena. Batches
+    in it outlive it. One channel uses it at a time; between iterators it is spare.
+    """
+
+    def __init__(self, rules=None, max_bytes=None, available_bytes=None,
+                 uint64_t uncached_from=<uint64_t>-1):
+        self.arena = Arena.create(1, 2, max_bytes, has_file=False, uncached_from=uncached_from)
+        self.heap = Heap(self.arena, 0, KEEP_SLOTS, available_bytes)
+        self.side = SideTable()
+        self.writer = BatchWriter(self.heap, self.side)
+        self.writer.set_rules(rules)
+
+    cdef bint is_foreign(self) noexcept:
+        """Whether a process that forked this one made it, or it is closed."""
+        return self.arena is None or rd_is_foreign(self.arena.c)
+
+    cdef int prepare(self) except -1:
+        """Be ready for the samples of a batch: free what many released batches had."""
+        if load_u64(&self.heap.c.hot_bytes) > load_u64(&self.heap.c.hot_limit):
+            self.heap.collect()
+            self.heap.trim_own()
+        self.heap.reserve_samples(False)
+        return 0
+
+    cdef int give_back(self, list spare) except -1:
+        """Be spare; the memory is freed if some is spare already, or a batch was left unfinished."""
+        self.writer.attach = None
+        if spare or self.is_foreign() or load_u32(&rd_head(self.arena.c).stop):
+            self.close()
+        else:
+            spare.append(self)
+        return 0
+
+    def close(self):
+        """Free the memory that no batch has. In a forked child, and twice, it does nothing."""
+        arena, self.arena = self.arena, None
+        if arena is not None and not rd_is_foreign((<Arena>arena).c):
+            arena.close()
+            arena.release()
+
+
+@cython.final
+cdef class LocalChannel:
+    """The channel of a worker that runs in the consumer's thread; see WorkerChannel.
+
+    ``make_memory`` makes a LocalMemory when the first batch is stacked, unless one is in ``spare``,
+    where it goes in the end. ``convert``: a LeafMaker or a function, which makes the user's batch of
+    what `write` gets; None: that is packed as a worker packs it.
+    """
+
+    drew_all = True  # samples are drawn before they are stacked: see StreamFetcher
+    ran_out = False
+
+    def __init__(self, make_memory, list spare not None, convert=None):
+        self.make_memory = make_memory
+        self.spare = spare
+        self.convert = convert
+
+    cdef BatchWriter open_writer(self):
+        cdef LocalMemory memory = self.memory
+        if memory is None:
+            while self.spare and memory is None:
+                memory = self.spare.pop()
+                if memory.is_foreign():  # the fork's parent uses it
+                    memory = None
+            self.memory = memory = self.make_memory() if memory is None else memory
+            memory.writer.attach = self.attach
+        return memory.writer
+
+    @property
+    def is_usable(self):
+        """Whether it is open, and has no memory in common with a process that forked this one."""
+        return self.is_here()
+
+    cdef bint is_here(self) noexcept:
+        """See `is_usable`."""
+        return not self.is_closed and (self.memory is None or not self.memory.is_foreign())
+
+    @property
+    def arena(self):
+        """The arena; None where no batch was put into one, or the channel is closed."""
+        return None if self.memory is None else self.memory.arena
+
+    @property
+    def packs(self):
+        """Whether `write` needs room in the arena, and may raise ArenaFull."""
+        return self.convert is None
+
+    @property
+    def position(self):
+        """See WorkerChannel."""
+        return -1 if self.memory is None else self.memory.writer.position
+
+    @property
+    def is_stale(self):
+        """Whether the channel was closed meanwhile, by another thread."""
+        return self.is_closed
+
+    def skip(self):
+        """Leave the task without an answer: nobody waits for it."""
+
+    def set_attachment(self, make):
+        """See WorkerChannel."""
+        self.attach = make
+        if self.memory is not None:
+            self.memory.writer.attach = make
+
+    def stack(self, source, list keys not None, list names, fill=None):
+        """See WorkerChannel."""
+        cdef BatchWriter writer = self.open_writer()
+        cdef rd_record record = self.record()
+        writer.stack(source, keys, names, &record, fill)
+        self.keep(&record)
+
+    def gather(self, Columns columns not None, list keys not None):
+        """See WorkerChannel."""
+        cdef BatchWriter writer = self.open_writer()
+        cdef rd_record record = self.record()
+        if not writer.gather(columns, keys, &record):
+            return False
+        self.keep(&record)
+        return True
+
+    def write(self, batch):
+        """Keep a ready-made batch, or a copy."""
+        cdef BatchWriter writer
+        cdef rd_record record
+        if self.convert is None:
+            writer = self.open_writer()
+            record = self.record()
+            writer.write(batch, &record)
+            self.keep(&record)
+        else:
+            self.hand_over([batch])
+
+    def hand_over(self, list made not None):
+        """Keep a ready-made batch, the only object in a list, which loses it.
+
+        What nothing else refers to then is not copied: see LeafMaker. After an exception the list
+        has it again.
+        """
+        if self.convert is None:
+            self.write(made[0])
+            made.clear()
+            return
+        batch = made.pop()
+        try:
+            if type(self.convert) is LeafMaker:
+                value = (<LeafMaker>self.convert).make(batch, 1)
+            else:
+                value = self.convert(batch)
+            attached = None if self.attach is None else self.attach()
+        except BaseException:
+            made.append(batch)
+            raise
+        self.answer = UserBatch(self.seq, value, attached)
+
+    def end(self, state=None):
+        """See WorkerChannel."""
+        self.answer = Failure(FailureKind.END, self.seq, self.epoch, 0, state)
+
+    def refuse(self, failure):
+        """Keep an exception in the place of the batch."""
+        self.answer = Failure(FailureKind.ERROR, self.seq, self.epoch, 0, failure)
+
+    def refuse_full(self, need_bytes, have_bytes, limit_bytes, knob):
+        """Keep that there is no memory for the batch."""
+        self.answer = Failure(FailureKind.FULL, self.seq, self.epoch, 0, None, need_bytes,
+                              have_bytes, limit_bytes, knob)
+
+    cdef rd_record record(self) noexcept:
+        cdef rd_record made
+        memset(&made, 0, sizeof(made))  # its run is that of an arena without a feeder
+        made.seq = self.seq
+        return made
+
+    cdef int keep(self, rd_record* record) except -1:
+        """Keep the batch that was written, unless the channel was closed meanwhile."""
+        if record.kind == RD_BATCH:
+            self.answer = open_batch(self.memory.arena.c, record, self.memory.side, {},
+                                     self.epoch)
+        return 0
+
+    def close(self):
+        """Give the memory back, at the latest when the batch in hand is made. Idempotent."""
+        self.is_closed = True
+        if not self.is_making:
+            self.let_go()
+        elif self.memory is not None and not self.memory.is_foreign():
+            self.memory.arena.stop()  # the batch in hand is not finished
+
+    cdef int let_go(self) except -1:
+        cdef LocalMemory memory = self.memory
+        cdef list spare = self.spare
+        self.memory = None
+        self.spare = []  # the loader's goes with the loader, and this object perhaps later
+        self.attach = self.answer = None
+        if memory is not None:
+            memory.give_back(spare)
+        return 0
+
+
+@cython.final
+cdef class LocalFeeder:
+    """Has each task done when its answer is asked for; it has the methods of a TaskFeeder.
+
+    ``channel``: gets the answers. ``step(kind, keys)`` does one task; what it raises, such as
+    Ctrl-C, passes through `take`, and the next call does the task again.
+    """
+
+    queued = 0
+
+    def __init__(self, LocalChannel channel not None, step):
+        self.channel = channel
+        self.step = step
+        self.tasks = collections.deque()
+
+    def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
+        """See Feeder."""
+        self.current = self.channel.answer = None
+        self.tasks.clear()
+        self.channel.run += 1
+        self.channel.epoch = epoch
+        self.accepted = self.sent = next_seq
+
+    def dispatch(self, uint64_t seq, int kind, payload, int worker=-1):
+        """Note a task. A TASK_EPOCH is done at once."""
+        if kind == TASK_EPOCH:
+            self.step(kind, payload)
+            return True
+        if kind == TASK_AGAIN:
+            payload = int.from_bytes(payload, "little")
+        self.tasks.append((seq, kind, payload))
+        self.sends += 1
+        self.sent = max(self.sent, seq + 1)
+        return True
+
+    cpdef object take(self, timeout=None):
+        """Do the next task and return its answer, the same one until `accept`.
+
+        None: there is no task, or the channel was closed.
+        """
+        cdef LocalChannel channel = self.channel
+        if self.current is not None:
+            return self.current
+        if channel.answer is None:  # else Ctrl-C came after it was made
+            if channel.is_closed or not self.tasks:
+                return None
+            if channel.is_making:
+                raise ReaderError("the dataset asks for the next batch of the iterator that is just "
+                                  "making one of it; give the dataset a loader of its own")
+            seq, kind, payload = self.tasks[0]
+            channel.seq = seq
+            if channel.memory is not None:
+                channel.memory.prepare()
+            channel.is_making = True
+            try:
+                self.step(kind, payload)
+            finally:
+                channel.is_making = False
+                if channel.memory is not None:
+                    channel.memory.heap.end_task()
+                if channel.is_closed:
+                    channel.let_go()
+                    self.step = None
+        self.current, channel.answer = channel.answer, None
+        if self.current is not None:
+            self.tasks.popleft()
+        return self.current
+
+    def close(self):
+        """Close the channel, and do no more tasks. Idempotent.
+
+        What does them is let go here: others may still refer to this object, and a generator of the
+        user is to be closed when its iterator is dropped.
+        """
+        self.channel.close()
+        if not self.channel.is_making:
+            self.step = self.current = None
+            self.tasks.clear()
+
+    def accept(self):
+        """See Feeder."""
+        self.current = None
+        self.accepted += 1
+
+    def ended_workers(self):
+        """Return nothing: no worker ends."""
+        return []
+
+    def failed_worker(self):
+        """Return nothing: no worker starts."""
+
+    def detach(self, worker):
+        """Return that nothing was lost: no worker ends."""
+        return LostTasks([], None, True, False)
+
+    @property
+    def has_initial_states(self):
+        """Return True: the state at the beginning is noted at once."""
+        return True
+
+    def initial_state(self, worker):
+        """Return None: nobody is asked."""
+        return None
+
+    def give_up(self, seq, worker, is_end=False):
+        """Do nothing: each task is answered."""
+
+    def worker_progress(self, worker):
+        """Return that it is idle: whoever asks is the worker."""
+        return WorkerProgress(0, None, -1, 0.0)
+
+    def is_busy(self):
+        """Return False: whoever asks is the worker."""
+        return False
+
+    def trim(self):
+        """Free the memory of released batches."""
+        cdef Heap heap
+        if self.channel.memory is not None:
+            heap = self.channel.memory.heap
+            heap.collect()
+            heap.trim_own()
+            heap.end_grant()
+            rd_trim_malloc()

@@ -1,0 +1,82 @@
+# The state of a feed, and the functions that move results from the rings to the queue.
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from reader._core.memory.arena cimport rd_arena, rd_record
+from reader._core.wire.blocking_queue cimport pthread_mutex_t, queue_state
+from reader._core.wire.ring cimport rd_task
+
+cdef enum:
+    SEEN_NBYTES = 320      # of a text of the values that a failed check saw, its end included
+
+# A task that a worker has and has not answered.
+cdef struct flight:
+    uint64_t seq
+    uint32_t run           # the one that misses it if it is lost; of no batch: another
+    uint32_t sent_run      # the one that it was sent in
+    uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
+
+# One worker as the trainer sees it. `lock` of the feed guards it.
+cdef struct worker_state:
+    int pidfd              # readable when the process ended; -1: a thread, or gone
+    int alive              # whether it takes tasks
+    int said_hello
+    uint32_t end_run       # the run in which it last answered END; 0 = never
+    int owes_state          # it was asked to begin an epoch and to send its state, and has not
+    int ended              # set by the reader thread, until the worker is detached
+    uint64_t result_head   # results taken from its ring; atomic, for it is also read without the lock
+    uint64_t task_tail     # bytes written to its task ring
+    uint32_t stalls        # looks in a row at which it had tasks that nobody makes
+    flight* flights        # ring of `room`, oldest first: workers answer in order
+    size_t head, count, room
+
+# Everything the reader thread touches: plain memory, no Python. Threads: the reader thread and
+# the consumer. `lock` guards all but the constants and the two atomic flags; it is taken before
+# the queue's own lock.
+cdef struct feed_state:
+    rd_arena* arena        # constant; the Feeder's Arena keeps it
+    uint32_t nworkers      # constant
+    int bell               # constant: eventfd, rung by workers, releases and the consumer
+    pthread_mutex_t lock
+    pthread_mutex_t trim_lock   # one thread at a time frees memory; no other lock is taken with it
+    queue_state queue
+    worker_state* workers
+    uint32_t run           # the current attempt at an epoch
+    uint64_t epoch
+    uint64_t next_seq      # the batch that goes into the queue next
+    bint any_order         # batches go into the queue as they come
+    rd_record* waiting     # reorder ring: batches that came early, by seq & mask
+    uint64_t mask
+    uint32_t flights_limit # most tasks one worker may have
+    rd_record* failures    # FAILED records, one per worker
+    rd_record* states      # STATE records of the current run, one per worker
+    uint32_t owing         # how many workers owe their state; until none does, nothing is queued
+    uint64_t received, reordered, trimmed   # counts for stats
+    bint is_trusted        # constant: workers are threads, and the records are not checked
+    uint32_t damaged       # atomic: 1 = a check failed, and all workers are ended, until renewed
+    const char* check      # which check failed; NULL = none
+    char[SEEN_NBYTES] seen # the values that it saw, as text
+    uint32_t damaged_worker    # whose record it was; nworkers = nobody's in particular
+    uint64_t damaged_seq   # the batch that it was of; RD_ANY_SEQ = none in particular
+    int64_t inspected_ns   # when the consumer looked last at the shared words; the consumer's alone
+    uint32_t stop          # atomic: the reader thread ends
+    uint32_t starving      # atomic: notify the consumer when a worker can take a task again
+
+cdef void drop(feed_state* s, rd_record* record) noexcept nogil
+cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* payload) noexcept nogil
+cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil
+cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil
+cdef void place(feed_state* s, rd_record* record) noexcept nogil
+cdef void notify(feed_state* s) noexcept nogil
+cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check,
+                       const char* seen) noexcept nogil
+cdef const char* damage_of(feed_state* s, char* seen) noexcept nogil
+cdef void note_damage(feed_state* s) noexcept nogil
+cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil
+cdef void hold_queued(feed_state* s) noexcept nogil
+cdef void requeue(feed_state* s) noexcept nogil
+cdef void inspect(feed_state* s) noexcept nogil
+cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil
+cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil
+cdef rd_arena* arena_of(feed_state* s, const rd_record* record) noexcept nogil
+cdef bint drain(feed_state* s) noexcept nogil
+cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil
+cdef void* reader_thread(void* argument) noexcept nogil

@@ -1,0 +1,1 @@
+"""Collating: how samples become the rows of a batch."""

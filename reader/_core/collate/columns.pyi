@@ -1,0 +1,15 @@
+# Types of reader._core.collate.columns; the contract of each field is in columns.pxd. Holds no
+# code.
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+@final
+class Columns:
+    source: Any
+    def __init__(
+        self,
+        source: Any,
+        arrays: Callable[[], Sequence[Any]],
+        indices: Sequence[Sequence[int]] = (),
+    ) -> None: ...

@@ -1,0 +1,1 @@
+"""The interpreter: signals that are held back, and looks at objects that leave no trace."""

@@ -1,0 +1,7 @@
+# Types of reader._core.interpreter.own_attribute. Holds no code.
+
+from typing import Any
+
+MISSING: Any
+
+def own_attribute(value: Any, name: str, default: Any = None) -> Any: ...

@@ -1,0 +1,13 @@
+# Types of reader._core.steps.round_robin. Holds no code.
+
+from collections import Counter
+from collections.abc import Callable
+from typing import final
+
+@final
+class RoundRobin:
+    turn: int
+    def __init__(self, workers: int, turn: int = 0, limit: int = 1) -> None: ...
+    def watch(self, loads: Callable[[], Counter[int]]) -> None: ...
+    def next_worker(self) -> int: ...
+    def pass_on(self, worker: int) -> None: ...

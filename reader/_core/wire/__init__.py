@@ -1,0 +1,1 @@
+"""The way between workers and trainer: rings, results, records, the queue and both ends of them."""

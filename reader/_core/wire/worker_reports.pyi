@@ -1,0 +1,24 @@
+# Types of reader._core.wire.worker_reports, which says what each field means. Holds no code.
+
+from typing import NamedTuple
+
+class LostTasks(NamedTuple):
+    seqs: list[int]
+    busy: int | None
+    said_hello: bool
+    said_end: bool
+
+class Damage(NamedTuple):
+    worker: int | None
+    check: str
+    seen: str
+
+class WorkerProgress(NamedTuple):
+    pid: int
+    seq: int | None
+    row: int
+    seconds: float
+
+class WorkerCounts(NamedTuple):
+    batches: int
+    busy_s: float
