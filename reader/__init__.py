@@ -58,11 +58,11 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from reader.loader import DataLoader
-    from reader.workers.context import WorkerInfo, get_worker_info, sample_rng
-    from reader.workers.mix import mix
-    from reader.workers.rebatch import rebatch
-    from reader.workers.shard import shard
-    from reader.workers.shuffle_buffer import shuffle_buffer
+    from reader.streams.mix import mix
+    from reader.streams.rebatch import rebatch
+    from reader.streams.shard import shard
+    from reader.streams.shuffle_buffer import shuffle_buffer
+    from reader.worker.context import WorkerInfo, get_worker_info, sample_rng
 
 # Paddle 2.6 for GPUs has a zlib of its own, and Python's breaks if it is not in use by then.
 zlib.decompress(zlib.compress(b"in use"))
@@ -139,11 +139,11 @@ _HOMES = {
             SamplerError StateError WorkerDied
         """,
         "reader.loader": "DataLoader",
-        "reader.workers.context": "WorkerInfo get_worker_info sample_rng",
-        "reader.workers.mix": "mix",
-        "reader.workers.rebatch": "rebatch",
-        "reader.workers.shard": "shard",
-        "reader.workers.shuffle_buffer": "shuffle_buffer",
+        "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
+        "reader.streams.mix": "mix",
+        "reader.streams.rebatch": "rebatch",
+        "reader.streams.shard": "shard",
+        "reader.streams.shuffle_buffer": "shuffle_buffer",
     }.items()
     for name in names.split()
 }

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ("errors", "places", "checks", "config", "_core")
-_ENGINE = (*_CORE, "data", "collate", "workers", "frameworks", "engine")
+_WORKER = (*_CORE, "policy", "random", "exceptions", "data", "orders", "worker")
+_ENGINE = (*_WORKER, "streams", "processes", "collate", "frameworks", "engine")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -28,15 +29,20 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "option_checks": ("errors", "checks"),
     "config": ("errors", "places", "checks", "option_checks"),
     "_core": ("errors", "places", "checks", "config"),
-    "data": _CORE,
+    "random": _CORE,
+    "exceptions": _CORE,
+    "data": (*_CORE, "random"),
+    "orders": (*_CORE, "random", "data"),
     "collate": _CORE,
-    "workers": (*_CORE, "policy", "data"),
+    "worker": tuple(room for room in _WORKER if room != "worker"),
+    "streams": _WORKER,
+    "processes": _WORKER,
     "frameworks": (*_CORE, "data"),
-    "engine": (*_CORE, "policy", "data", "collate", "workers", "frameworks"),
-    "images": (*_CORE, "data", "workers", "frameworks"),
-    "loader": (*_ENGINE, "policy"),
-    "compat": (*_ENGINE, "policy", "loader"),
-    "__main__": (*_ENGINE, "policy", "loader", "compat", "_version", "the face"),
+    "engine": tuple(room for room in _ENGINE if room != "engine"),
+    "images": (*_WORKER, "frameworks"),
+    "loader": _ENGINE,
+    "compat": (*_ENGINE, "loader"),
+    "__main__": (*_ENGINE, "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
 

@@ -1,4 +1,4 @@
-"""What a batch is made from: datasets, samplers, batch samplers, seeds and failures.
+"""What a batch is made from: datasets, samplers and batch samplers.
 
 This package runs anywhere, in the trainer and in workers, and starts no process or thread. It may
 import `reader.errors`, `reader.config` and `reader._core`. Its objects belong to who made them.

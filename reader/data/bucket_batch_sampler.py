@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.checks import as_bool, as_int
-from reader.data.permutation import Permutation
 from reader.data.sampler import SeededSampler
-from reader.data.seeds import order_key
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.random.permutation import Permutation
+from reader.random.seeds import order_key
 
 __all__ = ["BucketBatchSampler"]
 

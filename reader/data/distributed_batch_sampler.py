@@ -15,10 +15,10 @@ from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
 from reader.data.batch_sampler import batched
 from reader.data.distributed_env import replicas_and_rank
-from reader.data.permutation import Permutation, shuffled
 from reader.data.sampler import as_sized, in_chunks
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError
+from reader.random.permutation import Permutation, shuffled
 
 __all__ = ["DistributedBatchSampler"]
 

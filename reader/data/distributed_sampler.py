@@ -13,10 +13,10 @@ from itertools import chain
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
 from reader.data.distributed_env import replicas_and_rank
-from reader.data.permutation import indices_at, shuffled
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
 from reader.errors import ConfigError
+from reader.random.permutation import indices_at, shuffled
 
 __all__ = ["DistributedSampler"]
 

@@ -1,7 +1,7 @@
 """The ranges that remain of a sequence that was divided and partly taken.
 
-Imports `reader.data.shard` and `reader.errors`. RemainingRanges are a few plain numbers, however
-much of the sequence was taken. They may include positions past the end, which are ignored.
+Imports `reader.data.shard_items` and `reader.errors`. RemainingRanges are a few plain numbers,
+however much of the sequence was taken. They may include positions past the end, which are ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from reader.data.shard import shard_positions
+from reader.data.shard_items import shard_positions
 from reader.errors import StateError, got
 
 __all__ = ["RemainingRanges", "Splits"]

@@ -17,10 +17,10 @@ import numpy as np
 from reader._core.collate.indices import IndexBatches
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
-from reader.data.permutation import indices_at, shuffled
-from reader.data.seeds import fresh_seed
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
+from reader.random.permutation import indices_at, shuffled
+from reader.random.seeds import fresh_seed
 
 __all__ = [
     "RandomSampler",

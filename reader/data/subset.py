@@ -18,8 +18,8 @@ from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.datasets import fetch_many, set_epoch_of
-from reader.data.seeds import order_rng
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.random.seeds import order_rng
 
 __all__ = ["Subset", "random_split"]
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from reader.checks import as_bool, as_int
 from reader.data.sampler import SeededSampler, in_chunks
-from reader.data.seeds import draws_rng
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.random.seeds import draws_rng
 
 __all__ = ["WeightedRandomSampler", "as_weights"]
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.steps.handover import Task
-from reader.data.order import Order
-from reader.data.order_origin import OrderOrigin, Position
-from reader.data.random_state import from_json, to_json
 from reader.data.remaining_ranges import RemainingRanges
 from reader.errors import StateError, got
-from reader.workers.worker_state import WorkerSnapshot
+from reader.orders.order import Order
+from reader.orders.order_origin import OrderOrigin, Position
+from reader.random.random_state import from_json, to_json
+from reader.worker.worker_state import WorkerSnapshot
 
 __all__ = ["Cursor", "MapCursor", "StreamCursor", "WorkerCursor", "WorkerCursors"]
 

@@ -19,14 +19,10 @@ from reader._core.steps.handover import WaitStats
 from reader._core.steps.round_robin import RoundRobin
 from reader.checks import as_int
 from reader.config import LoaderConfig
-from reader.data import seeds
 from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, find_carriers, own_epoch, set_epochs
-from reader.data.order import Order, open_order
-from reader.data.order_origin import Position
 from reader.data.pure_samples import runs_no_user_code
 from reader.data.sampler import SeededSampler
-from reader.data.shards import Shards
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
@@ -43,9 +39,13 @@ from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
 from reader.errors import ReaderError
 from reader.frameworks import check_places, make_adapters
+from reader.orders.order import Order, open_order
+from reader.orders.order_origin import Position
+from reader.orders.shards import Shards
 from reader.policy import ErrorPolicy, Policy
-from reader.workers.pool_registry import check_interpreter, leave_with_program
-from reader.workers.worker_state import EpochStart
+from reader.processes.pool_registry import check_interpreter, leave_with_program
+from reader.random import seeds
+from reader.worker.worker_state import EpochStart
 
 __all__ = ["Engine"]
 

@@ -18,7 +18,6 @@ from reader._core.steps.quick_steps import QuickSteps
 from reader._core.steps.window import Window
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
-from reader.data.failure import as_user_error
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import PoolCache
 from reader.engine.cursor import Cursor, MapCursor
@@ -28,8 +27,9 @@ from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
+from reader.exceptions.failure import as_user_error
 from reader.policy import ErrorPolicy
-from reader.workers.pool_registry import check_interpreter, leave_with_program
+from reader.processes.pool_registry import check_interpreter, leave_with_program
 
 __all__ = ["EpochIterator"]
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.failure import Failure, FailureKind
-from reader.data.exception_codec import add_note
-from reader.data.failure import as_user_error, traceback_text, with_context
 from reader.engine.backends.backend import Backend, Death
 from reader.errors import (
     ArenaFull,
@@ -23,9 +21,11 @@ from reader.errors import (
     WorkerDied,
     shown,
 )
+from reader.exceptions.exception_codec import add_note
+from reader.exceptions.failure import as_user_error, traceback_text, with_context
 from reader.policy import ErrorPolicy
-from reader.workers.loop import WorkerError
-from reader.workers.worker_state import EpochStart
+from reader.worker.loop import WorkerError
+from reader.worker.worker_state import EpochStart
 
 __all__ = ["EpochOptions", "closed", "died", "failed_start", "failure", "freed", "in_fork", "late"]
 

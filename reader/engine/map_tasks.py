@@ -20,13 +20,13 @@ from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
 from reader._core.wire.channel import TaskKind, are_indices, encode_task
 from reader._core.wire.failure import FailureKind
-from reader.data.order import Order
-from reader.data.order_origin import Position
-from reader.data.shards import Shard
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
 from reader.engine.supervisor import Supervisor
 from reader.errors import SampleIndexError, SamplerError, StateError, got, shown
+from reader.orders.order import Order
+from reader.orders.order_origin import Position
+from reader.orders.shards import Shard
 from reader.policy import DispatchPolicy
 
 __all__ = ["MapTasks"]

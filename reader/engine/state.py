@@ -19,12 +19,12 @@ from reader._core.interpreter.signals import is_interrupt
 from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
-from reader.data.order import boundary_state, check_order_state
-from reader.data.order_origin import Position
-from reader.data.order_source import batching_of, has_state, state_of
 from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
 from reader.errors import StateError, got, shown
-from reader.workers.worker_state import sends_snapshots
+from reader.orders.order import boundary_state, check_order_state
+from reader.orders.order_origin import Position
+from reader.orders.order_source import batching_of, has_state, state_of
+from reader.worker.worker_state import sends_snapshots
 
 __all__ = ["LoaderState", "Start", "batches_of"]
 

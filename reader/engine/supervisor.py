@@ -27,7 +27,7 @@ from reader.engine.epoch_errors import (
 )
 from reader.engine.schedule import Schedule
 from reader.errors import ReaderError
-from reader.workers.loop import WorkerError
+from reader.worker.loop import WorkerError
 
 __all__ = ["EpochEnded", "Supervisor"]
 

@@ -18,7 +18,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.crops import Box, CenterCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
 from reader.images.image_files import find_classes, find_samples
-from reader.workers.context import loader_task, sample_rng
+from reader.worker.context import loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
 

@@ -33,7 +33,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have batches of every size copied past the cache."""
-    monkeypatch.setattr("reader.workers.loop.cache_nbytes", lambda: 0)
+    monkeypatch.setattr("reader.worker.loop.cache_nbytes", lambda: 0)
 
 
 def check_equal(dataset: Any, workers: int, count: int = 4) -> None:

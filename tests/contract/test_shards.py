@@ -15,7 +15,7 @@ from reader import ConfigTypeError, SamplerError
 from reader.compat.gluon import ShardedDataLoader, default_batchify_fn
 from reader.compat.gluon.arrays import is_nd
 from reader.compat.gluon.nlp import FixedBucketSampler, batchify
-from reader.data.shards import Shards
+from reader.orders.shards import Shards
 from tests.peers import impure_datasets
 
 STEPS: list[Any] = [

@@ -25,8 +25,8 @@ from reader import (
     sample_rng,
 )
 from reader._core.steps.handover import Task
-from reader.data.order_origin import Position
 from reader.engine.cursor import MapCursor, WorkerCursors
+from reader.orders.order_origin import Position
 from tests.datasets import OddError
 
 COUNT = 30

@@ -12,7 +12,7 @@ import pytest
 
 from reader import DataLoader, DatasetError, IterableDataset, get_worker_info, sample_rng, shard
 from reader.policy import Policy, WorkerPolicy
-from reader.workers.rng import WorkerRng
+from reader.worker.rng import WorkerRng
 from tests.datasets import Augmented, Calls, Rows, TorchAugmented, check_rows, digest_of
 from tests.faces import Face
 from tests.processes import BOUND_S

@@ -375,7 +375,7 @@ def test_03_garbage_collection_while_batches_are_dropped_in_threads(workers: int
 LEAVE_AT_ONCE = """
     import os, sys, time
     from reader import DataLoader
-    from reader.workers import pool_registry
+    from reader.processes import pool_registry
 
     class Data:
         def __len__(self):

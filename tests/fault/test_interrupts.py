@@ -21,7 +21,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.feeder import Feeder
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
-from reader.workers.memory import available_bytes
+from reader.processes.memory import available_bytes
 from tests.datasets import Rows
 
 COUNT = 24

@@ -14,7 +14,7 @@ import pytest
 
 from reader import ArenaFull, DataLoader, IterableDataset, LoadTimeout, WorkerDied
 from reader.engine.supervisor import Supervisor
-from reader.workers import pool_registry
+from reader.processes import pool_registry
 from tests.datasets import listen, tell
 from tests.processes import (
     BOUND_S,

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from reader import ConfigError, DataLoader
-from reader.workers import main_module
-from reader.workers.pickling import NotFound, not_found
+from reader.processes import main_module
+from reader.processes.pickling import NotFound, not_found
 from tests.processes import BOUND_S, ROOT, Program
 
 Start = Callable[..., Program]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reader import ConfigError, DataLoader
-from reader.workers.loop import WorkerConfig
-from reader.workers.pickling import pickle_config
+from reader.processes.pickling import pickle_config
+from reader.worker.loop import WorkerConfig
 from tests.datasets import PidRows, Rows, check_rows
 from tests.holders import COUNT, Collates, Held, Marks, Names, Primitives, SendsToAll
 from tests.processes import Program, kill_and_wait, wait_until

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from reader import DataLoader
-from reader.workers import pool_registry, preload, process
-from reader.workers.loop import WorkerConfig
+from reader.processes import pool_registry, preload, process
+from reader.worker.loop import WorkerConfig
 from tests.datasets import PidRows, Rows, Stuck
 from tests.processes import Program, Wire, kill_and_wait, open_pid, wait_gone
 

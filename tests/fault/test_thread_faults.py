@@ -14,7 +14,7 @@ import pytest
 
 from reader import DataLoader, LoadTimeout, ReaderError
 from reader.errors import InternalError
-from reader.workers import loop
+from reader.worker import loop
 from tests.datasets import Augmented, Calls, Rows, Stuck, check_rows, digest_of
 from tests.processes import BOUND_S, Program, Wire, patiently, wait_until
 

@@ -103,7 +103,8 @@ def test_03_group_signal_ends_trainer_and_workers_without_a_word_of_theirs(
     if signum == signal.SIGINT:
         assert err.count("Traceback") == 1
         assert err.rstrip().endswith("KeyboardInterrupt")
-        assert "reader/workers" not in err
+        assert "reader/worker/" not in err
+        assert "reader/processes/" not in err
     else:
         assert err == ""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reader.workers import context
+from reader.worker import context
 from tools import interrupts
 
 

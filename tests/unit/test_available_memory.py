@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reader.workers import memory
+from reader.processes import memory
 
 MIB = 1 << 20
 HEADROOM = 16 * MIB

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.data import exception_codec
-from reader.data.failure import with_context
 from reader.errors import DatasetError, WorkerDied
+from reader.exceptions import exception_codec
+from reader.exceptions.failure import with_context
 from tests.unit.exceptions import (
     OddConstructor,
     carry,

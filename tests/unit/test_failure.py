@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 import reader
 from reader.checks import as_int
-from reader.data import failure
-from reader.data.failure import (
+from reader.errors import DatasetError, InternalError
+from reader.exceptions import failure
+from reader.exceptions.failure import (
     as_user_error,
     decode,
     from_user_code,
     traceback_text,
     with_context,
 )
-from reader.errors import DatasetError, InternalError
 from tests.unit.exceptions import carry, notes_of, raise_from, raised
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from reader.data.seeds import CapturedState, seed_known_libraries
 from reader.errors import ReaderError
-from reader.workers import global_rng_lock
-from reader.workers.global_rng_lock import GlobalRngLock
+from reader.random.seeds import CapturedState, seed_known_libraries
+from reader.worker import global_rng_lock
+from reader.worker.global_rng_lock import GlobalRngLock
 
 BOUND_S = 40.0
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from reader import BatchSampler, DataLoader, RandomSampler, SampleIndexError, SequenceSampler
 from reader._core.collate.indices import IndexBatches, Indices
 from reader._core.random.permutation import Permutation
-from reader.data.order import open_order
-from reader.data.order_origin import Position
+from reader.orders.order import open_order
+from reader.orders.order_origin import Position
 from tests.datasets import Rows
 
 

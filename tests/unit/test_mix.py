@@ -26,7 +26,7 @@ from reader import (
     StateError,
     mix,
 )
-from reader.data.mix import MixSchedule, cycle_counts
+from reader.streams.mixed_dataset import MixSchedule, cycle_counts
 
 COUNTS = st.lists(st.integers(1, 25), min_size=1, max_size=7)
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=5)

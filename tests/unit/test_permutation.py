@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.data.permutation import ALGORITHM, Permutation, indices_at, shuffled
 from reader.errors import ConfigError, ConfigTypeError
+from reader.random.permutation import ALGORITHM, Permutation, indices_at, shuffled
 
 KEYS = st.integers(0, 2**128 - 1)
 LARGE = st.one_of(st.integers(1025, 2**63 - 1), st.sampled_from([10**9, 2**62, 2**63 - 1]))

@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 
-from reader.workers import pool_registry
+from reader.processes import pool_registry
 
 
 class Quiet:

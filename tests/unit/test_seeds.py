@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader.data.seeds import (
+from reader.random.seeds import (
     CapturedState,
     batch_seed,
     draws_rng,
@@ -277,7 +277,7 @@ def test_state_of_another_bit_generator_is_put_back(kind: str) -> None:
 REAL = """
 import sys
 {imports}
-from reader.data.seeds import CapturedState, seed_known_libraries
+from reader.random.seeds import CapturedState, seed_known_libraries
 
 def draw():
     return {draw}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reader.data import IterableDataset
-from reader.data.shard import shard_items, shard_positions
+from reader.data.shard_items import shard_items, shard_positions
 from reader.errors import ConfigError, ConfigTypeError
 from reader.loader import DataLoader
-from reader.workers.context import WorkerInfo, set_worker_info
-from reader.workers.shard import shard
+from reader.streams.shard import shard
+from reader.worker.context import WorkerInfo, set_worker_info
 
 counts = st.integers(0, 50)
 shards = st.integers(1, 9)

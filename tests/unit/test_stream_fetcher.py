@@ -9,7 +9,7 @@ import pytest
 
 from reader._core.wire.channel import TaskKind
 from reader.errors import ArenaFull
-from reader.workers.stream import Stream, StreamFetcher
+from reader.worker.stream import Stream, StreamFetcher
 
 
 class Paper:

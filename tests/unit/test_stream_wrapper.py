@@ -24,7 +24,7 @@ from reader import (
     rebatch,
     shuffle_buffer,
 )
-from reader.workers import stream_wrapper
+from reader.streams import stream_wrapper
 from tests.streams import NumbersKept, NumbersWalk
 
 OURS = str(Path(stream_wrapper.__file__).parent)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader.workers.rng import WorkerRng
+from reader.worker.rng import WorkerRng
 
 
 def draw(rng: WorkerRng) -> tuple[float, float]:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from reader import data
 from reader.checks import as_bool, as_int
 from reader.compat.gluon.errors import ArgumentError
-from reader.data.permutation import indices_at, shuffled
-from reader.data.random_state import from_json, to_json
 from reader.data.sampler import SeededSampler, as_sized, in_chunks
 from reader.data.seekable import as_position, iterate_from
 from reader.errors import ConfigTypeError, StateError, got
+from reader.random.permutation import indices_at, shuffled
+from reader.random.random_state import from_json, to_json
 
 __all__ = ["FilterSampler", "IntervalSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 

@@ -1,8 +1,8 @@
 """The decorators of `paddle.reader` that read ahead in threads: `buffered` and `xmap_readers`.
 
-Imports `reader.checks` and `reader.data.failure`. A generator owns its threads: they end when it
-ends, is closed or is collected. They share only SimpleQueues with it, whose `put` takes no Python
-lock, so that the garbage collector may collect a generator at any point of any thread.
+Imports `reader.checks` and `reader.exceptions.failure`. A generator owns its threads: they end when
+it ends, is closed or is collected. They share only SimpleQueues with it, whose `put` takes no
+Python lock, so that the garbage collector may collect a generator at any point of any thread.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from reader._core.interpreter.signals import interrupt_after
 from reader.checks import as_bool, as_int
-from reader.data.failure import as_user_error
 from reader.errors import ConfigTypeError, got
+from reader.exceptions.failure import as_user_error
 
 __all__ = ["as_count", "as_reader", "buffered", "xmap_readers"]
 

@@ -88,7 +88,7 @@ def default_convert_fn(batch: Any) -> Any:
 
 
 class PaddleRules:
-    """See `reader.workers.loop.CollateRules`."""
+    """See `reader.worker.loop.CollateRules`."""
 
     def can_stack(self, sample: Any) -> bool:
         """Whether the core makes the same batch in place; raises for a type that no batch holds."""

@@ -17,10 +17,10 @@ from paddle.io import Dataset, IterableDataset
 
 from reader import data
 from reader.compat.paddle.errors import ArgumentError
-from reader.data.seeds import order_rng
 from reader.data.subset import draw_permutation, split, split_lengths
 from reader.errors import ConfigError, got
 from reader.frameworks.paddle_version import is_on_cpu
+from reader.random.seeds import order_rng
 
 __all__ = [
     "ChainDataset",

@@ -1,8 +1,8 @@
 """The exceptions of this face: Paddle's types beside the engine's and the user's own.
 
-Imports `reader.errors` and `reader.data.exception_codec`. `ArgumentError` stands where Paddle has
-an `assert`; `also_as` makes an error that a program catches by its own type and by Paddle's. The
-classes it makes are kept, one for each type of error.
+Imports `reader.errors` and `reader.exceptions.exception_codec`. `ArgumentError` stands where Paddle
+has an `assert`; `also_as` makes an error that a program catches by its own type and by Paddle's.
+The classes it makes are kept, one for each type of error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import functools
 from contextlib import suppress
 from typing import Any
 
-from reader.data.exception_codec import cause_of
 from reader.errors import ConfigError
+from reader.exceptions.exception_codec import cause_of
 
 __all__ = ["ArgumentError", "also_as"]
 

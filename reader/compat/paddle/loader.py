@@ -28,12 +28,12 @@ from reader.compat.paddle.worker import PaddleWorker
 from reader.config import LoaderConfig
 from reader.data import SequenceSampler
 from reader.data.iterable import is_iterable_dataset
-from reader.data.one_shot import OneShot
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
 from reader.frameworks.paddle_device import paddle_place
+from reader.orders.one_shot import OneShot
 from reader.places import Place, is_paddle_place, parse_places
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 

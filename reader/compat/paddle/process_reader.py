@@ -1,6 +1,6 @@
 """The decorator of `paddle.reader` that reads in processes: `multiprocess_reader`.
 
-Imports the engine, whose workers read, and `reader.workers.context`. A generator owns its engine:
+Imports the engine, whose workers read, and `reader.worker.context`. A generator owns its engine:
 the processes end when it ends, is closed or is collected.
 """
 
@@ -18,7 +18,7 @@ from reader.data import IterableDataset
 from reader.engine.engine import Engine
 from reader.errors import DatasetError, InternalError, got
 from reader.policy import Policy
-from reader.workers.context import get_worker_info
+from reader.worker.context import get_worker_info
 
 __all__ = ["NoneSampleError", "multiprocess_reader"]
 

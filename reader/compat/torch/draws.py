@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from reader.config import SEED_LIMIT
-from reader.data.random_state import generator_state, set_generator
-from reader.data.seeds import batch_seed
 from reader.errors import StateError, got
+from reader.random.random_state import generator_state, set_generator
+from reader.random.seeds import batch_seed
 
 __all__ = ["OwnDraws", "check", "load", "pass_global", "saved", "seed_from"]
 

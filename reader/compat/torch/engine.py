@@ -19,10 +19,10 @@ from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, LoaderConfig
 from reader.data.columns import columns_of, filler_of
-from reader.data.order_source import has_state
 from reader.data.pure_samples import runs_no_user_code
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
+from reader.orders.order_source import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 

@@ -10,8 +10,8 @@ import contextlib
 import signal
 from typing import Any
 
-from reader.data.exception_codec import add_note
 from reader.errors import ConfigError, LoadTimeout, StateError, WorkerDied
+from reader.exceptions.exception_codec import add_note
 
 __all__ = [
     "ArgumentError",

@@ -24,14 +24,14 @@ from reader.compat.torch.replaced import warn_if_replaced
 from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
-from reader.data.one_shot import OneShot
 from reader.data.sampler import RandomSampler
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.errors import got
 from reader.frameworks import check_places
+from reader.orders.one_shot import OneShot
 from reader.places import parse_places
-from reader.workers.pool_registry import check_interpreter
+from reader.processes.pool_registry import check_interpreter
 
 __all__ = ["ELSEWHERE", "DataLoader"]
 

@@ -18,10 +18,10 @@ from torch.utils.data.sampler import SequentialSampler as TorchSequentialSampler
 
 from reader.compat.torch.draws import seed_from
 from reader.data.batch_sampler import BatchSampler
-from reader.data.one_shot import OneShot
-from reader.data.random_state import generator_state, set_generator
 from reader.data.sampler import SequenceSampler, in_chunks
 from reader.errors import StateError, got
+from reader.orders.one_shot import OneShot
+from reader.random.random_state import generator_state, set_generator
 
 __all__ = ["CountedOrder", "PermutedOrder", "faster"]
 

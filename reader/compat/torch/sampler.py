@@ -14,8 +14,8 @@ import torch
 import torch.utils.data.distributed
 import torch.utils.data.sampler
 
-from reader.data.order_source import has_state
 from reader.errors import StateError, got
+from reader.orders.order_source import has_state
 
 __all__ = ["BatchSampler", "RandomSampler", "StatefulDistributedSampler"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.wire.failure import Failure, FailureKind
 from reader.errors import LoadTimeout
-from reader.workers.loop import WorkerError, carried
+from reader.worker.loop import WorkerError, carried
 
 __all__ = ["StartReport"]
 

@@ -26,11 +26,11 @@ from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.loader import ELSEWHERE, DataLoader
 from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
-from reader.data.order_source import generator_states, has_state
-from reader.data.random_state import generator_state, to_json
-from reader.data.seeds import batch_seed
 from reader.engine.engine import Engine
 from reader.errors import StateError
+from reader.orders.order_source import generator_states, has_state
+from reader.random.random_state import generator_state, to_json
+from reader.random.seeds import batch_seed
 
 __all__ = ["StatefulDataLoader"]
 

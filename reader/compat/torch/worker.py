@@ -16,7 +16,7 @@ import torch
 
 from reader.compat.torch import inner
 from reader.compat.torch.thread_info import set_info
-from reader.workers.context import get_worker_info
+from reader.worker.context import get_worker_info
 
 __all__ = ["TorchWorker"]
 

@@ -15,8 +15,8 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.failure import Failure
 from reader._core.wire.local_channel import UserBatch
 from reader._core.wire.worker_reports import Damage, LostTasks, WorkerProgress
-from reader.workers.global_rng_lock import GlobalRngLock
-from reader.workers.loop import WorkerConfig, WorkerError
+from reader.worker.global_rng_lock import GlobalRngLock
+from reader.worker.loop import WorkerConfig, WorkerError
 
 __all__ = ["Backend", "Death", "TaskFeeder", "UserBatch", "WorkerActivity", "WorkerStatus"]
 

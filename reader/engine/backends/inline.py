@@ -15,13 +15,13 @@ from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.local_channel import LocalChannel, LocalFeeder, LocalMemory
-from reader.data.seeds import CapturedState
 from reader.engine.backends.backend import Death, WorkerStatus
-from reader.workers import context
-from reader.workers.global_rng_lock import GlobalRngLock
-from reader.workers.loop import WorkerConfig, WorkerError, WorkerLoop
-from reader.workers.memory import available_bytes
-from reader.workers.stream import StreamFetcher
+from reader.processes.memory import available_bytes
+from reader.random.seeds import CapturedState
+from reader.worker import context
+from reader.worker.global_rng_lock import GlobalRngLock
+from reader.worker.loop import WorkerConfig, WorkerError, WorkerLoop
+from reader.worker.stream import StreamFetcher
 
 __all__ = ["InlineBackend"]
 

@@ -21,10 +21,10 @@ from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.feeder import Feeder
 from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
-from reader.workers import pool_registry
-from reader.workers.global_rng_lock import GlobalRngLock
-from reader.workers.loop import WorkerConfig, WorkerError
-from reader.workers.memory import available_bytes
+from reader.processes import pool_registry
+from reader.processes.memory import available_bytes
+from reader.worker.global_rng_lock import GlobalRngLock
+from reader.worker.loop import WorkerConfig, WorkerError
 
 __all__ = ["Pool", "PoolState"]
 

@@ -23,9 +23,9 @@ from reader.engine.backends.thread_pool import ThreadPool
 from reader.errors import ConfigError, ReaderError
 from reader.frameworks import make_unpacked
 from reader.policy import BatchPolicy, Policy
-from reader.workers.loop import WorkerConfig
-from reader.workers.pool_registry import await_closing
-from reader.workers.stream import Stream
+from reader.processes.pool_registry import await_closing
+from reader.worker.loop import WorkerConfig
+from reader.worker.stream import Stream
 
 __all__ = ["BACKENDS", "PoolCache"]
 

@@ -18,15 +18,15 @@ from typing import Any
 
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.wire.worker_reports import Damage
-from reader.data.failure import decode
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
-from reader.workers.handle import WorkerHandle, send_signal
-from reader.workers.loop import WorkerConfig, WorkerError
-from reader.workers.pickling import NotFound, not_found
-from reader.workers.process import ProcessStarter, forget_process, leave_process
-from reader.workers.template import pidfd_of
+from reader.exceptions.failure import decode
+from reader.processes.handle import WorkerHandle, send_signal
+from reader.processes.pickling import NotFound, not_found
+from reader.processes.process import ProcessStarter, forget_process, leave_process
+from reader.processes.template import pidfd_of
+from reader.worker.loop import WorkerConfig, WorkerError
 
 __all__ = ["ProcessPool"]
 

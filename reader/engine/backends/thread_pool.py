@@ -16,10 +16,10 @@ from reader._core.wire.channel import WorkerChannel
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
-from reader.workers import loop
-from reader.workers.global_rng_lock import GlobalRngLock
-from reader.workers.handle import ThreadHandle
-from reader.workers.memory import available_bytes
+from reader.processes.handle import ThreadHandle
+from reader.processes.memory import available_bytes
+from reader.worker import loop
+from reader.worker.global_rng_lock import GlobalRngLock
 
 __all__ = ["ThreadPool"]
 

@@ -24,7 +24,7 @@ cdef class Permutation:
 
     It takes 2 KiB for any count, is made in a microsecond or two, and computes the value at any
     place in about ten nanoseconds. The order is the same on every machine and in every version with
-    the same `reader.data.permutation.ALGORITHM`. It is for shuffling, not for cryptography.
+    the same `reader.random.permutation.ALGORITHM`. It is for shuffling, not for cryptography.
 
     Args:
         count: how many values, from 0 to 2**63 - 1.

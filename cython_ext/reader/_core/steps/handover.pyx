@@ -19,7 +19,7 @@ cdef class Task:
         payload: the dataset keys as they are sent.
         worker: the one that must take it; -1: any.
         mark: what a saved state needs, beside the number of the batch, to open the order after it;
-            see `reader.data.order.Order`.
+            see `reader.orders.order.Order`.
         seq: its number in the epoch, set by the window.
         snapshot: once it is answered, the state that its worker sent with it, or None.
         drawn: how many samples of an iterable dataset were drawn for it; None: a full batch's.

@@ -20,12 +20,12 @@ import numpy.typing as npt
 from reader.checks import as_int
 from reader.compat.gluon.nlp.bucket_schemes import BucketScheme, ConstWidthBucket, as_bucket_count
 from reader.compat.gluon.nlp.errors import ArgumentError
-from reader.data.permutation import Permutation
-from reader.data.random_state import from_json, to_json
 from reader.data.sampler import SeededSampler
-from reader.data.seeds import order_key
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, StateError, got, shown
+from reader.random.permutation import Permutation
+from reader.random.random_state import from_json, to_json
+from reader.random.seeds import order_key
 
 __all__ = ["FixedBucketSampler"]
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from reader.checks import as_int
 from reader.compat.gluon.nlp.errors import ArgumentError, as_count
-from reader.data.permutation import Permutation
 from reader.data.sampler import SeededSampler
-from reader.data.seeds import order_key
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, got, shown
+from reader.random.permutation import Permutation
+from reader.random.seeds import order_key
 
 __all__ = ["BoundedBudgetSampler"]
 

@@ -10,9 +10,9 @@ import abc
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
-from reader.data.random_state import from_json, swapped_in, to_json
 from reader.data.sampler import SeededSampler
 from reader.errors import StateError, got
+from reader.random.random_state import from_json, swapped_in, to_json
 
 __all__ = ["GlobalDrawSampler"]
 
@@ -35,7 +35,7 @@ class GlobalDrawSampler(SeededSampler[T_co]):
 
     @abc.abstractmethod
     def _generator_state(self) -> dict[str, Any]:
-        """Return the state of the global generator, as `reader.data.random_state.capture` does."""
+        """Return the state of the global generator, as `random_state.capture` does."""
 
     def _generator(self, state: Any) -> AbstractContextManager[None]:
         """Return the block in which to draw an order: of a state that was loaded, or a new one."""

@@ -21,10 +21,10 @@ from reader.checks import as_int
 from reader.compat.gluon.nlp.errors import ArgumentError
 from reader.compat.gluon.nlp.streams import DataStream
 from reader.data.iterable import IterableDataset
-from reader.data.seeds import seed_known_libraries
 from reader.errors import ConfigError, shown
 from reader.loader import DataLoader
-from reader.workers.context import get_worker_info
+from reader.random.seeds import seed_known_libraries
+from reader.worker.context import get_worker_info
 
 __all__ = ["PrefetchingStream"]
 

@@ -17,10 +17,10 @@ from reader.checks import as_int
 from reader.compat.gluon.nlp.errors import ArgumentError, as_count
 from reader.compat.gluon.nlp.global_draws import GlobalDrawSampler
 from reader.compat.gluon.nlp.parts import as_part, part_of
-from reader.data.permutation import Permutation
 from reader.data.sampler import Sampler
-from reader.data.seeds import order_key
 from reader.data.seekable import as_position, iterate_from
+from reader.random.permutation import Permutation
+from reader.random.seeds import order_key
 
 __all__ = ["SortedBucketSampler", "SortedSampler", "SplitSampler"]
 

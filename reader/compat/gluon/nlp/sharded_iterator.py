@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from reader.compat.gluon.nlp.parts import as_part, part_of
-from reader.data.order_source import has_state
-from reader.data.permutation import Permutation
 from reader.data.sampler import SeededSampler
-from reader.data.seeds import order_key
 from reader.data.seekable import as_position, iterate_from
 from reader.errors import StateError, got
+from reader.orders.order_source import has_state
+from reader.random.permutation import Permutation
+from reader.random.seeds import order_key
 
 __all__ = ["ShardedIterator"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from reader.compat.gluon.loader import DataLoader
 from reader.config import MAX_TIMEOUT_S
-from reader.data.shards import shards_of
+from reader.orders.shards import shards_of
 
 __all__ = ["ShardedDataLoader"]
 

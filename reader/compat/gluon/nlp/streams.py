@@ -1,6 +1,6 @@
 """GluonNLP's streams: what yields items anew in each iteration, with transformations.
 
-Imports `reader.checks` and `reader.workers.context`. A stream keeps no position: its iterators
+Imports `reader.checks` and `reader.worker.context`. A stream keeps no position: its iterators
 share nothing with it or with each other. Prefetching is in `prefetching_stream`.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from reader.checks import as_reiterable
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.workers.context import get_worker_info
+from reader.worker.context import get_worker_info
 
 __all__ = [
     "DataStream",

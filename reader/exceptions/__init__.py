@@ -1,0 +1,1 @@
+"""Exceptions of workers on their way to the user's loop."""

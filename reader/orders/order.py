@@ -1,0 +1,204 @@
+"""The order of an epoch's batches: begun anew, or opened where a saved state says.
+
+Imports the four kinds of order and `reader.errors`. An order belongs to one epoch and runs in the
+thread that draws tasks. Samplers are the user's; an order's origin and marks are plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from reader.errors import StateError, got
+from reader.orders.order_origin import OrderOrigin, Position
+from reader.orders.order_source import (
+    LOAD,
+    Batching,
+    batching_of,
+    check_generators,
+    generator_states,
+    has_state,
+    is_seekable,
+    is_sharding_sampler,
+    put_generators,
+    state_of,
+)
+from reader.orders.replayed_order import ReplayedOrder, StatefulOrder
+from reader.orders.seekable_order import SeekableOrder
+from reader.orders.sharded_order import ShardedOrder
+
+__all__ = ["Order", "boundary_state", "check_order_state", "open_order"]
+
+
+class Order(Protocol):
+    """One epoch's order, as tasks are drawn from it.
+
+    There are four kinds, by what the batch sampler is: *seekable*, opened at any position;
+    *sharded* by ranks in lockstep; *stateful*, whose sampler has a state; and any other, which is
+    *replayed* from the random state it began with and checked against a checksum.
+
+    Attributes:
+        origin: what holds at every position.
+        start: the mark before the first batch.
+        mark: called with the kind and payload of each task drawn, its number and the mark before
+            it; returns the mark after it: what a state needs to open the order there, beside the
+            number of the batch. It changes nothing. None: the number is enough.
+        is_checked: opened again, it is known to be the same order.
+    """
+
+    origin: OrderOrigin
+    start: Any
+    mark: Callable[[int, bytes, int, Any], Any] | None
+    is_checked: bool
+
+    def note_first(self, kind: int, payload: bytes) -> None:
+        """Record what is known once the first task was drawn."""
+
+
+def open_order(
+    batches: Any,
+    state: dict[str, Any] | None = None,
+    at: Position = Position(0, 0),  # noqa: B008
+    every: int = 1,
+    is_lazy: bool = False,
+    seed: int | None = None,
+) -> tuple[Order, Iterator[Any]]:
+    """Open the order of an epoch; returns it, and the iterator of its batches.
+
+    Args:
+        batches: yields lists of dataset keys; iterated over anew for each epoch.
+        state: the entry `order` of a saved state, checked by `check_order_state`; None: none.
+        at: where the epoch was left; in samples if `state` was saved with another batch size.
+        every: take the state of a stateful sampler whenever this many batches were drawn; 0: never.
+        is_lazy: the first batch is drawn later than the epoch is begun.
+        seed: of the random state that a replayed order draws from; None: the trainer's own.
+
+    Raises:
+        StateError: the sampler does not give the same order again.
+        Exception: whatever the sampler raises.
+    """
+    batching = batching_of(batches)
+    is_boundary = state is not None and state["way"] == "boundary"
+    if state is not None and not is_boundary:
+        order = _order(state["way"], batches, batching, at, every, is_lazy, seed)
+        made: Iterator[Any] = order.enter(state, at)
+        if isinstance(order, StatefulOrder) and at.batches == 0 and not at.samples:
+            made = order.with_right_first(made, state.get("first"))
+        return order, made
+    if state is not None:
+        _restore(batches, batching, state)
+    way = way_of(batches, every)
+    order = _order(way, batches, batching, Position(0, 0), every, is_lazy, seed)
+    made = order.begin()
+    if is_boundary and isinstance(order, StatefulOrder):
+        made = order.with_right_first(made, None)
+    return order, made
+
+
+def _order(
+    way: str,
+    batches: Any,
+    batching: Batching | None,
+    at: Position,
+    every: int,
+    is_lazy: bool,
+    seed: int | None,
+) -> Any:
+    if way == "entry":
+        return SeekableOrder(batches, batching, at)
+    if way == "world" and batching is not None:
+        return ShardedOrder(batching, at)
+    if way == "replay":
+        return ReplayedOrder(batches, batching, at, is_lazy, seed)
+    return StatefulOrder(batches, batching, at, max(1, every), is_lazy, seed)
+
+
+def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
+    """Put samplers where they were between two epochs."""
+    source = batches if batching is None else batching.sampler
+    if "source" in state:
+        source.load_state_dict(state["source"])
+    if "iterator" in state:  # that of the epoch that was over: it brings the sampler there
+        iterator = iter(source)
+        if has_state(iterator):
+            iterator.load_state_dict(state["iterator"])
+    put_generators(batches, state.get("generators", []))
+
+
+def way_of(batches: Any, every: int) -> str:
+    """Return the kind of an order that is begun now, by its name in saved states."""
+    batching = batching_of(batches)
+    if batching is not None and is_sharding_sampler(batching.sampler):
+        return "world"
+    if is_seekable(batches, batching):
+        return "entry"
+    return "stateful" if every else "replay"
+
+
+def boundary_state(batches: Any, origin: OrderOrigin | None) -> dict[str, Any]:
+    """Return the entry `order` of a state that is saved between two epochs.
+
+    Args:
+        batches: the batch sampler.
+        origin: of the epoch before, None before the first.
+    """
+    batching = batching_of(batches)
+    source = batches if batching is None else batching.sampler
+    found: dict[str, Any] = {"way": "boundary"}
+    if way_of(batches, 1) == "stateful":
+        if has_state(source):
+            found["source"] = state_of(source)
+        last = None if origin is None else origin.last_iterator
+        if last is not None:
+            found["iterator"] = last
+    generators = generator_states(batches)
+    if generators:
+        found["generators"] = generators
+    return found
+
+
+def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = False) -> None:
+    """Check that an order of `batches` can be opened by `state`. Changes nothing.
+
+    `is_begun`: some of it was delivered.
+
+    Raises:
+        StateError: it cannot.
+    """
+    if not isinstance(state, dict) or not isinstance(state.get("way"), str):
+        raise StateError(f"order in the state must be a dict with a way, got {got(state)}. {LOAD}")
+    way = state["way"]
+    own = way_of(batches, every)
+    batching = batching_of(batches)
+    source = batches if batching is None else batching.sampler
+    is_able = {
+        "boundary": True,
+        "entry": own == "entry",
+        "world": own == "world",
+        "stateful": own in ("stateful", "replay"),
+        "replay": True,
+    }
+    if not is_able.get(way, False):
+        raise StateError(
+            f"the order in the state was left in the way {way!r}, and that of"
+            f" {type(source).__name__} here is entered by {own!r}. {LOAD}"
+        )
+    check = {
+        "entry": SeekableOrder.check,
+        "world": ShardedOrder.check,
+        "stateful": StatefulOrder.check,
+        "replay": ReplayedOrder.check,
+        "boundary": _check_boundary,
+    }[way]
+    check(batches, batching, state)
+    if way == "entry" and is_begun:
+        SeekableOrder.check_begun(batches, batching, state)
+    if "source" in state and not has_state(source):
+        raise StateError(
+            f"the state has one of the sampler, and {type(source).__name__} here has no"
+            f" load_state_dict. {LOAD}"
+        )
+
+
+def _check_boundary(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG001
+    check_generators(batches, state)

@@ -1,0 +1,77 @@
+"""The position in an order: plain data that travels with tasks and outlives samplers.
+
+Imports `reader.random.random_state`. An order writes its origin while it is opened and when its
+first batch is drawn; a mark belongs to one task. Neither refers to a sampler or its iterator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from reader.random.random_state import to_json
+
+__all__ = ["OrderOrigin", "Position", "StateMark"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """A position in an epoch: how many batches, and samples (None: not known), come before it."""
+
+    batches: int = 0
+    samples: int | None = 0
+
+
+class StateMark(NamedTuple):
+    """The state of a sampler, taken when it had drawn so many batches."""
+
+    batches: int
+    state: dict[str, Any]
+
+
+@dataclasses.dataclass
+class OrderOrigin:
+    """What is the same at every position of one epoch's order.
+
+    Attributes:
+        way: how the order is opened again: "entry" (seekable), "world" (sharded), "stateful" or
+            "replay"; the names are those of saved states.
+        first: where it was opened.
+        batch_size: samples of each batch; None where the batches are the user's.
+        fixed: entries of saved states that do not depend on the position.
+        random: the global random state that it began with.
+        last_iterator: the state of the sampler's iterator when it was exhausted.
+    """
+
+    way: str
+    first: Position
+    batch_size: int | None
+    fixed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    random: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    last_iterator: Any = None
+
+    def samples(self, batches: int) -> int | None:
+        """Return how many samples come before batch `batches`, where that is known."""
+        if self.batch_size is None or self.first.samples is None:
+            return None
+        return self.first.samples + (batches - self.first.batches) * self.batch_size
+
+    def state(self, batches: int, mark: Any) -> dict[str, Any]:
+        """Return the entry `order` of a saved state.
+
+        Args:
+            batches: how many batches come before the position.
+            mark: the mark after the last of them.
+        """
+        found: dict[str, Any] = {"way": self.way, **self.fixed}
+        if self.way == "stateful":
+            found.update(mark.state)
+            found["skip"] = (batches - mark.batches) * (self.batch_size or 1)
+        elif self.way == "replay":
+            found["checksum"] = mark
+        elif self.way == "world":
+            taken = min((batches - self.first.batches) * (self.batch_size or 1), found.pop("share"))
+            found["consumed"] += taken * found["num_replicas"]
+        if self.random:
+            found["random"] = [to_json(each) for each in self.random]
+        return found

@@ -1,0 +1,109 @@
+"""An order that can be opened at any position at once.
+
+Imports the samplers of `reader.data`, `order_origin` and `order_source`. An order belongs
+to one epoch and runs in the thread that draws tasks; the samplers are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from reader.data.batch_sampler import NoBatching
+from reader.data.sampler import RandomSampler, SequenceSampler
+from reader.data.seekable import iterate_from
+from reader.errors import StateError, got
+from reader.orders.order_origin import OrderOrigin, Position
+from reader.orders.order_source import LOAD, Batching, has_state, state_of
+
+__all__ = ["SeekableOrder"]
+
+
+class SeekableOrder:
+    """The order of a sampler with `iter_from`. If the sampler draws its seed, its state has that.
+
+    Args:
+        batches: the batch sampler.
+        batching: what it batches, where it does nothing else.
+        at: where the order is opened.
+    """
+
+    start: Any = None  # the mark before the first batch
+    mark: Any = None  # the number of a batch is enough
+    is_checked = True
+
+    def __init__(self, batches: Any, batching: Batching | None, at: Position) -> None:
+        self._batches = batches
+        self._batching = batching
+        self._drawer = _drawer(batches, batching)
+        self.origin = OrderOrigin("entry", at, None if batching is None else batching.batch_size)
+
+    def begin(self) -> Iterator[Any]:
+        """Begin anew."""
+        found = self._index_batches(0)
+        return iter(self._batches) if found is None else found
+
+    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:
+        """Begin at a saved position."""
+        if "drawn" in state:
+            self._drawer.load_state_dict(state["drawn"])
+        if self._batching is None:
+            return _from(self._batches, at.batches)
+        position = at.samples
+        if position is None:
+            position = at.batches * self._batching.batch_size
+        found = self._index_batches(position)
+        if found is not None:
+            return found
+        return self._batching.batches(_from(self._batching.sampler, position))
+
+    def _index_batches(self, position: int) -> Iterator[Any] | None:
+        """Return the batches without a Python integer for each index; None: they have others."""
+        batching = self._batching
+        if batching is None or isinstance(self._batches, NoBatching):
+            return None
+        if type(batching.sampler) not in (SequenceSampler, RandomSampler):
+            return None
+        batches: Iterator[Any] = batching.sampler.index_batches(
+            position, batching.batch_size, batching.drop_last
+        )
+        return batches
+
+    def note_first(self, kind: int, payload: Any) -> None:  # noqa: ARG002
+        """Record what the order was drawn with: many samplers draw it with their first item."""
+        if self._drawer is not None:
+            self.origin.fixed["drawn"] = state_of(self._drawer)
+
+    @staticmethod
+    def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
+        """Refuse a state that does not fit."""
+        drawer = _drawer(batches, batching)
+        if "drawn" in state and (drawer is None or not isinstance(state["drawn"], dict)):
+            raise StateError(
+                f"drawn in the state must be a dict, got {got(state['drawn'])}. {LOAD}"
+            )
+        check_state = getattr(drawer, "check_state", None)
+        if "drawn" in state and check_state is not None:
+            check_state(state["drawn"])
+
+    @staticmethod
+    def check_begun(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:
+        """Refuse a state that lacks the seed of an order that was begun with one."""
+        drawer = _drawer(batches, batching)
+        if drawer is not None and "drawn" not in state:
+            raise StateError(
+                f"the state lacks what the order was drawn with, and {type(drawer).__name__} here"
+                f" would draw another one. {LOAD}"
+            )
+
+
+def _drawer(batches: Any, batching: Batching | None) -> Any:
+    """The sampler whose state is what its last order was drawn with."""
+    source = batches if batching is None else batching.sampler
+    return source if has_state(source) else None
+
+
+def _from(items: Any, position: int) -> Iterator[Any]:
+    return iter(items[position:]) if type(items) is np.ndarray else iterate_from(items, position)

@@ -1,0 +1,122 @@
+"""An order that ranks in lockstep share; another number of ranks divides what remains of it.
+
+Imports `order_origin` and `order_source`. What the ranks consumed together is a prefix of
+the global order: all have delivered the same number of batches, so any rank's state serves all.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from reader.errors import StateError, got
+from reader.orders.order_origin import OrderOrigin, Position
+from reader.orders.order_source import LOAD, TORCH_DISTRIBUTED, Batching, is_torch_sampler
+
+__all__ = ["ShardedOrder"]
+
+_KEYS = ("epoch", "seed", "shuffle", "length")  # the global order depends on these
+
+
+class ShardedOrder:
+    """The order of a sampler of ranks, `DistributedSampler` of this package or of torch.
+
+    Args:
+        batching: batches the sampler's indices.
+        at: where the epoch was left.
+    """
+
+    start: Any = None  # the mark before the first batch
+    mark: Any = None  # the number of a batch is enough
+    is_checked = True
+
+    def __init__(self, batching: Batching, at: Position) -> None:
+        self._batching = batching
+        self._sampler = batching.sampler
+        self.origin = OrderOrigin("world", at, batching.batch_size)
+
+    def note_first(self, kind: int, payload: Any) -> None:
+        """Do nothing: the first batch adds nothing."""
+
+    def begin(self) -> Iterator[Any]:
+        """Begin anew."""
+        made = iter(self._sampler)
+        self._fix(0)
+        return self._batching.batches(made)
+
+    def enter(self, state: dict[str, Any], at: Position) -> Iterator[Any]:  # noqa: ARG002
+        """Take this rank's share of what no rank has consumed."""
+        consumed = state["consumed"]
+        if not is_torch_sampler(self._sampler):
+            names = ("seed", "epoch", "consumed")
+            self._sampler.load_state_dict({name: state[name] for name in names})
+            made = iter(self._sampler)
+        elif state["epoch"] == self._sampler.epoch:
+            made = _remaining_of_torch(self._sampler, consumed)
+        else:
+            raise StateError(
+                f"the sampler is at epoch {self._sampler.epoch}, and the state was saved in its"
+                f" epoch {state['epoch']}. Call its set_epoch({state['epoch']}), or load no state"
+            )
+        self._fix(consumed)
+        return self._batching.batches(made)
+
+    def _fix(self, consumed: int) -> None:
+        sampler = self._sampler
+        left = len(sampler.dataset) - consumed
+        ranks = sampler.num_replicas
+        share = left // ranks if sampler.drop_last else -(-left // ranks)
+        self.origin.fixed = {
+            **_facts(sampler),
+            "epoch": sampler.epoch if is_torch_sampler(sampler) else sampler.state_dict()["epoch"],
+            "num_replicas": ranks,
+            "consumed": consumed,
+            "share": max(0, share),
+        }
+
+    @staticmethod
+    def check(batches: Any, batching: Batching | None, state: dict[str, Any]) -> None:  # noqa: ARG004
+        """Refuse a state that does not fit."""
+        own = {} if batching is None else _facts(batching.sampler)
+        for name in (*_KEYS, "consumed", "num_replicas"):
+            wanted = bool if name == "shuffle" else int
+            if type(state.get(name)) is not wanted or not 0 <= state[name] <= sys.maxsize:
+                raise StateError(
+                    f"{name} in the state's order must be of type {wanted.__name__} and not"
+                    f" negative, got {got(state.get(name))}. {LOAD}"
+                )
+            if name in own and state[name] != own[name]:
+                raise StateError(
+                    f"{name} of the sampler is {own[name]} here and {state[name]} in the state."
+                    f" {LOAD}"
+                )
+
+
+def _facts(sampler: Any) -> dict[str, Any]:
+    return {
+        "seed": int(sampler.seed),
+        "shuffle": bool(sampler.shuffle),
+        "length": len(sampler.dataset),
+    }
+
+
+def _remaining_of_torch(sampler: Any, consumed: int) -> Iterator[Any]:
+    """Return the share of torch's sampler in the positions from `consumed` on."""
+    single = copy.copy(sampler)  # the whole order is that of a world of one
+    single.num_replicas, single.rank = 1, 0
+    single.num_samples = single.total_size = len(sampler.dataset)
+    kind = next(base for base in type(sampler).__mro__ if base.__module__ == TORCH_DISTRIBUTED)
+    order = list(kind.__iter__(single))  # type: ignore[attr-defined]
+    remaining = order[consumed:]
+    ranks = sampler.num_replicas
+    if sampler.drop_last:
+        del remaining[len(remaining) // ranks * ranks :]
+    elif remaining:
+        missing = -len(remaining) % ranks
+        while missing > 0:  # the padding is the beginning of the order, as torch's is
+            remaining += order[:missing]
+            missing = -len(remaining) % ranks
+    return islice(remaining, sampler.rank, None, ranks)

@@ -1,0 +1,114 @@
+"""Steps of several batches: a batch sampler that yields lists of shards, one shard at a time.
+
+Imports `reader.data` and NumPy. It runs in the trainer alone and keeps nothing; the engine makes a
+task of each shard, and hands those of a step over together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from reader.checks import as_reiterable
+from reader.data.batch_sampler import count_of
+from reader.data.seekable import as_position
+from reader.errors import ConfigTypeError
+from reader.orders.order_source import is_seekable
+
+__all__ = ["Shard", "Shards", "shards_of"]
+
+
+class Shard(list[Any]):
+    """The indices of one shard of a step.
+
+    Attributes:
+        part: its number in the step.
+        parts: how many the step has.
+    """
+
+    __slots__ = ("part", "parts")
+
+    def __init__(self, indices: Any, part: int, parts: int) -> None:
+        super().__init__(indices)
+        self.part = part
+        self.parts = parts
+
+
+class Shards:
+    """Yields the shards of a batch sampler's steps, one after the other.
+
+    A step is a list of shards if its first item is a list, tuple or array; else it is one batch.
+
+    Args:
+        batch_sampler: yields steps; iterated over anew for each epoch.
+    """
+
+    def __init__(self, batch_sampler: Any) -> None:
+        self.batch_sampler = as_reiterable("batch_sampler", batch_sampler)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return chain.from_iterable(map(_split, self.batch_sampler))
+
+    def __len__(self) -> int:
+        """Return the number of steps. ConfigTypeError: it is not known."""
+        return count_of(self.batch_sampler)
+
+    @property
+    def most_shards(self) -> int:
+        """How many shards a step has at most, as far as that is known; else 1."""
+        steps = self.batch_sampler
+        count = getattr(steps, "num_shards", 0)
+        if isinstance(steps, (list, tuple)):
+            count = max((len(_split(step)) for step in steps), default=1)
+        return max(1, count if isinstance(count, int) else 1)
+
+    def __getattr__(self, name: str) -> Any:
+        """Find the state and the epoch of the batch sampler, where it has them."""
+        if name in ("epoch", "load_state_dict", "set_epoch", "state_dict"):
+            return getattr(self.batch_sampler, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+class SeekableShards(Shards):
+    """Shards of a batch sampler that begins anywhere, all of whose steps have `num_shards`."""
+
+    def iter_from(self, position: int) -> Iterator[list[Any]]:
+        """Iterate over the shards from `position` on; seeks there at once."""
+        step, part = divmod(as_position(position), self.batch_sampler.num_shards)
+        shards = chain.from_iterable(map(_split, self.batch_sampler.iter_from(step)))
+        return islice(shards, part, None) if part else shards
+
+
+def shards_of(batch_sampler: Any) -> Shards:
+    """Return what yields a batch sampler's shards, one at a time."""
+    count = getattr(batch_sampler, "num_shards", 0)
+    is_fixed = isinstance(count, int) and count > 0 and hasattr(batch_sampler, "iter_from")
+    kind = SeekableShards if is_fixed and is_seekable(batch_sampler, None) else Shards
+    return kind(batch_sampler)
+
+
+def _split(step: Any) -> list[Any]:
+    """Return the shards of a step; of a plain batch it alone."""
+    if not hasattr(step, "__len__"):
+        step = list(step)
+    if not len(step) or not _is_shard(step[0]):
+        return [step]
+    for place, each in enumerate(step):
+        if not _is_shard(each):
+            raise ConfigTypeError(
+                f"a step of shards must be a list of lists of indices, got {each!r} as shard"
+                f" {place} of {len(step)}. Yield lists, or one list of indices without shards"
+            )
+    parts = len(step)
+    return [Shard(_plain(each), part, parts) for part, each in enumerate(step)]
+
+
+def _is_shard(item: Any) -> bool:
+    return isinstance(item, (list, tuple)) or (isinstance(item, np.ndarray) and item.ndim > 0)
+
+
+def _plain(shard: Any) -> Any:
+    return shard.tolist() if isinstance(shard, np.ndarray) else shard

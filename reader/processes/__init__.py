@@ -1,0 +1,1 @@
+"""Worker processes: how the trainer starts, watches and ends them."""

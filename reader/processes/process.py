@@ -1,0 +1,309 @@
+"""A worker process: how the trainer starts it, and what runs in it.
+
+Imports the contexts of multiprocessing, the core, the loop and template. The pool's starter makes a
+`WorkerSetup` in the trainer; it reaches the worker by fork or by pickle, with its descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from multiprocessing import reduction, util
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from reader._core.interpreter.signals import Finalized, interrupt_after
+from reader._core.memory.arena import Arena
+from reader._core.wire.channel import WorkerChannel, watch_trainer
+from reader.errors import InternalError, ReaderError, refusal
+from reader.processes.main_module import has_lost_file
+from reader.processes.memory import available_bytes
+from reader.processes.pickling import PickledConfig, pickle_config, unpickle_config
+from reader.processes.preload import libraries_of
+from reader.processes.template import (
+    Template,
+    TemplateEnded,
+    default_method_left_alone,
+    memory_file,
+)
+from reader.worker import loop
+
+__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process", "leave_process"]
+
+_log = logging.getLogger("reader")
+
+_MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
+
+# Starting a process walks multiprocessing's set of children; on Python 3.10 it must not meet one
+# that is being closed. Guards `_kept` beside it; no other lock is taken while it is held.
+_table_lock = threading.Lock()
+
+# Workers that were started and not forgotten yet. Where the garbage collector meets one, it calls
+# back multiprocessing, in the midst of whose closing a signal may come.
+_kept: set[BaseProcess] = set()
+
+
+def _renew() -> None:
+    """Free the lock in a forked child: neither the thread that held it is there, nor a worker."""
+    global _table_lock
+    _table_lock = threading.Lock()
+    _kept.clear()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+def forget_process(process: BaseProcess) -> None:
+    """Free what Python keeps of a process that has ended and is joined."""
+    with _table_lock:
+        process.close()
+        _kept.discard(process)
+
+
+def leave_process(process: BaseProcess) -> None:
+    """Have multiprocessing not wait for a process that runs, when the interpreter exits."""
+    with _table_lock:
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+        _kept.discard(process)
+
+
+@dataclasses.dataclass(frozen=True)
+class InheritedFd:
+    """A descriptor of the trainer that the worker gets too; a forked one inherits it."""
+
+    fd: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _take_over, (reduction.DupFd(self.fd),)
+
+
+def _take_over(duplicate: Any) -> InheritedFd:
+    return InheritedFd(duplicate.detach())
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerSetup:
+    """Everything a worker process starts from."""
+
+    worker_id: int
+    arena: Arena | InheritedFd  # under fork the mapping itself is inherited
+    bell: InheritedFd
+    trainer: InheritedFd  # pidfd of the trainer
+    keep_slots: int
+    config: loop.WorkerConfig | None  # under fork
+    pickled: InheritedFd | None  # else: a memory file with the pickled config
+    held: tuple[InheritedFd, ...] = ()  # and the descriptors in it
+
+
+class ProcessStarter(Finalized):
+    """Starts the worker processes of a pool, the first and those that replace others.
+
+    Args:
+        config: what each worker is given; not kept.
+        start_method: of multiprocessing; None: Python's own default.
+
+    Raises:
+        ConfigError: the config cannot be pickled, and the method needs it.
+        ReaderError: the system refuses memory or descriptors.
+    """
+
+    has_pool = False  # which closes it
+    _template: Template | None = None
+    _pickled: PickledConfig | None = None
+    _pickled_fd: int | None = None
+    _trainer = -1
+
+    def __init__(self, config: loop.WorkerConfig, start_method: str | None) -> None:
+        if start_method is None:
+            # reading the default method must not fix it for the whole process
+            start_method = multiprocessing.get_start_method(allow_none=True)
+            start_method = start_method or multiprocessing.get_all_start_methods()[0]
+        self._context: BaseContext = multiprocessing.get_context(start_method)
+        self._method = start_method
+        self._libraries: list[str] = []
+        try:
+            if start_method != "fork":
+                self._pickled = pickle_config(config)
+                self._libraries = libraries_of(config, self._pickled.data, self._pickled.modules)
+            with interrupt_after():  # in between nobody would know of a descriptor
+                if self._pickled is not None:
+                    self._pickled_fd = memory_file("reader-config", self._pickled.data)
+                    self._pickled.data = b""
+                self._trainer = os.pidfd_open(os.getpid())
+            if start_method == "fork":
+                importlib.import_module("numpy.random")  # else each worker does, which seeds it
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _refused("worker processes", error) from error
+            raise
+
+    @property
+    def _held(self) -> list[int]:
+        """The descriptors that workers get."""
+        return [] if self._pickled is None else self._pickled.fds
+
+    @property
+    def needs_template(self) -> bool:
+        """Whether multiprocessing could not start a worker by itself.
+
+        Forkserver passes a limited number of descriptors on to a process, and a process that it or
+        spawn starts fails at a main module whose file does not exist, such as <stdin>.
+        """
+        holds_many = self._method == "forkserver" and len(self._held) > _MANY_FDS
+        return holds_many or (self._method != "fork" and has_lost_file())
+
+    def open_template(self) -> None:
+        """Start a template that forks the workers, unless the trainer does; wait for it.
+
+        Raises:
+            ReaderError: the system refuses another process.
+        """
+        if self._method == "fork":
+            return
+        try:
+            with interrupt_after():
+                self._template = Template(self._method, self._trainer, self._libraries)
+            self._template.await_ready()
+        except TemplateEnded:
+            self._give_up_template()
+        except OSError as error:
+            raise _refused("the process that starts workers", error) from error
+
+    def start(
+        self, worker_id: int, config: loop.WorkerConfig, arena: Arena, bell: int, keep_slots: int
+    ) -> BaseProcess:
+        """Start a worker process, in which Ctrl-C is blocked from the first instruction.
+
+        `config`: the same for all workers.
+
+        Raises:
+            ReaderError: the system or Python refuses another process.
+        """
+        is_fork = self._pickled_fd is None
+        setup = WorkerSetup(
+            worker_id=worker_id,
+            arena=arena if is_fork else InheritedFd(arena.fd),
+            bell=InheritedFd(bell),
+            trainer=InheritedFd(self._trainer),
+            keep_slots=keep_slots,
+            config=config if is_fork else None,
+            pickled=None if self._pickled_fd is None else InheritedFd(self._pickled_fd),
+            held=tuple(InheritedFd(fd) for fd in self._held),
+        )
+        if self._template is not None:
+            try:
+                return _start(self._template, setup)
+            except TemplateEnded:
+                self._give_up_template()
+        return _start(self._context, setup)
+
+    def close(self) -> None:
+        """End the template and close what workers inherit. Call it when the workers have ended."""
+        with interrupt_after():  # else a descriptor may be closed twice, as another's by then
+            if self._template is not None:
+                self._template.close()
+            if self._pickled is not None:
+                self._pickled.close()
+            for fd in (self._pickled_fd, self._trainer):
+                if fd is not None and fd >= 0:
+                    os.close(fd)
+            self._template, self._pickled_fd, self._trainer = None, None, -1
+
+    def finalize(self) -> None:
+        """Close what an interrupt left open: of a pool that never got it.
+
+        The garbage collector finalizes it together with its pool, whose thread still uses it.
+        """
+        if not self.has_pool:
+            self.close()
+
+    def _give_up_template(self) -> None:
+        _log.warning("the process that imports libraries for workers ended; each imports its own")
+        if self._template is not None:
+            self._template.close()
+        self._template = None
+
+
+def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
+    process: BaseProcess = context.Process(  # type: ignore[union-attr]
+        target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
+    )
+    # the mask is inherited, across exec too; the worker unblocks SIGINT once it ignores it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with _table_lock, default_method_left_alone():
+            process.start()
+            _kept.add(process)
+    except AssertionError as error:
+        raise ReaderError(
+            f"worker processes cannot be started here: {error}. Start this process with"
+            " daemon=False, or use num_workers=0"
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: forkserver passes no more descriptors
+        raise _refused(f"worker process {setup.worker_id}", error) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
+def _refused(what: str, error: Exception) -> ReaderError:
+    hint = "lower num_workers, or raise the limit on processes (ulimit -u) or memory"
+    return refusal(what, "cannot be started", error, hint)
+
+
+def main(setup: WorkerSetup) -> None:
+    """Run a worker. Does not return and prints nothing: the trainer reports."""
+    status = 1
+    try:
+        _work(setup)
+        status = 0
+    finally:  # whatever was raised: the trainer sees the end and the exit status
+        os._exit(status)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
+
+
+def _work(setup: WorkerSetup) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    watch_trainer(setup.trainer.fd)
+    with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
+        comm.write(f"reader-w{setup.worker_id}")
+    gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
+    inherited = setup.arena
+    arena = inherited.adopt() if isinstance(inherited, Arena) else Arena.attach(inherited.fd)
+    channel = WorkerChannel(
+        arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
+    )
+    try:
+        config = setup.config or _unpickle(setup)
+    except BaseException as error:
+        channel.fail(loop.carried(error))
+    else:
+        loop.run(channel, config, setup.worker_id)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
+
+
+def _unpickle(setup: WorkerSetup) -> loop.WorkerConfig:
+    if setup.pickled is None:
+        raise InternalError("a worker was started with neither a config nor a pickled one")
+    fd = setup.pickled.fd
+    size = os.fstat(fd).st_size
+    data = bytearray()
+    while len(data) < size:
+        data += os.pread(fd, min(size - len(data), 1 << 30), len(data))
+    os.close(fd)
+    return unpickle_config(data, [held.fd for held in setup.held])

@@ -1,0 +1,51 @@
+"""The shuffled order of an epoch, which computes the index at any place without the others.
+
+Imports `reader._core.random.permutation`, which computes it, and `reader.random.seeds` for its key.
+An order never changes once it is made; an iterator over it belongs to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from reader._core.random.permutation import Permutation
+from reader.random.seeds import order_key
+
+__all__ = ["ALGORITHM", "Permutation", "indices_at", "shuffled"]
+
+# The version of what Permutation computes. Saved states name a place in an order, so a change
+# of any value for any (count, key) is a new version, and needs an entry in the changelog.
+ALGORITHM = 1
+
+# Indices turned into Python ints at a time: few at first, so that the first batch comes at once.
+_FIRST, _MOST = 64, 4096
+
+
+def shuffled(count: int, seed: int, epoch: int) -> Permutation:
+    """Return the order in which `epoch` takes `count` samples: a function of its arguments.
+
+    Args:
+        count: how many, 0 or more.
+        seed: an int in [0, 2**64).
+        epoch: from 0.
+    """
+    return Permutation(count, order_key(seed, epoch))
+
+
+def indices_at(order: Permutation, places: range) -> Iterator[int]:
+    """Iterate over the indices at some places of an order, as Python ints.
+
+    Args:
+        order: of up to 2**63 - 1 indices; the iterator keeps a few thousand of them.
+        places: within the order, with a step from 1.
+    """
+    return chain.from_iterable(_chunks(order, places))
+
+
+def _chunks(order: Permutation, places: range) -> Iterator[list[int]]:
+    length, step = _FIRST, places.step
+    while places:
+        chunk, places = places[:length], places[length:]
+        yield order.take(chunk.start, chunk[-1] + 1, step).tolist()
+        length = min(length * 4, _MOST)

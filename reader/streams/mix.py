@@ -1,0 +1,196 @@
+"""Mix datasets in exact shares: `mix`, and the stream that it makes of streams.
+
+Imports `reader.streams.mixed_dataset` for the schedule and the stream wrapper. A MixIterator
+belongs to one worker; each worker mixes its own shares of the streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from reader.data.datasets import as_datasets, map_style
+from reader.data.iterable import is_iterable_dataset
+from reader.errors import ConfigError, StateError, got
+from reader.streams.mixed_dataset import MixedDataset, MixSchedule, as_stop, cycle_counts
+from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
+
+__all__ = ["MixedStream", "mix"]
+
+
+def mix(
+    datasets: Iterable[Any],
+    weights: Any = None,
+    stop: Literal["first", "last", "all"] = "first",
+    seed: int | None = None,
+) -> MixedDataset | MixedStream:
+    """Mix datasets in exact shares: map-style ones to one of them, streams to one stream.
+
+    The order of sources is no draw of lots: after any number n of samples, each source has given
+    less than one more or less than its share of n. It is the same in every epoch and every run.
+
+    A mix of map-style datasets is one, for any sampler, number of workers and ranks; it finds any
+    sample at once. Without `shuffle` its samples come in the order of the mix, those of a source in
+    their order 0, 1, 2, ...
+
+    A mix of streams draws from each of them; each worker mixes its own shares, and where its share
+    of a source ends, the source ends for this worker. Its iterators have a state if all sources
+    have one: a resumed loader then goes on at once. Else it draws all samples again.
+
+    Args:
+        datasets: map-style datasets, or iterable ones; not both.
+        weights: a positive number for each, of any sum; None: equal shares. Whole multiples of one
+            number, such as 0.7, 0.2 and 0.1, are the shares exactly, if their sum is 65536 times it
+            at most; others are rounded to such, by less than 1/65536.
+        stop: where the mix ends. "first": when it is the turn of a source that has no sample left.
+            "last": when that was so for each source; until then one that ended begins anew, so
+            that its samples come again. "all": likewise, but one that ended is left out, and the
+            others share by their weights: each sample comes once.
+        seed: for map-style datasets: each takes its samples in a random order, another one each
+            time that it begins and for each epoch that `set_epoch` chooses. None: in their order.
+
+    Raises:
+        ConfigError: there are no sources, or both kinds; weights, `stop` or `seed` cannot be; a
+            map-style source is empty and `stop` is not "all".
+
+    >>> mixed = mix(["abcdef", "xyz"], weights=[2, 1])
+    >>> "".join(mixed[index] for index in range(len(mixed)))
+    'axbcydezf'
+    >>> len(mix(["abcdef", "xyz"])), len(mix(["abcdef", "xyz"], stop="last"))
+    (7, 12)
+    """
+    sources = as_datasets("mix", datasets)
+    stop_at = as_stop(stop)
+    counts = cycle_counts(len(sources), weights)
+    streams = [is_iterable_dataset(source) or isinstance(source, Iterator) for source in sources]
+    if any(streams) and not all(streams):
+        here, there = streams.index(True), streams.index(False)
+        raise ConfigError(
+            f"mix takes map-style datasets or streams, not both: got the stream"
+            f" {got(sources[here])} at position {here} and {got(sources[there])} at position"
+            f" {there}. Make a stream of the latter: an IterableDataset whose __iter__ returns"
+            " reader.shard(dataset)."
+        )
+    if not any(streams):
+        return MixedDataset(map_style("mix", sources), counts, stop_at, seed)
+    if seed is not None:
+        raise ConfigError(
+            f"seed={seed!r} orders the samples of map-style datasets by their indices, and streams"
+            " have none. Shuffle the mix by reader.shuffle_buffer."
+        )
+    return MixedStream([as_stream("mix", source) for source in sources], counts, stop_at)
+
+
+class MixedStream(StreamWrapper):
+    """Yield the samples of several streams in exact shares; see `mix`.
+
+    Args:
+        datasets: the streams, checked.
+        counts: how many samples of a cycle each gives.
+        stop: "first", "last" or "all".
+    """
+
+    def __init__(self, datasets: list[Any], counts: list[int], stop: str) -> None:
+        super().__init__(datasets)
+        self.counts = counts
+        self.stop = stop
+        self._schedule = MixSchedule(counts)
+
+    def __iter__(self) -> MixIterator:
+        return MixIterator(self.datasets, self._schedule, self.counts, self.stop)
+
+
+class MixIterator(WrapperIterator):
+    """Draws from each stream at its turns."""
+
+    def __init__(
+        self, datasets: list[Any], schedule: MixSchedule, counts: list[int], stop: str
+    ) -> None:
+        super().__init__(datasets)
+        self._counts = counts
+        self._stop = stop
+        # by source: whether it ended once, and whether it has nothing even when it begins anew
+        self._ended = [False] * len(datasets)
+        self._is_empty = [False] * len(datasets)
+        self._is_over = False
+        self._position = _Position(list(range(len(datasets))), schedule, 0)
+        self._drawn: tuple[_Position, list[Any]] = (self._position, [])  # the sample at a position
+
+    def __next__(self) -> Any:
+        while not self._is_over:
+            position = self._position
+            sources, schedule, place = position
+            source = sources[schedule.source_at(place)]
+            after = _Position(sources, schedule, place + 1)
+            if self._is_empty[source]:
+                self._position = after
+                continue
+            if self._drawn[0] is not position:
+                self._drawn = (position, [])
+            drawn = self._drawn[1]
+            if self.sources[source].draw(drawn, 1):
+                sample = drawn[0]
+                self._position = after
+                self._drawn = (after, [])
+                return sample
+            self._end(source, drawn)
+        raise StopIteration
+
+    def _end(self, source: int, drawn: list[Any]) -> None:
+        """A source has no sample left at its turn."""
+        self._ended[source] = True
+        if self._stop == "first" or all(self._ended):
+            self._is_over = True
+        elif self._stop == "all":
+            self._position = self._without_ended(0)
+        else:
+            self.sources[source].begin()
+            # else this would go on for ever
+            self._is_empty[source] = not self.sources[source].draw(drawn, 1)
+
+    def _without_ended(self, place: int) -> _Position:
+        """Return a place in the schedule of the sources that have not ended."""
+        sources = [source for source, ended in enumerate(self._ended) if not ended]
+        return _Position(sources, MixSchedule([self._counts[each] for each in sources]), place)
+
+    def _save(self) -> dict[str, Any]:
+        return {
+            "counts": list(self._counts),
+            "stop": self._stop,
+            "place": self._position.place,
+            "ended": list(self._ended),
+            "is_empty": list(self._is_empty),
+            "is_over": self._is_over,
+            "sources": [source.state() for source in self.sources],
+        }
+
+    def _load(self, state: dict[str, Any]) -> None:
+        counts, stop, place, ended, is_empty, is_over, sources = read_state(
+            state,
+            counts=list,
+            stop=str,
+            place=int,
+            ended=list,
+            is_empty=list,
+            is_over=bool,
+            sources=list,
+        )
+        if (counts, stop) != (self._counts, self._stop):
+            raise StateError(
+                f"the state is that of a mix of shares {counts} with stop={stop!r}, and this one"
+                f" has {self._counts} and {self._stop!r}. Mix as when it was saved."
+            )
+        self._load_sources(sources, ended, is_empty)
+        self._ended, self._is_empty, self._is_over = list(ended), list(is_empty), is_over
+        if stop == "all" and any(ended) and not is_over:
+            self._position = self._without_ended(place)
+        else:
+            self._position = self._position._replace(place=place)
+
+
+class _Position(NamedTuple):
+    """A place in the schedule of some of the sources."""
+
+    sources: list[int]  # by their number in the schedule
+    schedule: MixSchedule
+    place: int

@@ -1,0 +1,90 @@
+"""Divide the items of an iterable dataset among ranks and workers.
+
+Imports `reader.checks`, `reader.data.shard_items` for the arithmetic and `reader.worker.context` to
+learn which worker asks. Keeps no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, Protocol, TypeVar
+
+from reader.checks import as_bool, as_int
+from reader.data.shard_items import check_items, items_at, shard_items
+from reader.errors import ConfigError
+from reader.worker.context import get_worker_info
+from reader.worker.shard_tracker import begin_share
+
+__all__ = ["shard"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Indexed(Protocol[T_co]):
+    def __getitem__(self, index: int, /) -> T_co: ...
+    def __len__(self) -> int: ...
+
+
+def shard(
+    items: Iterable[T_co] | _Indexed[T_co],
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    contiguous: bool = False,
+) -> Iterator[T_co]:
+    """Yield this worker's share of `items`: each item goes to one worker of one rank.
+
+    Call it in `IterableDataset.__iter__`, where it learns from the loader which worker runs; in the
+    trainer, and with `num_workers=0`, it yields the whole share of the rank. The shares of a rank's
+    workers differ in length by one item at most and may be empty. So do the shares of the ranks,
+    which may have different numbers of workers.
+
+    A loader may resume with another number of workers, or of ranks that ran in lockstep, if each
+    item makes one sample, in order: the remaining items are then divided anew.
+
+    Args:
+        items: a sequence or a map-style dataset, of which only this worker's items are read; or any
+            other iterable, which each worker reads whole, skipping the items of others. All workers
+            must see the same items in the same order.
+        rank: the number of this process among those that train together, from 0.
+        world_size: how many processes those are, 1 or more.
+        contiguous: False divides the items round robin: with `batch_size=None` the loader then
+            delivers them in their order. True divides them into runs of neighbours, which may be
+            cheaper to read together; `items` then needs a length.
+
+    Raises:
+        ConfigError: at once, for an argument that cannot work.
+
+    >>> from reader import DataLoader, IterableDataset
+    >>> class Letters(IterableDataset):
+    ...     def __iter__(self):
+    ...         return shard("abcde")
+    >>> list(DataLoader(Letters(), batch_size=None, num_workers=2))
+    ['a', 'b', 'c', 'd', 'e']
+    >>> list(shard("abcde", rank=1, world_size=2))
+    ['b', 'd']
+    """
+    contiguous = as_bool("contiguous", contiguous)
+    world_size = as_int("world_size", world_size, low=1, remedy="A single process is 1.")
+    rank = as_int("rank", rank, low=0, remedy="Ranks count from 0.")
+    if rank >= world_size:
+        raise ConfigError(
+            f"rank must be below world_size, got rank={rank} with world_size={world_size}. Ranks"
+            f" count from 0 to {world_size - 1}."
+        )
+    check_items(items, contiguous)
+    return _of_worker(items, (world_size, rank), contiguous)
+
+
+def _of_worker(items: Any, of_rank: tuple[int, int], contiguous: bool) -> Iterator[Any]:
+    # Runs at the first item, in the worker, wherever shard() was called.
+    worker = get_worker_info()
+    of_worker = (1, 0) if worker is None else (worker.num_workers, worker.id)
+    length = len(items) if isinstance(items, Sized) else None
+    share = begin_share((of_rank, of_worker), contiguous, length)
+    if share is None:
+        yield from shard_items(items, (of_rank, of_worker), contiguous)
+    elif share.positions is None:
+        yield from share.counted(shard_items(items, (of_rank, of_worker), contiguous))
+    else:
+        yield from share.counted(items_at(items, share.positions))

@@ -1,0 +1,305 @@
+"""Iterable datasets that wrap others: their base class, their iterators, and how these resume.
+
+Imports `reader.data`, the draw of `reader._core.wire.local_channel`, and the worker's context and
+shard tracker. An iterator here belongs to one worker and is used in its thread; the wrapped
+datasets, whose states it takes, are the user's.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import enum
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from reader._core.wire.local_channel import draw_samples
+from reader.checks import has_method
+from reader.data.datasets import set_epoch_of
+from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
+from reader.orders.order_source import has_state
+from reader.worker.context import get_worker_info
+from reader.worker.shard_tracker import lose_track
+
+__all__ = ["SourceIterator", "StreamWrapper", "WrapperIterator", "as_stream", "read_state"]
+
+_REMEDY = "Load a state that was saved with the same dataset."
+StateDict = Callable[[], dict[str, Any]]
+LoadStateDict = Callable[[dict[str, Any]], None]
+
+
+def as_stream(taker: str, stream: Any) -> Any:
+    """Return `stream` if each epoch can iterate over it afresh. Else ConfigError."""
+    if is_iterable_dataset(stream):
+        return stream
+    if isinstance(stream, Iterator):
+        raise ConfigError(
+            f"{taker} takes a stream with a fresh iterator for each epoch, got the one-shot"
+            f" iterator {got(stream)}. Pass a list of it, or an IterableDataset whose __iter__"
+            " makes it."
+        )
+    if isinstance(stream, type) or not has_method(stream, "__iter__"):
+        raise ConfigTypeError(
+            f"{taker} takes a stream, which is an object with __iter__, got {got(stream)}. Pass an"
+            " IterableDataset, such as one whose __iter__ returns reader.shard(dataset)."
+        )
+    return stream
+
+
+def read_state(state: Any, **kinds: type) -> list[Any]:
+    """Return the values in the state of a wrapping iterator. StateError: it is no such state.
+
+    Args:
+        state: the state.
+        kinds: the type of each value, by its name; an int is 0 or more.
+    """
+    for name, kind in kinds.items():
+        value: Any = state.get(name) if isinstance(state, dict) else None
+        if type(value) is not kind or (isinstance(value, int) and value < 0):
+            raise StateError(
+                f"{name} in the state of an iterator must be of type {kind.__name__}, got"
+                f" {got(value)}. {_REMEDY}"
+            )
+    return [state[name] for name in kinds]
+
+
+class StreamWrapper(IterableDataset[Any]):
+    """Base class of iterable datasets that make their samples of those of others.
+
+    It has a state if all wrapped datasets have one: theirs.
+
+    Args:
+        datasets: the wrapped ones, checked.
+    """
+
+    def __init__(self, datasets: list[Any]) -> None:
+        self.datasets = datasets
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the number of the epoch to the wrapped datasets that have `set_epoch`."""
+        set_epoch_of(epoch, *self.datasets)
+
+    @property
+    def state_dict(self) -> StateDict:
+        """Return the states of the wrapped datasets; exists only if all have one."""
+        _check_state(all(map(has_state, self.datasets)))
+        return self._save
+
+    @property
+    def load_state_dict(self) -> LoadStateDict:
+        """Load what `state_dict` returned; exists where that does."""
+        _check_state(all(map(has_state, self.datasets)))
+        return self._load
+
+    def _save(self) -> dict[str, Any]:
+        return {"datasets": [dataset.state_dict() for dataset in self.datasets]}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        (saved,) = read_state(state, datasets=list)
+        _check_count(saved, self.datasets)
+        for dataset, each in zip(self.datasets, saved, strict=True):
+            dataset.load_state_dict(each)
+
+
+class WrapperIterator(Iterator[Any], abc.ABC):
+    """Base class of the iterators of a StreamWrapper.
+
+    It has a state if all its sources have one. Else a loader that resumes draws all samples again.
+    A signal may interrupt `__next__` of a subclass. The next call does the same again: what it drew
+    it keeps, and it moves on by assignments just before it returns, between which none comes in.
+
+    Args:
+        datasets: the wrapped ones; each is iterated over by one of `sources`.
+    """
+
+    def __init__(self, datasets: list[Any]) -> None:
+        lose_track()
+        self.sources = [SourceIterator(dataset) for dataset in datasets]
+
+    @property
+    def state_dict(self) -> StateDict:
+        """Return where the iterator is; exists only if all sources have a state."""
+        _check_state(all(source.has_state for source in self.sources))
+        return self._save
+
+    @property
+    def load_state_dict(self) -> LoadStateDict:
+        """Continue where a state was saved; exists where `state_dict` does."""
+        _check_state(all(source.has_state for source in self.sources))
+        return self._load
+
+    @abc.abstractmethod
+    def _save(self) -> dict[str, Any]: ...
+
+    @abc.abstractmethod
+    def _load(self, state: dict[str, Any]) -> None: ...
+
+    def _load_sources(self, saved: list[Any], *others: list[Any]) -> None:
+        """Load the states of all sources; `others` have something for each of them, too."""
+        for each in (saved, *others):
+            _check_count(each, self.sources)
+        for source, each in zip(self.sources, saved, strict=True):
+            source.load(each)
+
+
+class _Phase(enum.Enum):
+    OPEN = "open"
+    BROKEN = "broken"  # an exception ended the user's generator; an error must say so
+    OVER = "over"
+
+
+class SourceIterator:
+    """Iterates over one wrapped dataset.
+
+    Its state is that of the dataset and of the dataset's iterator, as far as they have one. Where
+    samples are held back, checkpoints are made, to go back to one and draw the samples again.
+
+    Attributes:
+        has_state: whether it has a state.
+        errors: how many exceptions it raised.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        info = get_worker_info()
+        self._dataset = dataset
+        self._is_shared = info is not None and info.worker_type == "thread" and info.num_workers > 1
+        self.errors = 0
+        # (key, state, errors before), the last two
+        self._checkpoints: list[tuple[int, Any, int]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the dataset anew."""
+        self._phase = _Phase.OVER
+        dataset = self._dataset
+        items = iter(dataset)
+        is_itself = items is dataset
+        if is_itself and self._is_shared:
+            raise DatasetError(
+                f"__iter__ of {type(dataset).__name__} returns the dataset itself, and the worker"
+                " threads would draw from one iterator; make __iter__ a generator function, or"
+                " pass worker_type='process' or num_workers=0"
+            )
+        # threads share the dataset: its state says nothing of one of them
+        self._keeps_dataset = has_state(dataset) and not (self._is_shared or is_itself)
+        self._keeps_items = has_state(items)
+        self.has_state = self._keeps_dataset or self._keeps_items
+        self._items = items
+        self._phase = _Phase.OPEN
+
+    def draw(self, samples: list[Any], count: int) -> bool:
+        """Draw until a list has `count` samples, or none is left; return whether it has.
+
+        No signal comes between the drawing of a sample and its keeping.
+        """
+        if self._phase is _Phase.OPEN:
+            try:
+                draw_samples(self._items, samples, count)
+            except BaseException as error:
+                if is_dead(self._items):
+                    self._phase = _Phase.BROKEN
+                self.errors += isinstance(error, Exception)
+                raise
+            if len(samples) < count:
+                self._phase = _Phase.OVER  # an iterator called again may start over
+        elif self._phase is _Phase.BROKEN:
+            self._phase = _Phase.OVER
+            self.errors += 1
+            raise DatasetError(
+                f"the exception raised before has ended the generator of"
+                f" {type(self._dataset).__name__}, which cannot continue: its remaining samples in"
+                " this epoch are lost. Catch exceptions inside the generator, or let __iter__"
+                " return an object whose __next__ can be called again after an exception"
+            )
+        return len(samples) >= count
+
+    def state(self) -> dict[str, Any]:
+        """Return where it is."""
+        found: dict[str, Any] = {"phase": self._phase.value}
+        if self._keeps_dataset:
+            found["dataset"] = self._dataset.state_dict()
+        if self._keeps_items:
+            found["iterator"] = self._items.state_dict()
+        return found
+
+    def load(self, state: Any) -> None:
+        """Go where a state was saved. Raises what the user's code raises."""
+        (phase,) = read_state(state, phase=str)
+        if phase not in {each.value for each in _Phase}:
+            raise StateError(f"phase in the state of an iterator is {phase!r}. {_REMEDY}")
+        if "dataset" in state and self._keeps_dataset:
+            self._dataset.load_state_dict(state["dataset"])
+            self.begin()
+        if "iterator" in state:
+            if not self._keeps_items:
+                raise StateError(
+                    "the state was saved with an iterator that has a state, and"
+                    f" {type(self._items).__name__} here has no load_state_dict. {_REMEDY}"
+                )
+            self._items.load_state_dict(state["iterator"])
+        self._phase = _Phase(phase)
+
+    def checkpoint(self, key: int) -> None:
+        """Make a checkpoint here, unless the newest one has the same key. The last two are kept."""
+        if not self.has_state or (self._checkpoints and self._checkpoints[-1][0] == key):
+            return
+        state = None  # of the beginning
+        with suppress(AttributeError):  # some objects have no state before their first sample
+            state = copy.deepcopy(self.state())
+        self._checkpoints = [*self._checkpoints[-1:], (key, state, self.errors)]
+
+    def older_checkpoint(self) -> dict[str, Any] | None:
+        """Return the checkpoint before the newest, or the only one; None: there is none."""
+        if not self._checkpoints:
+            return None
+        key, state, errors = self._checkpoints[0]
+        return {"key": key, "state": state, "errors": self.errors - errors}
+
+    def go_back(self, checkpoint: dict[str, Any]) -> tuple[int, int]:
+        """Go to a checkpoint; return its key, and how many exceptions were raised behind it."""
+        key, errors = read_state(checkpoint, key=int, errors=int)
+        state = checkpoint.get("state")
+        # a copy of its own, whatever a dataset does with the state
+        self._checkpoints = [(key, copy.deepcopy(state), 0)]
+        self.errors = 0
+        if state is not None:
+            self.load(state)
+        return key, errors
+
+    def draw_again(self, samples: list[Any], count: int, errors: int) -> None:
+        """Draw until a list has `count` samples, past the first `errors` exceptions."""
+        while len(samples) < count:
+            try:
+                if not self.draw(samples, count):
+                    raise StateError(
+                        f"{type(self._dataset).__name__} ends before the place where the state was"
+                        f" saved. {_REMEDY}"
+                    )
+            except StateError:
+                raise
+            except Exception:
+                if self.errors > errors:
+                    raise
+
+    def pass_errors(self, samples: list[Any], errors: int) -> None:
+        """Pass the exceptions, of `errors` in all, that were raised behind the last sample."""
+        count = len(samples) + 1
+        while self.errors < errors and self._phase is not _Phase.OVER:
+            with suppress(Exception):
+                if self.draw(samples, count):
+                    return  # this time there was none
+
+
+def _check_state(has_it: bool) -> None:
+    if not has_it:
+        raise AttributeError("a wrapped dataset has no state")
+
+
+def _check_count(saved: list[Any], wrapped: list[Any]) -> None:
+    if len(saved) != len(wrapped):
+        raise StateError(
+            f"the state is that of {len(saved)} wrapped datasets, and there are {len(wrapped)}"
+            f" here. {_REMEDY}"
+        )

@@ -1,0 +1,119 @@
+"""What code of the user can ask about the worker it runs in.
+
+Imports `reader.random.seeds`, `reader.errors` and this package's rng. The state is one per thread:
+a worker process has one, a worker thread of the trainer another, and the trainer's own threads have
+none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ReaderError
+from reader.random import seeds
+from reader.worker.rng import WorkerRng
+
+__all__ = ["WorkerInfo", "get_worker_info", "sample_rng"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as its own code sees it.
+
+    `id` counts from 0 to `num_workers` - 1; `dataset` is this process's copy, or with worker
+    threads the loader's own; `seed` is what this worker's random state was seeded with at its
+    start, different in each worker. `worker_type` is "process" or "thread". `rng` has the
+    generators of a worker thread (see WorkerRng), and is None in a process, which has its own.
+    """
+
+    id: int
+    num_workers: int
+    dataset: Any = dataclasses.field(repr=False)
+    seed: int
+    worker_type: str = "process"
+    rng: WorkerRng | None = None
+
+
+class _State(threading.local):
+    info: WorkerInfo | None = None
+    task: tuple[int, int] | None = None  # (base seed, epoch) of the current batch
+
+
+_state = _State()
+
+
+def set_worker_info(info: WorkerInfo | None) -> None:
+    """Set what `get_worker_info` returns in this thread."""
+    _state.info = info
+
+
+def set_task(base_seed: int, epoch: int) -> None:
+    """Set what keys `sample_rng` in this thread."""
+    _state.task = (base_seed, epoch)
+
+
+def loader_task() -> tuple[int, int] | None:
+    """Return (base seed, epoch) of the loader that fetches in this thread; None: none does."""
+    return _state.task
+
+
+def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
+    """Let this thread do a task of a loader without workers; returns what `leave` takes.
+
+    The thread may itself be a worker's, whose dataset iterates over that loader.
+    """
+    state = _state
+    before = state.info, state.task
+    state.info = None
+    return before
+
+
+def leave(before: tuple[WorkerInfo | None, tuple[int, int] | None]) -> None:
+    """Have this thread be what it was."""
+    state = _state
+    state.info, state.task = before
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Return the WorkerInfo of the worker process or worker thread that calls, None in the trainer.
+
+    Also None with `num_workers=0`, as in Paddle and PyTorch: the dataset then runs in the trainer's
+    process. May be called from the dataset, `collate_fn` and `worker_init_fn`.
+    """
+    return _state.info
+
+
+def sample_rng(index: int) -> np.random.Generator:
+    """Return the random generator of one sample, keyed by (seed, epoch, `index`).
+
+    The numbers are the same in any worker, with any number of workers, and in any run with the same
+    `seed=` of the loader. Without `seed=` the loader draws a seed when it is made. Call it from the
+    dataset or `collate_fn`, in the thread in which the loader calls them.
+
+    Args:
+        index: the dataset index of the sample.
+
+    Raises:
+        ReaderError: no loader is fetching in this thread.
+
+    >>> class Noise:
+    ...     def __len__(self):
+    ...         return 4
+    ...     def __getitem__(self, index):
+    ...         return sample_rng(index).normal(size=3)
+    >>> from reader import DataLoader
+    >>> once, again = (list(DataLoader(Noise(), seed=1, num_workers=n)) for n in (0, 2))
+    >>> all((a == b).all() for a, b in zip(once, again))
+    True
+    """
+    if _state.task is None:
+        raise ReaderError(
+            "sample_rng() works only while a DataLoader fetches in this thread; in other code use"
+            " numpy.random.default_rng(seed)"
+        )
+    base_seed, epoch = _state.task
+    return seeds.sample_rng(base_seed, epoch, index)

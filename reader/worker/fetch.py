@@ -1,0 +1,181 @@
+"""One task of a worker: from dataset keys to the batch that is sent.
+
+Imports the channel's task kinds. A Fetcher belongs to one worker and is used in its main thread;
+the dataset and the functions in it are the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import length_hint
+from typing import Any
+
+import numpy as np
+
+from reader._core.collate.columns import Columns
+from reader._core.collate.indices import Indices
+from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader.data.columns import columns_of, filler_of
+from reader.errors import DatasetError
+from reader.worker.worker_state import WorkerSnapshot, WorkerState, put_rng
+
+__all__ = ["Fetcher"]
+
+
+class Fetcher:
+    """Fetches samples, collates them and hands the batch to the channel.
+
+    Args:
+        dataset: anything with `__getitem__`; `__getitems__(list of keys)` is used where there is
+            one.
+        collate_fn: called with the list of samples of a batch, or with one sample without batching;
+            None stacks the samples in place.
+        snapshots: takes the states that are sent with batches; None: none are.
+        collate: makes the batch of what `__getitems__` returns, unless that is a list with samples;
+            None: `__getitems__` must return one sample for each key.
+        is_inline: the consumer waits in this very thread: the batch is never stale.
+        fetches_many: whether `__getitems__` is called; else samples are fetched one by one.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any] | None,
+        snapshots: WorkerState | None = None,
+        collate: Callable[[Any], Any] | None = None,
+        is_inline: bool = False,
+        fetches_many: bool = True,
+    ) -> None:
+        self._is_inline = is_inline
+        self._collate = collate
+        self._snapshots = snapshots or WorkerState(0, dataset, 0, False, False)
+        self.dataset = dataset
+        self.collate_fn = collate_fn
+        self.getitems = getattr(dataset, "__getitems__", None) if fetches_many else None
+        # how samples come without Python code for each, and how they write themselves
+        self._columns = columns_of(dataset) if collate_fn is None else None
+        self._fill = filler_of(dataset) if collate_fn is None else None
+        self.row = -1  # the current sample; -1: none in particular
+        self.is_stacking = False  # if so, the channel knows the current sample
+
+    @property
+    def gathers(self) -> bool:
+        """Whether batches may be rows of arrays, for which keys need be no Python integers."""
+        return self._columns is not None
+
+    @property
+    def fetches_each(self) -> bool:
+        """Whether a batch is samples that are fetched one by one and stacked in place."""
+        return (
+            self.collate_fn is None
+            and self._columns is None
+            and (self.getitems is None or self._fill is not None)
+            and not self._snapshots.is_wanted
+        )
+
+    def resume(self, run: int, cursor: dict[str, Any]) -> None:  # noqa: ARG002
+        """Restore the state in a worker's cursor. Raises what the user's code raises."""
+        self._snapshots.restore(cursor)
+        put_rng(cursor)
+
+    def enter(self, run: int) -> WorkerSnapshot | None:  # noqa: ARG002
+        """Return the state before the first batch, where one is kept."""
+        return self._snapshots.first()
+
+    def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
+        """Make the batch of one task and send it. Raises whatever the user's code raises."""
+        self.row = -1
+        self.is_stacking = False
+        if self._snapshots.is_wanted:
+            # with every batch: each may change the state, and only its own samples repeat that
+            channel.set_attachment(self._snapshots.take)
+        if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
+            self.row = 0
+            made = [self.dataset[keys]]
+            if self.collate_fn is not None:
+                made.append(self.collate_fn(made.pop()))
+            channel.hand_over(made)
+        elif self.collate_fn is not None:
+            samples = self._samples(channel, keys)
+            if channel.is_stale:
+                channel.skip()
+                return
+            made = [self.collate_fn(samples)]
+            del samples  # what only the batch refers to may need no copy: see LeafMaker
+            channel.hand_over(made)
+        elif self._columns is not None and self._gather(channel, self._columns, keys):
+            return
+        else:
+            self._make_each(channel, keys.tolist() if type(keys) is Indices else keys)
+
+    def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
+        """Make a batch of samples that are fetched, by `__getitems__` or one by one."""
+        if self.getitems and self._fill is None:
+            samples = self._samples(channel, keys)
+            if self._collate is not None and (type(samples) is not list or not samples):
+                channel.write(self._collate(samples))
+                return
+            if type(samples) is not list:
+                channel.write(samples)
+                return
+            self.is_stacking = True
+            channel.stack(samples, list(range(len(samples))), keys)
+        elif not keys and self._collate is not None:
+            channel.write(self._collate([]))
+        else:
+            self.is_stacking = True
+            channel.stack(self.dataset, keys, keys, self._fill)
+
+    def _gather(self, channel: WorkerChannel, columns: Columns, keys: Any) -> bool:
+        """Send a batch of rows of arrays; False: the samples are to be fetched one by one."""
+        self.is_stacking = True  # sample 0 is fetched where it says what form batches have
+        is_sent = channel.gather(columns, keys)
+        self.is_stacking = False
+        return is_sent
+
+    def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
+        """Return the samples of a batch; fewer once the batch is stale.
+
+        Where `__getitems__` gives a batch already, and nothing collates it, that is returned.
+        """
+        if self.getitems:
+            count = len(keys)  # before the dataset has its way with the list
+            samples = self.getitems(keys)
+            if self._collate is not None:
+                return samples
+            if self.collate_fn is None and _is_batch(samples, count):
+                return samples
+            if not hasattr(samples, "__len__") or len(samples) != count:
+                found = len(samples) if hasattr(samples, "__len__") else type(samples).__name__
+                raise DatasetError(
+                    f"__getitems__ of {type(self.dataset).__name__} got {count} indices and"
+                    f" returned {found}; it must return a list with one sample for each index"
+                )
+            return list(samples)
+        if self._is_inline:
+            dataset, left = self.dataset, iter(keys)
+            try:
+                return [dataset[key] for key in left]
+            except BaseException:
+                self.row = len(keys) - length_hint(left) - 1
+                raise
+        samples = []
+        for row, key in enumerate(keys):
+            if row and channel.is_stale:
+                break
+            self.row = row
+            samples.append(self.dataset[key])
+        self.row = -1
+        return samples
+
+
+def _is_batch(value: Any, count: int) -> bool:
+    """Whether a value is the array of `count` samples, or a dict of such arrays."""
+    arrays = list(value.values()) if type(value) is dict else [value]
+    return bool(arrays) and all(
+        type(array) is np.ndarray
+        and array.ndim > 0
+        and len(array) == count
+        and not array.dtype.hasobject
+        for array in arrays
+    )

@@ -1,0 +1,396 @@
+"""The worker's loop: take a task, make its batch, answer; one loop for processes and threads.
+
+Imports this package's context, fetchers and locks, the channel, seeds and failures. It runs in the
+worker's main thread and prints nothing: each error is an answer that the trainer reports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, NoReturn
+
+from reader._core.interpreter.signals import is_interrupt
+from reader._core.memory.copying import cache_nbytes
+from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader.config import WORKER_KINDS
+from reader.errors import ArenaFull, DatasetError
+from reader.exceptions.exception_codec import encode
+from reader.exceptions.failure import from_user_code, traceback_text
+from reader.policy import Prepare, Reseed, WorkerPolicy
+from reader.random import seeds
+from reader.worker import context
+from reader.worker.fetch import Fetcher
+from reader.worker.global_rng_lock import GlobalRngLock
+from reader.worker.random_watch import RandomWatch
+from reader.worker.rng import WorkerRng
+from reader.worker.stream import Stream, StreamFetcher
+from reader.worker.worker_state import EpochStart, WorkerState
+
+__all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "run"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerConfig:
+    """What every worker of a pool is given; the same for all."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any] | None
+    worker_init_fn: Callable[[int], Any] | None
+    num_workers: int  # 0: one thread of the trainer, in which get_worker_info() is None
+    seed: int | None  # the user's: seeds every batch
+    base_seed: int  # keys sample_rng: the user's seed, or the loader's own
+    stream: Stream | None = None  # of an iterable dataset
+    # without make_prepare, which stays in the trainer
+    policy: WorkerPolicy = WorkerPolicy()  # noqa: RUF009
+    # prepares a worker and seeds it: (worker_id, num_workers, dataset) -> the seed. Called in the
+    # worker, where get_worker_info() already answers, with a seed that this one then replaces. In a
+    # worker thread it must leave global state alone; the loop seeds the thread's `rng`.
+    prepare: Prepare | None = None
+    worker_type: str = "process"
+    seed_globals: bool = True  # whether `seed` seeds the global generators before each batch
+    snapshot_every: int = 0  # batches of a worker between two states of its dataset; 0: never
+    shown_seed: int | None = None  # what torch.initial_seed() returns, if the worker has its own
+
+    makes_stale: bool = False  # batches of an abandoned epoch are still made
+    is_for_device: bool = False  # a device reads the batches, and no cache of the processor's
+    has_pure_samples: bool = False  # of the dataset: workers may make rows of each other's batches
+    reseed: Reseed | None = None  # called before each batch, with the dataset and the batch's seed
+
+    def uncached_from(self, in_flight: int) -> int:
+        """Return the bytes of a batch from which on its samples are copied past the cache.
+
+        Batches in flight that fill half the cache have left it before the consumer comes to them.
+        """
+        return 0 if self.is_for_device else cache_nbytes() // (2 * in_flight)
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether workers are threads of the trainer."""
+        return self.num_workers == 0 or WORKER_KINDS[self.worker_type].is_in_trainer
+
+
+class WorkerError(NamedTuple):
+    """What a worker sends to the trainer when a batch fails.
+
+    `error`: the exception, or in a process what `exception_codec.encode` made of it; `traceback`:
+    the worker's, "" where the exception has it; `row`: of the sample in its batch, -1: none in
+    particular; `drawn`: how many samples of an iterable dataset were drawn for the batch.
+    """
+
+    error: Any
+    traceback: str
+    row: int = -1
+    drawn: int = 0
+
+
+def run(
+    channel: WorkerChannel,
+    config: WorkerConfig,
+    worker_id: int,
+    rng_lock: GlobalRngLock | None = None,
+) -> None:
+    """Make batches until the pool stops. Exceptions of the user's code become answers.
+
+    Args:
+        channel: the worker's.
+        config: the pool's.
+        worker_id: from 0.
+        rng_lock: guards the global random state of a thread; None in a process, which has its own.
+    """
+    try:
+        rng = _prepare(config, worker_id) if config.num_workers else None
+        if config.policy.heeds_seeding and rng is None:
+            config = _heed_seeding(config)
+    except BaseException as error:
+        channel.fail(_carry(error, config.is_thread))
+        return
+    channel.hello()
+    channel.set_rules(config.policy.rules)
+    if config.makes_stale:
+        channel.make_stale()
+    loop = WorkerLoop(channel, config, worker_id, rng, rng_lock)
+    loop.share()
+    if isinstance(loop.fetcher, Fetcher) and loop.fetcher.gathers:
+        channel.take_indices()
+    while (task := channel.next_task()) is not None:
+        loop.step(*task)
+        del task
+    channel.set_attachment(None)  # else it keeps the fetcher alive, and so the dataset's iterator
+
+
+class WorkerLoop:
+    """Makes the batch of one task after the other: in a process, a thread, or the caller.
+
+    Args:
+        channel: takes batches and failures; a WorkerChannel, or its stand-in in the trainer.
+        config: see WorkerConfig.
+        worker_id: from 0.
+        rng: the generators of a worker thread; None: the global ones are its own.
+        rng_lock: guards the global random state, where that is not this worker's own.
+        is_inline: the consumer runs it. What the handler of a signal raises, as for Ctrl-C, then
+            passes through; the caller does the same task again.
+    """
+
+    def __init__(
+        self,
+        channel: Any,
+        config: WorkerConfig,
+        worker_id: int,
+        rng: WorkerRng | None = None,
+        rng_lock: GlobalRngLock | None = None,
+        is_inline: bool = False,
+    ) -> None:
+        self._channel = channel
+        self._config = config
+        self._rng = rng
+        self._rng_lock = rng_lock
+        self._is_thread = config.is_thread
+        self._is_inline = is_inline
+        self.fetcher = make_fetcher(config, worker_id, is_inline)
+        self.base_seed = config.base_seed
+        self._shares = False
+        self._watch: RandomWatch | None = None
+        # of the dataset's set_epoch or load_state_dict; raised in place of the next batch
+        self.start_error: BaseException | None = None
+
+    @property
+    def seeds_globals(self) -> bool:
+        """Whether the global random state is seeded for each batch."""
+        return self._config.seed is not None and self._config.seed_globals
+
+    def share(self) -> None:
+        """Make batches together with the other workers, where that cannot change what is in them.
+
+        Only samples that the dataset says are pure can be made elsewhere: any other dataset may
+        carry something from one sample to the next. Worker threads have one global random state
+        together, and theirs of `seed` goes by batches.
+        """
+        config = self._config
+        if not config.has_pure_samples or config.reseed is not None:
+            return
+        if config.num_workers < 2 or isinstance(self.fetcher, StreamFetcher):
+            return
+        if not self.fetcher.fetches_each:
+            return
+        if not self._is_thread:
+            self._watch = RandomWatch(self._reseed if self.seeds_globals else None)
+        elif config.seed is not None:
+            return
+        self._shares = True
+        self._channel.share(config.dataset, self._watch)
+
+    def _reseed(self, epoch: int, number: int) -> None:
+        """Seed for a batch again."""
+        reseed = reseeding(self._config, epoch, self._rng)
+        if reseed is not None:
+            reseed(number)
+
+    def start_epoch(self, start: EpochStart) -> None:
+        """Begin an epoch, at the worker's cursor if there is one."""
+        self.base_seed = start.base_seed
+        try:
+            self.fetcher.resume(self._channel.run, start.open(self._config.dataset))
+            self.start_error = None
+        except BaseException as error:
+            if self._is_inline and is_interrupt(error):
+                raise
+            self.start_error = error
+        context.set_task(self.base_seed, self._channel.epoch)  # for rows of others' batches
+        if self._shares:
+            self._channel.pause_sharing(self.start_error is not None)
+
+    def _enter_epoch(self) -> None:
+        """Begin the epoch now, and send the state that it begins with."""
+        channel, state = self._channel, None
+        context.set_task(self.base_seed, channel.epoch)
+        if self.start_error is None:
+            try:
+                state = self.fetcher.enter(channel.run)
+            except BaseException as error:
+                self.start_error = error
+        channel.send_initial_state(state)
+
+    def step(self, kind: int, keys: Any) -> None:
+        """Do one task. An exception of the user's code becomes an answer."""
+        if kind == TaskKind.TASK_EPOCH:
+            self.start_epoch(keys)
+            return
+        if kind == TaskKind.TASK_ENTER:
+            self._enter_epoch()
+            return
+        channel, fetcher = self._channel, self.fetcher
+        epoch = channel.epoch
+        context.set_task(self.base_seed, epoch)
+        try:
+            if kind == TaskKind.TASK_BROKEN:
+                hint = ""
+                if "'__main__'" in str(keys):
+                    hint = " (of a main module that is no file, workers have what the dataset uses)"
+                raise DatasetError(
+                    "the sampler's keys for this batch cannot be unpickled in the worker:"
+                    f" {keys!r}{hint}; yield integers, strings or other keys that survive pickling"
+                ) from keys
+            if self.start_error is not None:
+                self._raise_start_error(fetcher)
+            number = channel.seq
+            if isinstance(fetcher, StreamFetcher):
+                number = fetcher.number(channel.run, channel.seq)
+            if self._config.seed is None:
+                fetcher.make(channel, kind, keys)
+            else:
+                if isinstance(fetcher, StreamFetcher):
+                    fetcher.reseed = reseeding(self._config, epoch, self._rng)
+                if self._watch is not None:
+                    self._watch.epoch, self._watch.number = epoch, number
+                with seeded(self._config, epoch, number, self._rng, self._rng_lock):
+                    reseed_dataset(self._config, epoch, number)
+                    fetcher.make(channel, kind, keys)
+        except ArenaFull as full:
+            channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
+        except BaseException as error:
+            if self._is_inline and is_interrupt(error):
+                raise
+            row = channel.position if fetcher.is_stacking else fetcher.row
+            drawn = 0
+            if isinstance(fetcher, StreamFetcher):
+                drawn = fetcher.drawn_by_failure(channel)
+            channel.refuse(_carry(error, self._is_thread, row, drawn))
+
+    def _raise_start_error(self, fetcher: Fetcher | StreamFetcher) -> NoReturn:
+        fetcher.row = -1
+        fetcher.is_stacking = False
+        error = self.start_error
+        if isinstance(fetcher, StreamFetcher):  # raised once; with a map-style dataset, each time
+            self.start_error = None
+            fetcher.give_up(self._channel.run)
+        try:
+            raise error or DatasetError("the epoch could not be started")
+        finally:
+            del error  # else this frame, which is in its traceback, keeps it alive
+
+
+def _prepare(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
+    """Set get_worker_info(), seed, run `worker_init_fn`; return the generators of a thread."""
+    seed = seeds.fresh_seed()
+    rng = WorkerRng(seed) if config.is_thread else None
+    info = context.WorkerInfo(
+        worker_id, config.num_workers, config.dataset, seed, config.worker_type, rng
+    )
+    context.set_worker_info(info)
+    if config.prepare is not None:
+        seed = config.prepare(worker_id, config.num_workers, config.dataset)
+        context.set_worker_info(dataclasses.replace(info, seed=seed))
+        if rng is not None:
+            rng.reseed(seed)
+    elif rng is None:
+        seeds.seed_known_libraries(seed)
+        _use_one_thread()
+    if config.worker_init_fn is not None:
+        config.worker_init_fn(worker_id)
+    return rng
+
+
+def _heed_seeding(config: WorkerConfig) -> WorkerConfig:
+    """Key the batches by the seed that `worker_init_fn` gave torch, if it gave one."""
+    info, own = context.get_worker_info(), seeds.torch_seed()
+    if info is None or own is None or own == info.seed or config.seed is None:
+        return config
+    return dataclasses.replace(config, seed=own, shown_seed=own)
+
+
+def _use_one_thread() -> None:
+    """Make torch compute in one thread, if it is imported.
+
+    There are many workers, and the threads that torch had before a fork do not exist after it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
+def make_fetcher(
+    config: WorkerConfig, worker_id: int, is_inline: bool = False
+) -> Fetcher | StreamFetcher:
+    """Return the fetcher of a worker."""
+    is_shared = config.is_thread and config.num_workers > 1
+    snapshots = WorkerState(
+        worker_id, config.dataset, config.snapshot_every, config.policy.keeps_rng, is_shared
+    )
+    if config.stream is None:
+        rules = config.policy.rules
+        collate = rules.collate if rules is not None and config.policy.collates_any_result else None
+        fetches_many = config.policy.fetches_many or config.has_pure_samples
+        return Fetcher(
+            config.dataset, config.collate_fn, snapshots, collate, is_inline, fetches_many
+        )
+    turn = (worker_id, max(1, config.num_workers))
+    return StreamFetcher(
+        config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline
+    )
+
+
+def seeded(
+    config: WorkerConfig,
+    epoch: int,
+    number: int,
+    rng: WorkerRng | None,
+    rng_lock: GlobalRngLock | None,
+) -> AbstractContextManager[Any]:
+    """Make the random state of this batch a function of (seed, epoch, number)."""
+    if config.seed is None:
+        return _NOTHING
+    value = seeds.batch_seed(config.seed, epoch, number)
+    if rng is not None:
+        rng.reseed(value)
+    if rng_lock is not None and (config.seed_globals or config.reseed is not None):
+        return rng_lock.turn(value if config.seed_globals else None)
+    if config.seed_globals:
+        seeds.seed_known_libraries(value, config.shown_seed)
+    return _NOTHING
+
+
+def reseed_dataset(config: WorkerConfig, epoch: int, number: int) -> None:
+    """Have the user's `reseed` seed the dataset's own generators for a batch."""
+    if config.reseed is not None and config.seed is not None:
+        config.reseed(config.dataset, seeds.batch_seed(config.seed, epoch, number))
+
+
+def reseeding(
+    config: WorkerConfig, epoch: int, rng: WorkerRng | None
+) -> Callable[[int], None] | None:
+    """Return the function that seeds again, within a turn, for batches that are drawn again."""
+    if config.seed is None:
+        return None
+    seed, seeds_globals, shown = config.seed, config.seed_globals, config.shown_seed
+
+    def reseed(number: int) -> None:
+        value = seeds.batch_seed(seed, epoch, number)
+        if rng is not None:
+            rng.reseed(value)
+        if seeds_globals:
+            seeds.seed_known_libraries(value, shown)
+        reseed_dataset(config, epoch, number)
+
+    return reseed
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+# reads and writes past any override
+_traceback_of: Any = BaseException.__dict__["__traceback__"]
+
+
+def _carry(error: BaseException, is_thread: bool, row: int = -1, drawn: int = 0) -> Any:
+    """Return what is sent to the trainer for an exception: a WorkerError, pickled in a process."""
+    if is_thread:
+        _traceback_of.__set__(error, from_user_code(_traceback_of.__get__(error)))
+        return WorkerError(error, "", row, drawn)
+    return carried(error, row, drawn)
+
+
+def carried(error: BaseException, row: int = -1, drawn: int = 0) -> bytes:
+    """Return the WorkerError of an exception as a worker process sends it."""
+    return pickle.dumps(WorkerError(encode(error), traceback_text(error), row, drawn))

@@ -1,0 +1,498 @@
+"""One task of a worker on an iterable dataset: the next batch of its own copy.
+
+Imports the channel's task kinds and worker states. A StreamFetcher belongs to one worker and is
+used in its main thread; the dataset and the functions in it are the user's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from reader._core.interpreter.signals import is_interrupt
+from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader._core.wire.local_channel import draw_samples
+from reader.data.iterable import is_dead
+from reader.errors import ArenaFull, DatasetError, StateError
+from reader.worker.shard_tracker import ShardTracker, track_shards
+from reader.worker.worker_state import WorkerSnapshot, WorkerState, put_rng
+
+__all__ = ["Stream", "StreamFetcher"]
+
+_END = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """How the samples of an iterable dataset become batches."""
+
+    batch_size: int | None  # None: each item is a batch by itself
+    drop_last: bool  # leave out each worker's last batch when it is short
+
+
+@dataclasses.dataclass(slots=True)
+class _Drawn:
+    """What was drawn for a batch that may have to be made again: its samples, or the batch."""
+
+    samples: list[Any]
+    made: list[Any] | None = None  # the batch, and [] once the channel has it
+    is_end: bool = False
+    snapshot: _SnapshotTaker | None = None  # takes what is sent with it
+    task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
+    counts: Any = None  # inline: what the fetcher counted before it
+
+
+class _SnapshotTaker:
+    """Takes the snapshot of a batch when it is called, and returns the same one from then on."""
+
+    __slots__ = ("_arguments", "_fetcher", "_found")
+
+    def __init__(self, fetcher: StreamFetcher, channel: WorkerChannel, is_due: bool) -> None:
+        # no cycle: where nothing is left of the loop, the user's generator is closed at once
+        self._fetcher = weakref.ref(fetcher)
+        self._arguments: tuple[WorkerChannel, bool] | None = (channel, is_due)
+        self._found: WorkerSnapshot | None = None
+
+    def __call__(self) -> WorkerSnapshot | None:
+        fetcher = self._fetcher()
+        if self._arguments is not None and fetcher is not None:
+            self._found = fetcher.snapshot(*self._arguments)
+            self._arguments = None
+        return self._found
+
+
+class _Phase(enum.Enum):
+    """How far the dataset's iterator of an epoch is."""
+
+    NEW = "not made yet"
+    OPEN = "made; exhausted if `_samples` is None"
+    BROKEN = "ended by an exception of the user's generator; an error must say so"
+    END_SENT = "exhausted, and the trainer knows"
+
+
+class _Restored(enum.Enum):
+    """Whether a state was loaded into the dataset, and what came of it."""
+
+    NO = "no state, or it has yielded samples"
+    LOADED = "not iterated over since"
+    STALE = "iterated over; the state may be that of the end of the previous epoch"
+    ITERATED_AGAIN = "iterated over a second time, because the first yielded nothing"
+
+
+class StreamFetcher:
+    """Draws samples, collates them and hands the batch to the channel.
+
+    Args:
+        dataset: anything with `__iter__`, which is called when an epoch's first batch is due.
+        collate_fn: called with the list of samples of a batch, or with one sample without batching;
+            None stacks the samples in place.
+        stream: see Stream.
+        is_shared: other threads iterate over the same dataset.
+        turn: (this worker, how many workers there are).
+        snapshots: takes the states that are sent with batches; None: none are.
+        is_inline: Ctrl-C may come anywhere, and the same task is then done again: the samples are
+            drawn first, and kept.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any] | None,
+        stream: Stream,
+        is_shared: bool = False,
+        turn: tuple[int, int] = (0, 1),
+        snapshots: WorkerState | None = None,
+        is_inline: bool = False,
+    ) -> None:
+        self.dataset = dataset
+        self.collate_fn = collate_fn
+        self.stream = stream
+        self._is_shared = is_shared
+        self._turn = turn
+        self._snapshots = snapshots or WorkerState(turn[0], dataset, 0, False, is_shared)
+        self.reseed: Callable[[int], None] | None = None  # called with the number of a batch
+        self.row = -1  # the current sample; -1: none in particular
+        self.is_stacking = False  # if so, the channel knows the current sample
+        self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
+        self._phase = _Phase.NEW
+        self._restored = _Restored.NO
+        self._samples: Iterator[Any] | None = None  # None when exhausted
+        self._made = 0  # batches of this epoch, errors too
+        self._cursor: dict[str, Any] = {}  # where to resume, until the iterator is made
+        self._given: tuple[int, dict[str, Any]] = (-1, {})  # (run, its cursor)
+        self._is_drawing = False  # samples are being drawn for the current batch
+        self._is_short = False  # the current batch is the last one
+        self._drawn = 0  # samples in all batches before the current one
+        self._drawn_now = 0  # samples in the current one
+        self._tracker = ShardTracker(None)
+        # the shares that the trainer was sent last; {}: none yet; None: they are not known
+        self._sent_shares: dict[str, Any] | None = {}
+        self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
+        self._is_inline = is_inline
+        self._newest = _Drawn([])  # inline: of the task in hand
+
+    def resume(self, run: int, cursor: dict[str, Any]) -> None:
+        """Resume at `cursor` in `run`. Raises what the user's code raises."""
+        self._given = (run, cursor)
+        self._snapshots.restore(cursor)
+        if "dataset" in cursor:
+            self._restored = _Restored.LOADED
+
+    def enter(self, run: int) -> WorkerSnapshot | None:
+        """Make the iterator now; returns the state before the first batch, where one is kept."""
+        self._begin(run)
+        before = track_shards(None)
+        try:
+            self._open()
+        finally:
+            if self._is_inline:
+                track_shards(before)
+        return self._snapshots.first()
+
+    def pass_end(self) -> None:
+        """Exhaust a dataset that was restored at its end; else its next epoch may be empty."""
+        if self._restored is _Restored.LOADED and next(iter(self.dataset), _END) is not _END:
+            self._snapshots.restore(self._given[1])  # the state was that of a fresh start
+
+    def give_up(self, run: int) -> None:
+        """Yield nothing more in this attempt at an epoch."""
+        self._begin(run)
+        self._phase = _Phase.OPEN
+        self._samples = None
+
+    def number(self, run: int, seq: int = -1) -> int:
+        """Return the next batch's number, unique in the epoch whichever workers have ended.
+
+        `seq`: the number of its task. Each step may be done twice.
+        """
+        self._begin(run)
+        if self._is_inline:
+            # a task begins, or is again where it began: only what was drawn for it is kept
+            newest = self._newest
+            if newest.task == (run, seq):
+                self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
+            else:
+                counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
+                self._newest = _Drawn([], task=(run, seq), counts=counts)
+        worker, workers = self._turn
+        return self._made * workers + worker
+
+    def _begin(self, run: int) -> None:
+        if self._run == run:
+            return
+        self._run = run
+        self._no_room.clear()
+        self._samples = None  # frees an abandoned iterator before the next one is made
+        self._snapshots.follow(None)
+        self._cursor = self._given[1] if self._given[0] == run else {}
+        self._made = self._cursor.get("made", 0)
+        self._phase = _Phase.NEW
+        self._drawn = self._drawn_now = 0
+        self._sent_shares = {}
+
+    def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
+        """Make the next batch and send it, or the end. Raises whatever the user's code raises."""
+        self.row = -1
+        self.is_stacking = self._is_drawing = False
+        self._begin(channel.run)
+        number = channel.seq
+        if kind == TaskKind.TASK_AGAIN:
+            number = keys
+            drawn = self._no_room[keys]
+        else:
+            drawn = self._newest if self._is_inline else _Drawn([])
+        # without workers, other iterators may be at work in this thread; else it is the worker's
+        before = track_shards(self._tracker) if self._is_inline else None
+        try:
+            if kind == TaskKind.TASK_AGAIN:
+                self._send(channel, drawn)
+            else:
+                self._next(channel, drawn)
+        except ArenaFull:
+            self._no_room[number] = drawn
+            if drawn.snapshot is not None and not drawn.is_end:
+                drawn.snapshot()  # now: later the dataset has moved on
+            raise
+        finally:
+            if self._is_inline:
+                track_shards(before)
+        if kind == TaskKind.TASK_AGAIN:
+            self._no_room.pop(keys, None)
+
+    def drawn_by_failure(self, channel: WorkerChannel) -> int:
+        """How many samples were drawn for the batch that has just failed."""
+        size = self.stream.batch_size or 1
+        if not self._is_drawing:
+            return 0
+        if self.is_stacking:
+            return size if channel.drew_all else channel.position + 1
+        return size if self.row < 0 else self.row + 1
+
+    def _next(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        if self._phase is _Phase.NEW:
+            self._open()
+        if self._phase is _Phase.BROKEN:
+            self._raise_broken()
+        made, self._made = self._made, self._made + 1
+        is_due = self._snapshots.is_due(made)
+        self._is_short = False
+        self._drawn += self._drawn_now
+        self._drawn_now = 0
+        is_asked = is_due or self._sent_shares is not None
+        drawn.snapshot = _SnapshotTaker(self, channel, is_due) if is_asked else None
+        channel.set_attachment(drawn.snapshot)
+        if self._samples is None and not drawn.samples and not drawn.made:
+            self._end(channel, drawn)
+            return
+        self._is_drawing = True
+        try:
+            is_stacked = self.collate_fn is None and self.stream.batch_size is not None
+            if is_stacked and not self._is_inline:
+                self._stack(channel, drawn)
+            else:
+                self._collate(channel, drawn)
+        except ArenaFull:
+            raise
+        except BaseException:
+            is_drawing = not (self.is_stacking and channel.drew_all)
+            self._drawn_now = self.drawn_by_failure(channel)
+            if is_drawing and is_dead(self._samples):
+                self._phase = _Phase.BROKEN
+            raise
+
+    def _raise_broken(self) -> None:
+        """Raise once that the user's generator cannot continue; the next answer is the end."""
+        self._phase = _Phase.OPEN
+        self._samples = None
+        self._made += 1
+        raise DatasetError(
+            f"the exception raised before has ended the generator of {type(self.dataset).__name__},"
+            f" which cannot continue: the remaining samples of worker {self._turn[0]} in this epoch"
+            " are lost. Catch exceptions inside the generator, or let __iter__ return an object"
+            " whose __next__ can be called again after an exception"
+        )
+
+    def snapshot(self, channel: WorkerChannel, is_due: bool) -> WorkerSnapshot | None:
+        """Return what is sent with a batch, once all its samples are drawn."""
+        is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
+        self._drawn_now = self.stream.batch_size or 1
+        is_news, shares = self._share_news(is_used_up)
+        if not is_due:
+            if not is_news:
+                return None
+            return WorkerSnapshot(self._turn[0], is_used_up, False, None, True, shares)
+        found = self._snapshots.take(is_used_up)
+        return found._replace(has_shares=is_news, shares=shares)
+
+    def _share_news(self, is_used_up: bool) -> tuple[bool, dict[str, Any] | None]:
+        """Return whether `_sent_shares` has changed, and what it is now."""
+        if self._tracker.left is not None:
+            raise StateError(
+                f"the state was saved while reader.shard divided the items of"
+                f" {type(self.dataset).__name__} over another number of workers, and its __iter__"
+                " does not call reader.shard now: load the state with the dataset it was saved with"
+            )
+        found: dict[str, Any] | None = None
+        share = None if self._snapshots.has_state else self._tracker.only_share
+        # else __iter__ buffers, drops or multiplies items, and their number says nothing
+        if share and (is_used_up or share.taken == self._drawn + self._drawn_now):
+            found = share.to_json() if self._sent_shares == {} else self._sent_shares
+        is_news = found != self._sent_shares
+        self._sent_shares = found
+        return is_news, found
+
+    def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        """Send that this copy is exhausted; the first time with its last state."""
+        drawn.is_end = True
+        self._samples = None
+        if self._snapshots.is_wanted and self._phase is not _Phase.END_SENT:
+            channel.end(self._snapshots.take(True))
+        else:
+            channel.end()
+        self._phase = _Phase.END_SENT
+
+    def _stack(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        """Draw samples straight into the slot."""
+        source, size = self._samples, self.stream.batch_size
+        if source is None or size is None:
+            return
+        self.is_stacking = True
+        try:
+            is_sent = channel.stream(source, size, self.stream.drop_last)
+            is_empty = not is_sent and self._restored is not _Restored.NO and channel.position == 0
+            if is_empty and self._iterate_again():
+                self._stack(channel, drawn)
+            elif not is_sent:
+                self._end(channel, drawn)
+        except ArenaFull:
+            if not drawn.is_end:
+                drawn.samples = channel.take_drawn()
+                if not channel.ran_out:
+                    self._draw(channel, drawn.samples, size)
+                if len(drawn.samples) < size:
+                    self._samples = None
+                    self._is_short = True
+            raise
+        finally:
+            if channel.ran_out:  # an iterator called again may start over
+                self._samples = None
+
+    def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        if drawn.made:  # a signal came since
+            self._is_short = self._samples is None
+        else:
+            self._make_of_samples(channel, drawn)
+        if drawn.made:
+            channel.hand_over(drawn.made)
+
+    def _make_of_samples(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        """Draw samples and make the batch of them, unless the channel has an answer already."""
+        size, samples = self.stream.batch_size, drawn.samples
+        most = 1 if size is None else size
+        self._draw(channel, samples, most)
+        while not samples and not channel.is_stale and self._iterate_again():
+            self._draw(channel, samples, most)
+        if channel.is_stale:
+            channel.skip()
+            return
+        short = len(samples) < most
+        if not samples or (short and self.stream.drop_last):
+            self._end(channel, drawn)
+            return
+        if short:
+            self._is_short = True
+            self._samples = None
+        if self.collate_fn is None and size is not None:
+            self.is_stacking = True
+            channel.stack(samples, list(range(len(samples))), None)
+            return
+        if self.collate_fn is not None:
+            drawn.made = [self.collate_fn(samples[0] if size is None else samples)]
+        else:
+            drawn.made = samples
+        drawn.samples = []  # what only the batch refers to is not copied: see LeafMaker
+
+    def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
+        if self._samples is None:
+            return
+        if self._is_inline:
+            try:
+                draw_samples(self._samples, samples, count)
+            except BaseException:
+                self.row = len(samples)
+                raise
+            return
+        while len(samples) < count:
+            if samples and channel.is_stale:
+                break
+            self.row = len(samples)
+            sample = next(self._samples, _END)
+            if sample is _END:
+                break
+            samples.append(sample)
+        self.row = -1
+
+    def _send(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+        """Send what the arena had no room for before."""
+        channel.set_attachment(drawn.snapshot)
+        if drawn.made:
+            channel.hand_over(drawn.made)
+        elif drawn.is_end or (
+            self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1)
+        ):
+            self._end(channel, drawn)
+        else:
+            rows = list(range(len(drawn.samples)))
+            channel.stack(drawn.samples, rows, None)
+
+    def _open(self) -> None:
+        """Make the iterator, and bring it to the cursor."""
+        cursor = self._cursor
+        try:
+            self._make_samples(cursor)
+        except BaseException as error:
+            if self._is_inline and is_interrupt(error):
+                self._phase, self._cursor = _Phase.NEW, cursor
+            raise
+
+    def _make_samples(self, cursor: dict[str, Any]) -> None:
+        self._phase = _Phase.OPEN  # also if the user's code raises: then there are no samples
+        self._cursor = {}
+        is_stale = self._restored is _Restored.LOADED and not cursor.get("made")
+        is_stale = is_stale and "iterator" not in cursor
+        self._restored = _Restored.STALE if is_stale else _Restored.NO
+        self._tracker = ShardTracker(cursor.get("left"), cursor.get("ranks"))
+        track_shards(self._tracker)
+        samples: Any = iter(self.dataset)
+        if self._is_shared and samples is self.dataset:
+            raise DatasetError(
+                f"__iter__ of {type(self.dataset).__name__} returns the dataset itself, and the"
+                " worker threads would draw from one iterator; make __iter__ a generator"
+                " function, or pass worker_type='process' or num_workers=0"
+            )
+        self._snapshots.restore_iterator(samples, cursor)
+        self._samples = samples
+        before, after = cursor.get("before", []), cursor.get("draws", [])
+        number = self._made - sum(count for count, _ in [*before, *after])
+        self._drawn = sum(count * size for count, size in [*before, *after])
+        number = self._draw_delivered(before, number)
+        put_rng(cursor)
+        self._draw_delivered(after, number)
+        if self.reseed is not None and (before or after or "iterator" in cursor):
+            worker, workers = self._turn
+            self.reseed(self._made * workers + worker)
+
+    def _iterate_again(self) -> bool:
+        """Iterate once more if nothing came and the state may be that of an epoch's end.
+
+        Some datasets start every epoch where a state was loaded: they get their initial state back.
+        """
+        if self._made > 1:
+            return False
+        if self._restored is _Restored.STALE:
+            self._restored = _Restored.ITERATED_AGAIN
+        elif self._restored is _Restored.ITERATED_AGAIN:
+            self._restored = _Restored.NO
+            if not self._snapshots.refresh():
+                return False
+        else:
+            return False
+        if self.reseed is not None:
+            self.reseed(self._turn[0])
+        self._samples = iter(self.dataset)
+        self._snapshots.follow(self._samples)
+        return True
+
+    def _draw_delivered(self, draws: list[list[int]], number: int) -> int:
+        """Draw again what was delivered: [how many batches, samples drawn for each]."""
+        worker, workers = self._turn
+        for count, size in draws:
+            for _ in range(count):
+                if self._samples is None:
+                    break
+                if self.reseed is not None:
+                    self.reseed(number * workers + worker)
+                number += 1
+                if size == 0:  # this was the error that the generator cannot continue
+                    self._phase = _Phase.OPEN
+                    self._samples = None
+                self._draw_again(size)
+        return number
+
+    def _draw_again(self, remaining: int) -> None:
+        samples = self._samples
+        while samples is not None and remaining > 0:
+            try:
+                while remaining > 0:
+                    remaining -= 1
+                    # no islice: it would call iter(), which may start over
+                    if next(samples, _END) is _END:
+                        self._samples = None
+                        return
+            except StateError:
+                raise
+            except Exception:  # it was raised before, in place of its batch
+                self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN
