@@ -52,7 +52,8 @@ JOINED = (
 def known_class(dataset: Any, known: Sequence[KnownClass]) -> KnownClass | None:
     """Return the class among `known` whose methods fetch the dataset's samples; None: none does.
 
-    A subclass that fetches samples in a way of its own is none of these.
+    A subclass that fetches samples in a way of its own is none of these, nor is a class whose
+    method a program has replaced.
     """
     kind = type(dataset)
     for entry in known:
@@ -61,5 +62,15 @@ def known_class(dataset: Any, known: Sequence[KnownClass]) -> KnownClass | None:
             getattr(kind, name, None) is getattr(cls, name, None)
             for name in ("__getitem__", "__getitems__", "__getattribute__")
         ):
-            return entry
+            return entry if _is_of_library(cls, entry.module) else None
     return None
+
+
+def _is_of_library(cls: Any, module: str) -> bool:
+    """Whether the library that has a class has its way of fetching, too."""
+    library = module.partition(".")[0]
+    found = (getattr(cls, name, None) for name in ("__getitem__", "__getitems__"))
+    return all(
+        each is None or getattr(each, "__module__", library).partition(".")[0] == library
+        for each in found
+    )

@@ -6,17 +6,16 @@ several workers make rows of one batch, or may a face fetch samples otherwise th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from reader._core.interpreter.own_attribute import MISSING, own_attribute
 from reader.data.columns import columns_of
-from reader.data.known_datasets import CHOSEN, JOINED, known_class
+from reader.data.known_datasets import ARRAYS, CHOSEN, JOINED, known_class
 from reader.errors import ConfigTypeError, got
 
-__all__ = ["has_pure_samples", "runs_no_user_code"]
+__all__ = ["has_pure_samples", "holds_numbers"]
 
 _NAME = "has_pure_samples"
 _FETCHING = ("__getitem__", "__getitems__", "__getattribute__")
@@ -42,29 +41,35 @@ def has_pure_samples(dataset: Any) -> bool:
                 " a sample depends on its index alone, and on reader.sample_rng"
             )
         return bool(said)
-    return _is_known(dataset, has_pure_samples)
-
-
-def runs_no_user_code(dataset: Any) -> bool:
-    """Whether samples are known to be fetched without code of the user: they draw no numbers.
-
-    So it is of lists and arrays, and of chosen and joined samples of these.
-    """
-    return _is_known(dataset, runs_no_user_code)
-
-
-def _is_known(dataset: Any, holds: Callable[[Any], bool]) -> bool:
-    """Whether a dataset is one of those known, and `holds` is true of what it is made of."""
     if type(dataset) in _PLAIN:
         return True
     chosen = known_class(dataset, CHOSEN)
     if chosen is not None:
         is_plain = type(dataset.indices) in (*_PLAIN, np.ndarray)
-        return is_plain and holds(getattr(dataset, chosen.parts))
+        return is_plain and has_pure_samples(getattr(dataset, chosen.parts))
     joined = known_class(dataset, JOINED)
     if joined is not None:
-        return all(holds(part) for part in getattr(dataset, joined.parts))
+        return all(has_pure_samples(part) for part in getattr(dataset, joined.parts))
     return columns_of(dataset) is not None
+
+
+def holds_numbers(dataset: Any) -> bool:
+    """Whether a dataset is arrays of numbers, so that no code of the user's fetches or stacks them.
+
+    What a list or an array of objects holds may have code of its own, and so may a subclass.
+    """
+    if type(dataset) is range:
+        return True
+    known = known_class(dataset, ARRAYS)
+    arrays = [dataset]
+    if known is not None:
+        if (type(dataset).__module__, type(dataset).__name__) != (known.module, known.name):
+            return False
+        arrays = getattr(dataset, known.parts)
+    elif known_class(dataset, CHOSEN) is not None:
+        return False
+    has_objects = any(type(each) is np.ndarray and each.dtype.hasobject for each in arrays)
+    return not has_objects and columns_of(dataset) is not None
 
 
 def _says(dataset: Any) -> bool:

@@ -21,7 +21,7 @@ from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, find_carriers, own_epoch, set_epochs
-from reader.data.pure_samples import runs_no_user_code
+from reader.data.pure_samples import holds_numbers
 from reader.data.sampler import SeededSampler
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
@@ -83,9 +83,8 @@ class Engine(Finalized):
             base_seed = seeds.fresh_seed() if config.seed is None else config.seed
         if policy.batch.make_adapter is None:
             check_places(config.framework, config.places)
-        if config.seed is not None and config.collate_fn is None and config.seed_globals:
-            draws = config.is_iterable or not runs_no_user_code(config.dataset)
-            config = config if draws else dataclasses.replace(config, seed_globals=False)
+        if _draws_nothing(config):
+            config = dataclasses.replace(config, seed_globals=False)
         self.config = config
         self.sampler = sampler
         self.batch_sampler = batch_sampler
@@ -452,6 +451,13 @@ def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
     if workers:
         return dataclasses.replace(policy.errors, passes_exits=False)
     return ErrorPolicy(passes_exits=policy.errors.passes_exits)
+
+
+def _draws_nothing(config: LoaderConfig) -> bool:
+    """Whether no code that could draw runs for a batch: then no generator needs a seed."""
+    has_functions = config.collate_fn is not None or config.reseed is not None
+    is_map = config.seed is not None and not config.is_iterable
+    return is_map and not has_functions and holds_numbers(config.dataset)
 
 
 def _set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:

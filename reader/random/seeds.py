@@ -37,7 +37,6 @@ __all__ = [
 # What the random numbers are for. It is in the key, so that no two purposes share numbers.
 _ORDER, _BATCH, _SAMPLE = 1, 2, 3
 _PERMUTATION, _DRAWS = 4, 5
-_NUMPY = 1  # in the seed of NumPy's generator
 _WORD = 0xFFFF_FFFF
 _INT64_MAX = 2**63 - 1  # a dataset may return its seed as a sample, which must fit an int64
 
@@ -162,8 +161,8 @@ def torch_seed() -> int | None:
 
 
 def _seed_numpy(value: int) -> None:
-    # the last word: of the first two alone it would draw the numbers that `random` draws
-    np.random.seed([value & _WORD, value >> 32 & _WORD, _NUMPY])
+    # with a third word, since `random` seeds the same generator with the first two
+    np.random.seed([value & _WORD, value >> 32 & _WORD, 1])
     if not isinstance(_bit_generator(), (np.random.MT19937, type(None))):
         # Any other generator keeps the spare deviate of standard_normal through seed().
         state = np.random.get_state(legacy=False)

@@ -244,3 +244,47 @@ def test_it_needs_a_seed() -> None:
         DataLoader(WithGenerators(), seed=1, reseed=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"reseed.*it is an argument of reader.DataLoader"):
         PaddleLoader(WithGenerators(), reseed=reseed)  # type: ignore[call-arg]
+
+
+class DrawingFields(dict):
+    """A sample whose fields are drawn when they are asked for."""
+
+    def __getitem__(self, key: str) -> Any:
+        return random.random() + np.random.rand()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 1}, {"num_workers": 1, "worker_type": "thread"}]
+)
+def test_samples_that_draw_when_they_are_collated_are_seeded(options: dict[str, Any]) -> None:
+    samples = [DrawingFields(x=0.0) for _ in range(12)]
+    datasets: list[Any] = [samples, np.array([*samples, None], object)[:-1]]
+    for dataset in datasets:
+        random.seed(1)
+        before = random.getstate()
+        first, again = (
+            [
+                dict.__getitem__(batch, "x").tolist()
+                for batch in DataLoader(dataset, batch_size=4, seed=5, **options)
+            ]
+            for _ in range(2)
+        )
+        assert first == again
+        assert len({tuple(batch) for batch in first}) == 3
+        assert random.getstate() == before
+
+
+@pytest.mark.parametrize("dataset", [[1.0, 2.0, 3.0, 4.0], np.zeros(4)], ids=["list", "array"])
+def test_reseed_leaves_the_trainers_generators_alone(dataset: Any) -> None:
+    def reseed(of: Any, seed: int) -> None:
+        random.seed(seed)
+        of[0] = random.random()
+
+    random.seed(1)
+    before = random.getstate()
+    first, again = (
+        [batch.tolist() for batch in DataLoader(dataset, batch_size=2, seed=5, reseed=reseed)]
+        for _ in range(2)
+    )
+    assert first == again
+    assert random.getstate() == before

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from reader import CollateError, DataLoader, LoDTensor, register_container
+from reader import CollateError, DataLoader, DatasetError, LoDTensor, register_container
 from tests.datasets import Box, Calls, FrozenBox, Point, digest_of
 
 WORKERS = pytest.mark.parametrize(
@@ -612,6 +612,51 @@ def test_a_tensor_that_a_dataset_fills_again_is_read_when_its_loader_reads_it() 
     assert load(sample, 0).tolist() == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
     (batch,) = PaddleLoader(Calls(sample, 4), batch_size=4)
     assert batch.tolist() == [[3.0, 0.0]] * 4  # as paddle.io, which reads when all are there
+
+    def replaced(index: int) -> Any:
+        kept.data = paddle.full([2], float(index))
+        return kept
+
+    (batch,) = PaddleLoader(Calls(replaced, 4), batch_size=4)
+    assert batch.tolist() == [[3.0, 3.0]] * 4
+
+
+@pytest.mark.parametrize("size", [2, 40000])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("float32", "int64"),
+        ("int64", "float32"),
+        ("bfloat16", "float32"),
+        ("float32", "longer"),
+        ("float8_e4m3fn", "float32"),
+    ],
+)
+def test_tensors_that_paddle_does_not_stack_are_refused_in_its_words(
+    first: str, second: str, size: int
+) -> None:
+    paddle = pytest.importorskip("paddle")
+    from paddle.io.dataloader.collate import default_collate_fn
+
+    from reader.compat.paddle import DataLoader as PaddleLoader
+
+    def make(name: str) -> Any:
+        if name == "longer":
+            return paddle.ones([size + 1])
+        return paddle.ones([size]).astype(name)
+
+    samples = [make(first), make(second)]
+    with pytest.raises((ValueError, TypeError, RuntimeError)) as theirs:
+        default_collate_fn(samples)
+    with pytest.raises(theirs.type):
+        next(iter(PaddleLoader(samples, batch_size=2)))
+
+
+def test_paddle_tensors_that_are_not_dense_are_refused_by_name() -> None:
+    paddle = pytest.importorskip("paddle")
+    sparse = paddle.sparse.sparse_coo_tensor([[0, 1], [0, 1]], [1.0, 2.0])
+    with pytest.raises(DatasetError, match="sparse"):
+        load(lambda _: sparse, 0)
 
 
 @WORKERS

@@ -12,7 +12,7 @@ import torch.utils.data
 
 import reader
 from reader import ConfigTypeError, DataLoader
-from reader.data.pure_samples import has_pure_samples, runs_no_user_code
+from reader.data.pure_samples import has_pure_samples, holds_numbers
 
 
 class Silent:
@@ -145,23 +145,42 @@ def test_dataset_that_says_neither_is_refused_when_the_loader_is_made(said: Any)
         DataLoader(dataset, num_workers=2)
 
 
-def test_only_of_what_is_no_code_of_the_user_nothing_is_seeded() -> None:
-    plain: list[Any] = [
-        [1, 2],
+class LazyFields(torch.utils.data.TensorDataset):
+    tensors = property(lambda self: (torch.rand(8, 2),))  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        pass
+
+
+def test_arrays_of_numbers_alone_are_known_to_run_no_code() -> None:
+    numbers: list[Any] = [
         range(3),
         np.zeros((3, 2)),
         torch.zeros(3, 2),
-        torch.utils.data.TensorDataset(torch.zeros(3, 2)),
-        torch.utils.data.Subset([1, 2, 3], [0, 1]),
-        torch.utils.data.ConcatDataset([[1], [2]]),
+        paddle.zeros([3, 2]),
+        torch.utils.data.TensorDataset(torch.zeros(3, 2), torch.zeros(3)),
+        reader.TensorDataset([np.zeros((3, 2)), torch.zeros(3)]),
     ]
-    assert all(map(runs_no_user_code, plain))
-    own = Pure()
+    assert all(map(holds_numbers, numbers))
     others: list[Any] = [
-        own,
-        Silent(),
-        torch.utils.data.Subset(own, [0, 1]),  # type: ignore[arg-type]
-        torch.utils.data.ConcatDataset([[1], own]),  # type: ignore[list-item]
-        type("Listed", (list,), {})([1]),
+        [1, 2],
+        (1, 2),
+        Pure(),
+        np.array([{}, {}], object),
+        torch.utils.data.TensorDataset(torch.zeros(3)).__class__,
+        reader.TensorDataset([np.zeros(3), np.array([{}, {}, {}], object)]),
+        LazyFields(),
+        torch.utils.data.Subset(np.zeros((3, 2)), [0, 1]),  # type: ignore[arg-type]
     ]
-    assert not any(map(runs_no_user_code, others))
+    assert not any(map(holds_numbers, others))
+
+
+def test_a_class_whose_way_of_fetching_was_replaced_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = torch.utils.data.TensorDataset(torch.zeros(8, 2))
+    assert has_pure_samples(dataset)
+    monkeypatch.setattr(torch.utils.data.TensorDataset, "__getitem__", lambda self, at: at)
+    assert not has_pure_samples(dataset)
+    assert not holds_numbers(dataset)
+    assert next(iter(DataLoader(dataset, batch_size=8))).tolist() == list(range(8))

@@ -35,7 +35,7 @@ default_mp_batchify_fn = default_batchify_fn  # shared memory is the loader's bu
 
 
 class GluonRules:
-    """See `reader.worker.loop.CollateRules`.
+    """See `reader.policy.CollateRules`.
 
     Args:
         has_origins: a batchify function makes the batch; what it sends as a NumPy array arrives as

@@ -88,7 +88,13 @@ def default_convert_fn(batch: Any) -> Any:
 
 
 class PaddleRules:
-    """See `reader.worker.loop.CollateRules`."""
+    """See `reader.policy.CollateRules`."""
+
+    @staticmethod
+    def revive(array: Any, name: str | None) -> Any:
+        """Return the Tensor that was stacked as an array; `name`: of a type that NumPy lacks."""
+        made = paddle.to_tensor(array)
+        return made if name is None else made.view(getattr(paddle, name))
 
     def can_stack(self, sample: Any) -> bool:
         """Whether the core makes the same batch in place; raises for a type that no batch holds."""

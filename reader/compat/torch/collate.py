@@ -30,7 +30,7 @@ _MAX_NDIM = 60
 
 
 class TorchRules:
-    """How PyTorch collates by default; see `reader.worker.loop.CollateRules`.
+    """How PyTorch collates by default; see `reader.policy.CollateRules`.
 
     Samples are stacked in place where the result is that of `torch.utils.data.default_collate`:
     plain tensors, arrays, numbers and strings in plain containers, all samples exactly of the

@@ -19,7 +19,6 @@ from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
 from reader.config import MAX_TIMEOUT_S, LoaderConfig
 from reader.data.columns import columns_of, filler_of
-from reader.data.pure_samples import runs_no_user_code
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
 from reader.orders.order_source import has_state
@@ -63,8 +62,7 @@ def make_engine(
     is_batched = loader._auto_collation
     collate_fn = loader.collate_fn
     order = None if is_iterable else loader.order
-    is_default = collate_fn is (collate.default_collate if is_batched else collate.default_convert)
-    if is_default and is_batched and _is_stacked_in_place(loader):
+    if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
         collate_fn = None  # the engine does it, by TorchRules
     given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
     given += [getattr(loader, name) for name in _READ]
@@ -98,7 +96,6 @@ def make_engine(
         sampler=None if is_batched else order,
         seed=loader.seed if seed is None else seed,
         reseed=loader.reseed,
-        seed_globals=not is_default or is_iterable or not runs_no_user_code(dataset),
         **start_of(loader),
         worker_retries=loader.worker_retries,
         prefetch_next_epoch=loader.prefetch_next_epoch,

@@ -1,8 +1,8 @@
 """Read memory, shape and type of a tensor of torch or Paddle, in about ten nanoseconds.
 
-Imports dtype and dlpack; never the two, which it finds in `sys.modules`. They export their tensors
-through the C exchange of DLPack 1.3, and older torch through capsules; `tensor_converters` reads the
-tensors of older Paddle. A view is valid while the GIL is held and the tensor lives.
+Imports dtype and dlpack, and finds the libraries in `sys.modules`. They export their tensors through
+the C exchange of DLPack 1.3, and older torch through capsules; `tensor_converters` reads the tensors
+of older Paddle. A ragged tensor of Paddle, with LoD, is told by sample 0 of a batch. A view is valid while the GIL is held and the tensor lives.
 """
 import math
 import sys
@@ -146,8 +146,8 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
 
 
 cdef object holder(rd_view view, object value):
-    """Return what holds a tensor's memory when the GIL is released: another thread may give a tensor
-    of Paddle other memory meanwhile."""
+    """Return what to look at in the place of a tensor, and to keep, where the GIL is released or an
+    array on its memory stays: a tensor of Paddle may be given other memory meanwhile."""
     return value.detach() if view is paddle_view else value
 
 

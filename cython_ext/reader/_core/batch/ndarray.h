@@ -6,8 +6,8 @@
 #include <numpy/arrayobject.h>
 #include <stdint.h>
 
-/* An array of `type` (a numpy.dtype) over `data`; it keeps `base` (may be NULL) alive. `strides`: in
- * bytes; NULL: C order.  Returns a new reference, or NULL with an exception set. */
+/* An array of `type` (a numpy.dtype) over `data`, by `strides` in bytes; NULL: in C order.  It keeps
+ * `base` (may be NULL) alive.  Returns a new reference, or NULL with an exception set. */
 static inline PyObject *rd_make_strided(PyObject *type, int ndim, const int64_t *shape,
                                         const int64_t *strides, void *data, int readonly,
                                         PyObject *base) {
@@ -26,7 +26,6 @@ static inline PyObject *rd_make_strided(PyObject *type, int ndim, const int64_t 
     return array;
 }
 
-/* The same in C order. */
 static inline PyObject *rd_make_ndarray(PyObject *type, int ndim, const int64_t *shape, void *data,
                                         int readonly, PyObject *base) {
     return rd_make_strided(type, ndim, shape, NULL, data, readonly, base);

@@ -33,11 +33,11 @@ cdef object as_ndarray(object value, list name):
         return value
     view = row_view(value.__class__)
     if view is not NULL:
-        value = holder(view, value)
-    if view is not NULL and look(view, value, &tensor):
-        type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
-        name[0] = type.name if type.extended else None
-        return array_on(value, type, &tensor)
+        memory = holder(view, value)
+        if look(view, memory, &tensor):
+            type = dl_field_type(tensor.code, tensor.bits, tensor.lanes)
+            name[0] = type.name if type.extended else None
+            return array_on(memory, type, &tensor)
     converter = foreign_converter(value)
     if converter is not None:
         found = converter(value)

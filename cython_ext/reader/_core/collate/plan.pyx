@@ -279,12 +279,11 @@ cdef class Plan:
             return self.differ(f"is {describe(sample)} and in sample 0 it is {describe_leaf(leaf)}")
         if kind == LEAF_ARRAY:
             if has_view(leaf, sample):
-                if leaf.nbytes > NOGIL_NBYTES:
-                    sample = holder(leaf.view, sample)
-                found = look(leaf.view, sample, &tensor)
+                memory = holder(leaf.view, sample) if leaf.nbytes > NOGIL_NBYTES else sample
+                found = look(leaf.view, memory, &tensor)
                 if not found and self.is_strict:
-                    sample = settled(sample)
-                    found = look(leaf.view, sample, &tensor)
+                    sample = memory = settled(sample)
+                    found = look(leaf.view, memory, &tensor)
                 if found:
                     if self.is_strict and needs_gradient(sample, &tensor):
                         return self.differ("requires a gradient")
@@ -329,10 +328,11 @@ cdef class Plan:
     cdef int note(self, SampleLeaf leaf, object value, char* at, Py_ssize_t row) except -1:
         """Note where the value of a row lies, before it is copied.
 
-        Where that is the memory of the row before, which is still alive, the dataset may have written
-        it anew, and may do so again: the row is read once more when all samples are there.
+        Where that is the memory of the row before, or the same object with other memory, the dataset may
+        have written it anew, and may do so again: the row is read once more when all samples are there.
         """
-        if leaf.last_at is not NULL and at < leaf.last_at + leaf.nbytes and leaf.last_at < at + leaf.nbytes:
+        if leaf.last_at is not NULL and (leaf.last is value or (
+                at < leaf.last_at + leaf.nbytes and leaf.last_at < at + leaf.nbytes)):
             self.to_reread.append((leaf, leaf.last, leaf.last_row))
         leaf.last, leaf.last_at, leaf.last_row = value, at, row
         return 0
