@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from reader._core.interpreter.signals import Finalized
@@ -20,9 +19,8 @@ from reader._core.steps.round_robin import RoundRobin
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
-from reader.data.epochs import carried_epochs, epoch_marks, find_carriers, own_epoch, set_epochs
+from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
-from reader.data.sampler import SeededSampler
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
@@ -39,8 +37,8 @@ from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
 from reader.errors import ReaderError
 from reader.frameworks import check_places, make_adapters
-from reader.orders.order import Order, open_order
-from reader.orders.order_origin import Position
+from reader.orders.order import open_order
+from reader.orders.reopened import reopened, set_seeded
 from reader.orders.shards import Shards
 from reader.policy import ErrorPolicy, Policy
 from reader.processes.pool_registry import check_interpreter, leave_with_program
@@ -133,7 +131,7 @@ class Engine(Finalized):
 
     def set_orders(self) -> None:
         """Have samplers with a seed, also as for their length, be at the next epoch."""
-        _set_seeded(self.epoch, self.sampler, self.batch_sampler)
+        set_seeded(self.epoch, self.sampler, self.batch_sampler)
 
     def __iter__(self) -> EpochIterator:
         """Begin an epoch. Starts workers unless persistent ones wait; blocks on nothing else."""
@@ -189,7 +187,7 @@ class Engine(Finalized):
         ahead = self._copies_ahead if copiers else 0
         has_shards = isinstance(self.batch_sampler, Shards)
         stage = Stage(self._converts, cursor, config.drop_last_group, copiers, ahead, has_shards)
-        _set_seeded(epoch, self.sampler, self.batch_sampler)
+        set_seeded(epoch, self.sampler, self.batch_sampler)
         make_schedule = functools.partial(self._make_schedule, cursor, start)
         return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
 
@@ -267,7 +265,7 @@ class Engine(Finalized):
         )
         order, batches = opened(start.order, start.at)
         reopen = functools.partial(
-            _reopened, opened, cursor.epoch, cursor.epochs, self.sampler, self.batch_sampler
+            reopened, opened, cursor.epoch, cursor.epochs, self.sampler, self.batch_sampler
         )
         return MapTasks(
             order,
@@ -458,42 +456,6 @@ def _draws_nothing(config: LoaderConfig) -> bool:
     has_functions = config.collate_fn is not None or config.reseed is not None
     is_map = config.seed is not None and not config.is_iterable
     return is_map and not has_functions and holds_numbers(config.dataset)
-
-
-def _set_seeded(epoch: int, sampler: Any, batch_sampler: Any) -> None:
-    """Have samplers of ours that do not count epochs themselves give the order of an epoch."""
-    inner = (getattr(batch_sampler, name, None) for name in ("sampler", "batch_sampler"))
-    for each in (sampler, batch_sampler, *inner):
-        if isinstance(each, SeededSampler) and not each.counts_epochs:
-            each.set_epoch(epoch)
-
-
-def _reopened(
-    opened: Callable[[dict[str, Any], Position], tuple[Order, Iterator[Any]]],
-    epoch: int,
-    epochs: dict[str, int],
-    sampler: Any,
-    batch_sampler: Any,
-    state: dict[str, Any],
-    at: Position,
-) -> tuple[Order, Iterator[Any]]:
-    """Open an order again that was opened in this epoch, and draw its first batch.
-
-    Samplers are put into the epochs they were at then, and back: they may count those themselves.
-    """
-    begun = {name: each for name, each in epochs.items() if not name.startswith("dataset")}
-    carriers = find_carriers(begun, batch_sampler=batch_sampler, sampler=sampler)
-    now = [own_epoch(each) for each in carriers]
-    try:
-        for each, was in zip(carriers, begun.values(), strict=True):
-            each.set_epoch(was)
-        _set_seeded(epoch, sampler, batch_sampler)
-        order, batches = opened(state, at)
-        first = list(itertools.islice(batches, 1))  # some samplers look at their epoch only here
-    finally:
-        for each, own in zip(carriers, now, strict=True):
-            each.set_epoch(own)
-    return order, itertools.chain(first, batches)
 
 
 def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, batch: Any) -> Any:
