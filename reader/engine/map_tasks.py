@@ -22,7 +22,7 @@ from reader._core.wire.channel import TaskKind, are_indices, encode_task
 from reader._core.wire.failure import FailureKind
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
-from reader.engine.supervisor import Supervisor
+from reader.engine.schedule import Remedies
 from reader.errors import SampleIndexError, SamplerError, StateError, got, shown
 from reader.orders.order import Order
 from reader.orders.order_origin import Position
@@ -317,22 +317,22 @@ class MapTasks:
         """Return the task of which an item is the answer; see Schedule."""
         return self.window.tasks[item.seq], None
 
-    def retry(self, item: Any, supervisor: Supervisor) -> bool:
+    def retry(self, item: Any, remedies: Remedies) -> bool:
         """Make a batch again that found no memory; False: the failure is raised."""
         if item.kind is not FailureKind.FULL or (
             self.window.size == 1 and self._full_at == item.seq
         ):
             return False
         self._full_at = item.seq  # with one batch in flight, try once more
-        supervisor.shrink()
+        remedies.shrink()
         return True
 
-    def lose(self, death: Death, supervisor: Supervisor) -> None:
+    def lose(self, death: Death, remedies: Remedies) -> None:
         """Give the batches of a dead worker to other workers, or give them up."""
         again: list[Task] = []
         for seq in sorted(death.lost):
-            if seq == death.busy and supervisor.is_hopeless(seq, death):
-                supervisor.give_up(seq, death.worker_id)
+            if seq == death.busy and remedies.is_hopeless(seq, death):
+                remedies.give_up(seq, death.worker_id)
             else:
                 again.append(self.window.task(seq))
         self.window.hold(again)

@@ -1,24 +1,62 @@
 """The schedule: which task is next, which worker gets it, and which tasks are in flight.
 
 Imports the types that cross and the window. `Schedule` is the protocol, which `map_tasks` and
-`stream_tasks` implement; each has a Window, which alone counts the tasks in flight. All of it
-belongs to one iterator and runs in the thread that iterates.
+`stream_tasks` implement, and `Remedies` what they may ask of the supervisor. Each has a Window,
+which alone counts the tasks in flight. All of it belongs to one iterator and runs in the thread
+that iterates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from reader._core.steps.handover import Task
+from reader._core.steps.handover import Made, Task
 from reader._core.steps.window import Window
+from reader._core.wire.failure import Failure
+from reader.engine.backends.backend import Death
 
-if TYPE_CHECKING:
-    from reader.engine.backends.backend import Death
-    from reader.engine.supervisor import Supervisor
+__all__ = ["Remedies", "Schedule"]
 
-__all__ = ["Schedule"]
+
+class Remedies(Protocol):
+    """What a schedule may ask of the supervisor where a task gets no batch.
+
+    Attributes:
+        worker_retries: how often a batch is made again whose worker died.
+        deaths: by batch, the workers that died at it.
+    """
+
+    worker_retries: int
+    deaths: dict[int, list[Death]]
+
+    def skip(self, made: Made) -> None:
+        """Accept and count a task that brings the user nothing."""
+
+    def wait(self) -> Any:
+        """Wait for the next batch or Failure, and return it."""
+
+    def error_of(self, item: Failure, keys: list[Any], number: int) -> BaseException:
+        """Return the exception of a Failure, with the deaths at its batch."""
+
+    def is_hopeless(self, seq: int, death: Death) -> bool:
+        """Note a worker's death at a batch; returns whether it was one too many."""
+
+    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+        """Put a failure, or the end of its worker, in the place of a task that never comes."""
+
+    def shrink(self) -> None:
+        """There is no memory for the next batch: keep fewer in flight, and have it made again."""
+
+    def halve(self) -> None:
+        """Keep half as many batches in flight from now on."""
+
+    def trim(self) -> None:
+        """Have the memory of released batches given back."""
+
+    def settle(self) -> None:
+        """Wait until no worker has anything to do."""
 
 
 class Schedule(Protocol):
@@ -70,8 +108,8 @@ class Schedule(Protocol):
         That is written in C; None: the feeder accepts it, and its task goes.
         """
 
-    def retry(self, item: Any, supervisor: Supervisor) -> bool:
+    def retry(self, item: Any, remedies: Remedies) -> bool:
         """Have a failed task made again; False: the failure is raised."""
 
-    def lose(self, death: Death, supervisor: Supervisor) -> None:
+    def lose(self, death: Death, remedies: Remedies) -> None:
         """Give the tasks of a dead worker to other workers, or give them up."""

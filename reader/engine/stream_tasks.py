@@ -20,7 +20,7 @@ from reader._core.wire.channel import TaskKind
 from reader._core.wire.failure import FailureKind
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.cursor import StreamCursor
-from reader.engine.supervisor import Supervisor
+from reader.engine.schedule import Remedies
 
 __all__ = ["StreamTasks"]
 
@@ -162,12 +162,12 @@ class StreamTasks:
         """The task that asks again for the next batch."""
         return self._asked_seq if self._asked_seq in self.window.tasks else None
 
-    def retry(self, item: Any, supervisor: Supervisor) -> bool:
+    def retry(self, item: Any, remedies: Remedies) -> bool:
         """Ask again for a batch without memory, or note an end; False: the failure is raised."""
         if item.kind is FailureKind.END:
             task, step = self.answered(item)
             task.is_end, task.snapshot = True, item.payload
-            supervisor.skip(Made(None, task, step=step))
+            remedies.skip(Made(None, task, step=step))
             self.end(item.worker)
             self.refill()
             return True
@@ -175,12 +175,12 @@ class StreamTasks:
             return False
         if item.worker in self._dead:  # since; the samples of this batch went with it
             item.kind = FailureKind.LOST
-            supervisor.deaths[item.seq] = self._dead[item.worker]
+            remedies.deaths[item.seq] = self._dead[item.worker]
             return False
-        self._ask_again(item, supervisor)
+        self._ask_again(item, remedies)
         return True
 
-    def _ask_again(self, item: Any, supervisor: Supervisor) -> None:
+    def _ask_again(self, item: Any, remedies: Remedies) -> None:
         """A worker had no memory for a batch, and keeps its samples: ask for it before all others.
 
         The first time it is sent as soon as the worker can; the second time when no other batch
@@ -197,13 +197,13 @@ class StreamTasks:
             self._early.appendleft((item, task))  # the wait below may be interrupted
         if self._tries > 2:
             self._tries = 0
-            raise supervisor.error_of(item, [], self.number_of(None))
-        supervisor.halve()
+            raise remedies.error_of(item, [], self.number_of(None))
+        remedies.halve()
         while self._tries == 2 and not self.window.is_empty:
-            self._set_aside(supervisor.wait())
-        supervisor.trim()
+            self._set_aside(remedies.wait())
+        remedies.trim()
         if self._tries == 2:
-            supervisor.settle()  # the other workers give their spare slots back
+            remedies.settle()  # the other workers give their spare slots back
         number = item.seq.to_bytes(8, "little") if is_new else task.payload
         if task.worker in self._dead:
             return  # it died just now
@@ -221,7 +221,7 @@ class StreamTasks:
 
     # -- deaths ----------------------------------------------------------------------------------
 
-    def lose(self, death: Death, supervisor: Supervisor) -> None:
+    def lose(self, death: Death, remedies: Remedies) -> None:
         """A worker died: another one begins its share anew, or the share is over."""
         worker, window = death.worker_id, self.window
         # the batch that was asked for again comes before all others
@@ -233,12 +233,10 @@ class StreamTasks:
             self.end(worker)  # its end may not be delivered yet: a new worker would begin anew
             self._dead.setdefault(worker, [death])
             if self._asked_seq in open_:
-                self._raise_death(open_, worker, supervisor)
+                self._raise_death(open_, worker, remedies)
             else:
-                self._give_up(open_, worker, supervisor)
-        elif not self.has_answered(worker, nexts) and not self._is_hopeless(
-            death, open_, supervisor
-        ):
+                self._give_up(open_, worker, remedies)
+        elif not self.has_answered(worker, nexts) and not self._is_hopeless(death, open_, remedies):
             # nothing of its share was delivered: the new worker begins it anew
             window.hold(window.task(seq) for seq in death.lost)
         else:
@@ -247,25 +245,25 @@ class StreamTasks:
                 open_ = [window.add(Task(TaskKind.TASK_NEXT, b"", worker))]
             deaths = self._first_deaths.pop(worker, [])
             self._dead[worker] = deaths if death in deaths else [*deaths, death]
-            self._raise_death(open_, worker, supervisor)
+            self._raise_death(open_, worker, remedies)
 
-    def _raise_death(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
+    def _raise_death(self, seqs: list[int], worker: int, remedies: Remedies) -> None:
         """Have the death of a worker raised in the place of its first task, and end the others."""
-        supervisor.deaths[seqs[0]] = self._dead[worker]
-        supervisor.give_up(seqs[0], worker)
-        self._give_up(seqs[1:], worker, supervisor)
+        remedies.deaths[seqs[0]] = self._dead[worker]
+        remedies.give_up(seqs[0], worker)
+        self._give_up(seqs[1:], worker, remedies)
         self.window.drop_held(seqs)
 
-    def _is_hopeless(self, death: Death, seqs: list[int], supervisor: Supervisor) -> bool:
+    def _is_hopeless(self, death: Death, seqs: list[int], remedies: Remedies) -> bool:
         """Whether workers died at the beginning of this share too often."""
         if not seqs or death.busy is None:
             return False
         deaths = self._first_deaths.setdefault(death.worker_id, [])
         deaths.append(death)
-        return len(deaths) > supervisor.worker_retries
+        return len(deaths) > remedies.worker_retries
 
-    def _give_up(self, seqs: list[int], worker: int, supervisor: Supervisor) -> None:
+    def _give_up(self, seqs: list[int], worker: int, remedies: Remedies) -> None:
         """End tasks that get no batch; no batch is lost by that."""
         for seq in seqs:
-            supervisor.give_up(seq, worker, is_end=True)
+            remedies.give_up(seq, worker, is_end=True)
         self.window.drop_held(seqs)

@@ -23,8 +23,8 @@ from reader._core.interpreter.signals import interrupt_after
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.feeding_epoch import FeedingEpoch
 from reader.compat.paddle.fields import StaticFields
-from reader.compat.paddle.generator import make_engine
 from reader.compat.paddle.source import Source, SourceLoader, current_place
+from reader.compat.paddle.source_engine import make_engine
 from reader.engine.engine import Engine
 from reader.errors import ConfigError
 from reader.frameworks.paddle_version import DenseTensor, init_queue

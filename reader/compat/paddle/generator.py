@@ -15,24 +15,15 @@ import paddle
 from reader._core.interpreter.signals import is_interrupt
 from reader._core.steps.handover import Handover, Made
 from reader.compat.paddle.errors import ArgumentError, also_as
+from reader.compat.paddle.feeding import FeedingLoader
 from reader.compat.paddle.fields import DynamicFields, StaticFields
-from reader.compat.paddle.source import (
-    GeneratorDataset,
-    Source,
-    SourceLoader,
-    as_capacity,
-    current_place,
-)
-from reader.compat.paddle.switches import pin_limit
-from reader.config import LoaderConfig
+from reader.compat.paddle.source import Source, SourceLoader, as_capacity, current_place
+from reader.compat.paddle.source_engine import make_engine
 from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.places import parse_places
-from reader.policy import DispatchPolicy, Policy
 
-__all__ = ["GeneratorLoader", "check_feed_list", "from_generator", "make_engine"]
-
-_POLICY = Policy(dispatch=DispatchPolicy(works_ahead=True))
+__all__ = ["GeneratorLoader", "check_feed_list", "from_generator"]
 
 
 def from_generator(
@@ -85,8 +76,6 @@ def from_generator(
         )
     variables = check_feed_list(feed_list)
     if not iterable:
-        from reader.compat.paddle.feeding import FeedingLoader
-
         return FeedingLoader(variables, size, use_double_buffer, use_multiprocess, drop_last)
     return GeneratorLoader(
         variables, size, use_double_buffer, return_list, use_multiprocess, drop_last
@@ -105,41 +94,6 @@ def check_feed_list(feed_list: Any) -> list[Any]:
             f"feed_list must be a list of variables of the program, got {got(feed_list)}"
         )
     return list(feed_list)
-
-
-def make_engine(
-    source: Source,
-    capacity: int,
-    places: Any = None,
-    use_double_buffer: bool = False,
-    use_multiprocess: bool = False,
-    drop_last: bool = True,
-) -> Engine:
-    """Return the engine over a source: it yields lists of paddle tensors.
-
-    Args:
-        source: where the batches come from.
-        capacity: batches made ahead, those of all places together.
-        places: as parse_places takes them.
-        use_double_buffer: two more batches ahead for each place; for a thread only.
-        use_multiprocess: whether the source runs in a process rather than in a thread.
-        drop_last: with several places, leave out a last group that is short.
-    """
-    parsed = parse_places(places)
-    config = LoaderConfig.build(
-        GeneratorDataset(source, current_place()),
-        is_iterable=True,
-        places=list(parsed),
-        pin_limit=pin_limit(),
-        batch_size=None,
-        num_workers=1 if use_multiprocess else 0,
-        prefetch_factor=-(-capacity // len(parsed)),
-        use_buffer_reader=use_double_buffer,
-        framework="paddle",
-        start_method="fork" if use_multiprocess else None,
-        drop_last_group=drop_last,
-    )
-    return Engine(config, _POLICY, None, None)
 
 
 class GeneratorLoader(Handover, SourceLoader):
