@@ -16,6 +16,7 @@ from reader._core.interpreter.signals import Finalized
 from reader._core.memory.copying import copy_way
 from reader._core.steps.handover import WaitStats
 from reader._core.steps.round_robin import RoundRobin
+from reader._core.steps.window import Window
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
@@ -23,20 +24,20 @@ from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
-from reader.engine.backends.pool_cache import PoolCache
-from reader.engine.copier import Copier, copier_stats, end_copies
+from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_errors import EpochOptions
+from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
-from reader.engine.registrar import Registrar
 from reader.engine.schedule import Schedule
-from reader.engine.stage import Stage
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
+from reader.engine.supervisor import Supervisor
 from reader.errors import ReaderError
-from reader.frameworks import check_places, make_adapters
+from reader.exceptions.failure import as_user_error
+from reader.frameworks import check_places
 from reader.orders.order import open_order
 from reader.orders.reopened import reopened, set_seeded
 from reader.orders.shards import Shards
@@ -105,8 +106,7 @@ class Engine(Finalized):
             if config.prefetch_next_epoch
             else None
         )
-        self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
-        self._copiers: list[Copier] = []  # by place, if they are devices
+        self._places = LandingPlaces(config, policy.batch)
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -164,10 +164,33 @@ class Engine(Finalized):
         return batches
 
     def _open(self, epoch: int, start: Start) -> EpochIterator:
-        """Open an epoch: its first batches are being made when this returns."""
-        config = self.config
+        """Open an epoch: its first batches are being made when this returns.
+
+        Workers are started before the sampler is asked for an iterator: what that does to the
+        trainer is none of theirs.
+        """
         cursor = self._cursor(epoch, start)
-        options = EpochOptions(
+        options = self._options(epoch, start, cursor)
+        has_shards = isinstance(self.batch_sampler, Shards)
+        stage = self._places.stage(cursor, self.config.drop_last_group, has_shards)
+        set_seeded(epoch, self.sampler, self.batch_sampler)
+        loan = Loan(self._cache)
+        backend = loan.backend
+        window = self._window(epoch, cursor, backend)
+        schedule = self._schedule(cursor, start, window, backend)
+        supervisor = Supervisor(loan, schedule, window, options, self._stats)
+        batches = EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
+        if options.start_of is not None:
+            for worker in range(backend.workers):
+                window.add_start(worker, options.start_of(worker))
+        backend.open_epoch(window.send_starts, cursor)
+        if options.is_eager:
+            window.fill(schedule)
+        return batches
+
+    def _options(self, epoch: int, start: Start, cursor: Cursor) -> EpochOptions:
+        config = self.config
+        return EpochOptions(
             epoch=epoch,
             timeout_s=config.timeout_s,
             worker_retries=config.worker_retries,
@@ -180,16 +203,21 @@ class Engine(Finalized):
             if config.is_iterable
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
         )
-        self._converts = self._converts or self._make_converts()
-        copiers = self._copiers
-        if copiers:
-            copiers[0].registrar.unlock_closed()
-        ahead = self._copies_ahead if copiers else 0
-        has_shards = isinstance(self.batch_sampler, Shards)
-        stage = Stage(self._converts, cursor, config.drop_last_group, copiers, ahead, has_shards)
-        set_seeded(epoch, self.sampler, self.batch_sampler)
-        make_schedule = functools.partial(self._make_schedule, cursor, start)
-        return EpochIterator(self._cache, make_schedule, stage, options, self._stats)
+
+    def _window(self, epoch: int, cursor: MapCursor | StreamCursor, backend: Backend) -> Window:
+        """Return the window of an epoch, whose run begins with that."""
+        is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
+        first = cursor.batches if is_map else 0
+        backend.feeder.begin_run(epoch, first, in_order)
+        return Window(
+            backend.feeder,
+            backend.window if self._is_eager else 1,
+            first,
+            in_order,
+            cursor.beyond if isinstance(cursor, MapCursor) else (),
+            cursor.pass_by if isinstance(cursor, MapCursor) else None,
+            functools.partial(_reworded, self._errors),
+        )
 
     def _cursor(self, epoch: int, start: Start) -> MapCursor | StreamCursor:
         config = self.config
@@ -250,11 +278,11 @@ class Engine(Finalized):
         can_send = config.num_workers > 0 and config.in_order and not is_late
         return self._policy.worker.sends_initial_state and can_send and self._state.sends_snapshots
 
-    def _make_schedule(
-        self, cursor: MapCursor | StreamCursor, start: Start, backend: Backend
+    def _schedule(
+        self, cursor: MapCursor | StreamCursor, start: Start, window: Window, backend: Backend
     ) -> Schedule:
         if isinstance(cursor, StreamCursor):
-            return StreamTasks(backend, cursor)
+            return StreamTasks(window, backend, cursor)
         config = self.config
         opened = functools.partial(
             open_order,
@@ -268,6 +296,7 @@ class Engine(Finalized):
             reopened, opened, cursor.epoch, cursor.epochs, self.sampler, self.batch_sampler
         )
         return MapTasks(
+            window,
             order,
             batches,
             config.dataset,
@@ -278,39 +307,6 @@ class Engine(Finalized):
             reopen,
             takes_keys=self._cache.kind.takes_keys,
         )
-
-    def _make_converts(self) -> list[Callable[[Any], Any]]:
-        """Return, for each place, what makes the user's batch of what a worker sent."""
-        config, policy = self.config, self._policy.batch
-        adapters: Any
-        if policy.make_adapter is not None:
-            adapters = [policy.make_adapter(place) for place in config.places]
-        else:
-            adapters = make_adapters(
-                config.framework, config.feed_list, config.return_list, config.places
-            )
-        is_private = config.num_workers > 0 and not config.use_shared_memory
-        is_plain = policy.has_plain_containers
-        if not callable(adapters[0]):
-            self._copiers = self._make_copiers(adapters, is_plain)
-            return [copier.issue for copier in self._copiers]
-        if is_private or is_plain:
-            return [functools.partial(_convert, each, is_private, is_plain) for each in adapters]
-        found: list[Callable[[Any], Any]] = adapters
-        return found
-
-    def _make_copiers(self, devices: list[Any], is_plain: bool) -> list[Copier]:
-        config = self.config
-        copies = 1 + self._copies_ahead
-        # each worker keeps some slots at hand, of each size that its batches have
-        slots = 2 * (self._workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
-        registrar = Registrar(devices[0].locker, slots, config.pin_limit)
-        return [Copier(device, registrar, max(2, copies), is_plain) for device in devices]
-
-    @property
-    def _copies_ahead(self) -> int:
-        """How many copies to each device are issued before their batches' turn."""
-        return self.config.reader_buffer_size if self.config.use_buffer_reader else 0
 
     # -- the next epoch, ahead -------------------------------------------------------------------
 
@@ -389,7 +385,7 @@ class Engine(Finalized):
             "queued": 0 if backend is None else backend.feeder.queued,
             "stages": None if usable is None else usable.feeder.stats(),
             "arena": None if arena is None else {**arena.stats(), "copy_way": copy_way()},
-            "devices": copier_stats(self._copiers),
+            "devices": self._places.stats(),
         }
 
     def workers(self) -> list[WorkerStatus]:
@@ -409,7 +405,7 @@ class Engine(Finalized):
         """End the workers and wait for it, 0.7 s at most. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
         self._cache.close()
-        end_copies(self._copiers)
+        self._places.end()
 
     def drop(self) -> None:
         """End idle workers in the background; those in use end with their iterators."""
@@ -451,15 +447,13 @@ def _errors_of(policy: Policy, workers: int) -> ErrorPolicy:
     return ErrorPolicy(passes_exits=policy.errors.passes_exits)
 
 
+def _reworded(errors: ErrorPolicy, error: BaseException) -> BaseException:
+    """Return what is raised for an exception of the sampler, after the batches before it."""
+    return error if errors.passes(error) else as_user_error(error)
+
+
 def _draws_nothing(config: LoaderConfig) -> bool:
     """Whether no code that could draw runs for a batch: then no generator needs a seed."""
     has_functions = config.collate_fn is not None or config.reseed is not None
     is_map = config.seed is not None and not config.is_iterable
     return is_map and not has_functions and holds_numbers(config.dataset)
-
-
-def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, batch: Any) -> Any:
-    """Have an adapter make a batch of a copy, or of plain containers."""
-    if is_private:
-        batch = batch.private_copy()
-    return adapter(batch.plain_containers() if is_plain else batch)

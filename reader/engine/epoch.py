@@ -6,9 +6,6 @@ to one of them. It belongs to the process that made it, and dropping it gives it
 
 from __future__ import annotations
 
-import functools
-import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
@@ -19,17 +16,15 @@ from reader._core.steps.window import Window
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
-from reader.engine.backends.pool_cache import PoolCache
-from reader.engine.cursor import Cursor, MapCursor
-from reader.engine.epoch_errors import EpochOptions, freed
+from reader.engine.backends.pool_cache import Loan
+from reader.engine.cursor import Cursor
+from reader.engine.epoch_errors import EpochOptions
 from reader.engine.map_tasks import MapTasks
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, ReaderError
-from reader.exceptions.failure import as_user_error
-from reader.policy import ErrorPolicy
-from reader.processes.pool_registry import check_interpreter, leave_with_program
+from reader.processes.pool_registry import leave_with_program
 
 __all__ = ["EpochIterator"]
 
@@ -42,87 +37,52 @@ class EpochIterator(QuickSteps):
     its group that came before it are kept; the next call completes the group.
 
     Args:
-        cache: lends the backend.
-        make_schedule: makes the schedule, when the workers have started.
+        loan: of the backend.
+        window: the tasks in flight.
+        schedule: draws them.
+        supervisor: waits for their answers.
         stage: lands batches.
         options: see EpochOptions.
         stats: counted up while iterating.
     """
 
-    _backend: Backend
-    _has_backend = False  # and it is to be given back
-
     def __init__(
         self,
-        cache: PoolCache,
-        make_schedule: Callable[[Backend], Schedule],
+        loan: Loan,
+        window: Window,
+        schedule: Schedule,
+        supervisor: Supervisor,
         stage: Stage,
         options: EpochOptions,
         stats: WaitStats,
     ) -> None:
+        cursor, backend = stage.cursor, loan.backend
+        has_next = options.on_end is not None
+        super().__init__(window, schedule, stage.convert(0), cursor, stats, has_next)
+        self.is_ended = True  # dropping the loan ends what there is
+        self._loan = loan
+        self._backend: Backend = backend
+        self._schedule = schedule
+        self._supervisor = supervisor
         self._stage = stage
         self._options = options
-        self._is_eager = options.is_eager
-        self.convert, self.settle = stage.convert(0), stage.cursor.settle
-        self._is_plain = stage.is_plain and options.on_end is None
-        self._is_complete = False  # it ended because all batches were delivered
-        self._cache = cache  # keeps what the workers are given
-        with interrupt_after():
-            idle = cache.take_idle()
-            if idle is not None:
-                self._backend, self._has_backend = idle, True
-        if idle is None:
-            self._backend = cache.start()  # it ends by itself where it is not noted
-            self._has_backend = True
-        cursor = stage.cursor
-        is_map = isinstance(cursor, MapCursor)
-        first = cursor.batches if is_map else 0
-        self.feeder = self._backend.feeder
-        self.feeder.begin_run(options.epoch, first, options.in_order)
-        schedule = self._schedule = make_schedule(self._backend)
-        window = self.window = Window(
-            self.feeder,
-            schedule,
-            self._backend.window if options.is_eager else 1,
-            first,
-            options.in_order,
-            cursor.beyond if isinstance(cursor, MapCursor) else (),
-            cursor.pass_by if isinstance(cursor, MapCursor) else None,
-            functools.partial(_reworded, options.errors),
-        )
-        schedule.window = weakref.proxy(window)  # no cycle: what the user made is freed at once
-        # what the base class hands over with
-        self.tasks, self.handed, self.stats = window.tasks, cursor.handed, stats
         self._tasks = window.tasks
-        self._rng_lock = None if options.is_eager else self._backend.rng_lock
-        skip = functools.partial(_skip, weakref.ref(self))  # no cycle: dropping it ends the epoch
-        self._supervisor = Supervisor(self._backend, schedule, window, options, stats, skip)
-        supervisor = self._supervisor
-        supervisor.release = functools.partial(_release, weakref.ref(self))
-        self._take = schedule.taking(
-            supervisor.wait if self._backend.works_ahead else supervisor.make
-        )
-        self.looks_for_end = options.on_end is not None
-        if self._backend.works_ahead:
+        self._is_eager = options.is_eager
+        self._is_plain = stage.is_plain and not has_next
+        self._is_complete = False  # it ended because all batches were delivered
+        self._rng_lock = None if options.is_eager else backend.rng_lock
+        self._take = schedule.taking(supervisor.wait if backend.works_ahead else supervisor.make)
+        works_ahead = stage.copiers and backend.works_ahead
+        self._poll = schedule.polling(supervisor.poll) if works_ahead else None
+        if backend.works_ahead:
             is_usual = stage.is_plain and options.is_eager and isinstance(schedule, MapTasks)
         else:
             is_timed = options.timeout_s is not None or self._rng_lock is not None
             is_usual = self._is_plain and not is_timed
+        self._is_usual = is_usual
         self._workers = cursor.workers
-        if self._workers is not None and self._workers.awaited:
-            self._take = functools.partial(_take_first, weakref.ref(self), self._take, is_usual)
-        else:
-            self.is_quick = is_usual
-        works_ahead = stage.copiers and self._backend.works_ahead
-        self._poll = schedule.polling(supervisor.poll) if works_ahead else None
-        self._refill = schedule.refill
-        self._answered = schedule.answered
-        if options.start_of is not None:
-            for worker in range(self._backend.workers):
-                window.add_start(worker, options.start_of(worker))
-        self._backend.open_epoch(window.send_starts, cursor)
-        if options.is_eager:
-            window.fill()
+        self._awaits_first = self.awaits_initial_states  # no step is usual before they have come
+        self.is_quick = is_usual and not self._awaits_first
 
     def __len__(self) -> int:
         """The number of batches of the whole epoch, not of groups. TypeError if not known."""
@@ -177,31 +137,24 @@ class EpochIterator(QuickSteps):
             for worker in sorted(self._workers.awaited):
                 self._workers.note_initial_state(worker, self.feeder.initial_state(worker))
 
-    def take_first(self, take: Callable[[], Any], is_usual: bool) -> Any:
-        """Take the first batch or Failure; before it all initial states have come."""
-        item = take()
-        self._take_initial_states()
-        self._take, self.is_quick = take, is_usual
+    def _take_item(self) -> Any:
+        """Take the next batch or Failure; before the first all initial states have come."""
+        item = self._take()
+        if self._awaits_first:
+            self._take_initial_states()
+            self._awaits_first, self.is_quick = False, self._is_usual
         return item
 
     def wait_for_item(self) -> Any:
         """Wait for the feeder's next item; None where `prepare` knows more."""
         try:
-            return self._take()
+            return self._take_item()
         except EpochEnded:
             return None  # it is over now, and `_leave` raises why
 
     def leave_with_program(self) -> None:
         """Where the program is ending, and that closed it, there is no error to report."""
         leave_with_program()
-
-    def refuse_freed(self, error: ReferenceError) -> None:
-        """Say it where the garbage collector has cleared our weak references, if it has."""
-        try:
-            _ = self._schedule.window.is_closed
-        except ReferenceError:
-            check_interpreter()
-            raise freed() from error
 
     def close(self) -> None:
         """End the epoch here, so that its workers can serve another one. Idempotent."""
@@ -213,14 +166,7 @@ class EpochIterator(QuickSteps):
     def _let_go(self) -> None:
         self.window.is_closed = True
         with interrupt_after():
-            self.finalize()
-
-    def finalize(self) -> None:
-        """Give the backend back, in whatever thread; once."""
-        has_backend, self._has_backend = self._has_backend, False
-        if has_backend:
-            self._cache.give_back(self._backend)
-            self.is_ended = True
+            self._loan.give_back()
 
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
@@ -254,11 +200,11 @@ class EpochIterator(QuickSteps):
         if rng_lock is not None:
             rng_lock.ask()
         if not self._tasks or not self._is_eager:
-            self.window.fill()
+            self.window.fill(self._schedule)
             if self._schedule.is_over:
                 self._end()
                 return
-        item = self._take()
+        item = self._take_item()
         if rng_lock is not None:
             rng_lock.await_end()  # the random state is the trainer's again
         if type(item) is Failure:
@@ -283,20 +229,20 @@ class EpochIterator(QuickSteps):
         """Land a batch."""
         self.window.leaving = item.seq
         if self._is_eager:
-            self._refill()  # runs the user's sampler; Ctrl-C there loses no batch
-        task, step = self._answered(item)
+            self._schedule.refill()  # runs the user's sampler; Ctrl-C there loses no batch
+        task, step = self._schedule.answered(item)
         task.snapshot = item.attached
         if task.part and self._stage.is_left(task, self.ahead):
             self.skip(Made(None, task, step=step))
+            return
+        if self._is_plain:
+            self.land_plain(task, item, step)
             return
         try:
             if type(item) is UserBatch:
                 batch = item.value
             else:
-                convert = self.convert
-                if not self._is_plain:
-                    convert = self._stage.convert(len(self.ahead), task.part)
-                batch = convert(item)
+                batch = self._stage.convert(len(self.ahead), task.part)(item)
         except Exception as error:
             if not is_interrupt(error):
                 if self._stage.group_size(self.ahead):
@@ -305,9 +251,6 @@ class EpochIterator(QuickSteps):
                 self.skip(Made(None, task, step=step))
             raise
         made = Made(batch, task, True, False, step)
-        if self._is_plain:
-            self.made = made
-            return
         self.keep(made)
         has_next = self._options.on_end is not None
         if has_next and self._schedule.is_over and not self.window.has_error:
@@ -316,6 +259,13 @@ class EpochIterator(QuickSteps):
     def _refuse(self, item: Any) -> None:
         """Handle a Failure in the place of a batch: return to continue, or have it raised."""
         supervisor = self._supervisor
+        if item.kind is FailureKind.END:
+            task, step = self._schedule.answered(item)
+            task.is_end, task.snapshot = True, item.payload
+            self.skip(Made(None, task, step=step))
+            self._schedule.end(item.worker)
+            self._schedule.refill()
+            return
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
             # without workers: a stream's batch is asked for again before others, by `prepare`
@@ -326,7 +276,7 @@ class EpochIterator(QuickSteps):
             supervisor.raise_failed(supervisor.failed[item.seq])
         if self._is_eager:
             self.window.leaving = item.seq
-            self._refill()
+            self._schedule.refill()
         keys = self.window.task_keys(item.seq)
         seq = None if self._options.in_order else item.seq
         carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
@@ -371,28 +321,3 @@ class EpochIterator(QuickSteps):
         cursor.settle()
         cursor.is_finished |= self._is_complete
         raise StopIteration
-
-
-def _take_first(
-    iterator: weakref.ref[EpochIterator], take: Callable[[], Any], is_usual: bool
-) -> Any:
-    found = iterator()
-    return take() if found is None else found.take_first(take, is_usual)
-
-
-def _reworded(errors: ErrorPolicy, error: BaseException) -> BaseException:
-    """Return what is raised for an exception of the sampler, after the batches before it."""
-    return error if errors.passes(error) else as_user_error(error)
-
-
-def _release(iterator: weakref.ref[EpochIterator]) -> None:
-    found = iterator()
-    if found is not None:
-        with interrupt_after():
-            found.finalize()
-
-
-def _skip(iterator: weakref.ref[EpochIterator], made: Made) -> None:
-    found = iterator()
-    if found is not None:
-        found.skip(made)

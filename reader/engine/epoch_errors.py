@@ -27,7 +27,7 @@ from reader.policy import ErrorPolicy
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import EpochStart
 
-__all__ = ["EpochOptions", "closed", "died", "failed_start", "failure", "freed", "in_fork", "late"]
+__all__ = ["EpochOptions", "closed", "died", "failed_start", "failure", "in_fork", "late"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,14 +225,6 @@ def in_fork() -> ReaderError:
     return ReaderError(
         "this iterator belongs to the process that forked this one; its workers do not exist here:"
         " make a new iterator, iter(loader), after the fork"
-    )
-
-
-def freed() -> ReaderError:
-    """Return what an iterator raises that is freed as part of a cycle of references."""
-    return ReaderError(
-        "this iterator is being freed, together with the object whose __del__ asks it for a batch:"
-        " iterate before the last reference to that object is dropped"
     )
 
 

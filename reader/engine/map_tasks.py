@@ -7,7 +7,9 @@ place in the order. Any batch can be made again.
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -39,6 +41,7 @@ class MapTasks:
     """Draws batches of indices and turns them into tasks; see `Schedule`.
 
     Args:
+        window: the tasks in flight.
         order: of the epoch.
         batches: its iterator: lists of dataset indices, or Indices; without batching, lists of one.
         dataset: for its length, where it has one.
@@ -50,10 +53,9 @@ class MapTasks:
         takes_keys: tasks have the keys as they are; else encoded.
     """
 
-    window: Window  # set when the epoch is opened
-
     def __init__(
         self,
+        window: Window,
         order: Order,
         batches: Iterator[Any],
         dataset: Any,
@@ -64,6 +66,7 @@ class MapTasks:
         reopen: Callable[[dict[str, Any], Position], tuple[Order, Iterator[Any]]],
         takes_keys: bool = False,
     ) -> None:
+        self._window = window
         self._order = order
         self._mark = order.mark
         self._last_mark = order.start  # after the task drawn last
@@ -85,18 +88,16 @@ class MapTasks:
         self._early: list[BaseException] = []  # what was raised in the place of the first task
         self._interrupted = (-1, 0)  # the last batch at which the order was opened again, how often
         self._full_at = -1  # the last batch that was made again for want of memory
+        if round_robin is not None and not window.in_order:
+            # weakly: the round robin goes on in the next epoch
+            round_robin.watch(functools.partial(_loads_of, weakref.ref(window)))
 
     @property
     def _next(self) -> int:
         """The number of the next task."""
-        return self.window.dispatched
+        return self._window.dispatched
 
     # -- drawing ---------------------------------------------------------------------------------
-
-    def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """See RoundRobin; without one the least busy worker takes a task anyway."""
-        if self._round_robin is not None:
-            self._round_robin.watch(loads)
 
     def draw_first(self) -> None:
         """Draw the first task now, so that a state can describe the order.
@@ -132,7 +133,7 @@ class MapTasks:
                 if self._torn:  # a generator ends by that
                     self._batches = iter(self._draw_again, None)
                     self._torn.clear()
-                draw_into(self._keys, self._batches, self._torn)
+                draw_into(self._keys, self._batches, 1, self._torn)
             if not self._keys:
                 if self._is_first:  # an empty sampler has drawn its seed, too
                     self._cursor.know(self._order)
@@ -196,7 +197,7 @@ class MapTasks:
                 self._check_range(keys)
                 count = self._count
             if type(self._batches) is IndexBatches and self._mark is None:
-                self.window.draw_from(self._batches, count, self._round_robin, self._keys)
+                self._window.draw_from(self._batches, count, self._round_robin, self._keys)
             return self._task_of(TaskKind.TASK_INDICES, keys.payload)
         shard: Shard | None = None
         if type(keys) is not list:
@@ -291,11 +292,11 @@ class MapTasks:
     @property
     def is_over(self) -> bool:
         """Whether all is delivered."""
-        return self.window.is_over
+        return self._window.is_over
 
     def number_of(self, seq: int | None) -> int:
         """Return the number of a batch in its epoch, for messages; None: of the next one."""
-        return self.window.answered if seq is None else seq
+        return self._window.answered if seq is None else seq
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
         """Return what takes the next answer: `wait` itself."""
@@ -307,20 +308,23 @@ class MapTasks:
 
     def send(self) -> None:
         """Workers may have room again, while a batch is waited for."""
-        self.window.fill()
+        self._window.fill(self)
 
     def refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
-        self.window.fill(1)
+        self._window.fill(self, 1)
 
     def answered(self, item: Any) -> tuple[Task, None]:
         """Return the task of which an item is the answer; see Schedule."""
-        return self.window.tasks[item.seq], None
+        return self._window.tasks[item.seq], None
+
+    def end(self, worker: int) -> None:
+        """Do nothing: a map-style dataset has no such end."""
 
     def retry(self, item: Any, remedies: Remedies) -> bool:
         """Make a batch again that found no memory; False: the failure is raised."""
         if item.kind is not FailureKind.FULL or (
-            self.window.size == 1 and self._full_at == item.seq
+            self._window.size == 1 and self._full_at == item.seq
         ):
             return False
         self._full_at = item.seq  # with one batch in flight, try once more
@@ -334,8 +338,13 @@ class MapTasks:
             if seq == death.busy and remedies.is_hopeless(seq, death):
                 remedies.give_up(seq, death.worker_id)
             else:
-                again.append(self.window.task(seq))
-        self.window.hold(again)
+                again.append(self._window.task(seq))
+        self._window.hold(again)
+
+
+def _loads_of(window: weakref.ref[Window]) -> Counter[int]:
+    found = window()
+    return Counter() if found is None else found.loads()
 
 
 def _as_part(task: Task, shard: Shard) -> Task:

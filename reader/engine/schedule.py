@@ -8,12 +8,10 @@ that iterates.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from reader._core.steps.handover import Made, Task
-from reader._core.steps.window import Window
+from reader._core.steps.handover import Task
 from reader._core.wire.failure import Failure
 from reader.engine.backends.backend import Death
 
@@ -30,9 +28,6 @@ class Remedies(Protocol):
 
     worker_retries: int
     deaths: dict[int, list[Death]]
-
-    def skip(self, made: Made) -> None:
-        """Accept and count a task that brings the user nothing."""
 
     def wait(self) -> Any:
         """Wait for the next batch or Failure, and return it."""
@@ -60,13 +55,7 @@ class Remedies(Protocol):
 
 
 class Schedule(Protocol):
-    """Draws tasks, names the worker of each, and says which may be sent again.
-
-    Attributes:
-        window: the tasks in flight.
-    """
-
-    window: Window
+    """Draws tasks, names the worker of each, and says which may be sent again."""
 
     def draw(self) -> Task | None:
         """Return the next task, the same one until `drawn`; None at the end.
@@ -76,9 +65,6 @@ class Schedule(Protocol):
 
     def drawn(self) -> None:
         """Count the task that `draw` returned as in flight. May be called once more for it."""
-
-    def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """Skip workers that have too many tasks; `loads` counts those of each."""
 
     @property
     def is_over(self) -> bool:
@@ -107,6 +93,9 @@ class Schedule(Protocol):
 
         That is written in C; None: the feeder accepts it, and its task goes.
         """
+
+    def end(self, worker: int) -> None:
+        """Skip a worker from now on, whose copy of an iterable dataset is exhausted."""
 
     def retry(self, item: Any, remedies: Remedies) -> bool:
         """Have a failed task made again; False: the failure is raised."""

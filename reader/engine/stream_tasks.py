@@ -8,13 +8,13 @@ for which there was no memory is asked for again, and the death of a worker ends
 from __future__ import annotations
 
 import functools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from reader._core.batch.tensor_array import LoDTensorArray
 from reader._core.interpreter.signals import interrupt_after
-from reader._core.steps.handover import Made, Task
+from reader._core.steps.handover import Task
 from reader._core.steps.window import Window
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.failure import FailureKind
@@ -33,13 +33,13 @@ class StreamTasks:
     timing.
 
     Args:
+        window: the tasks in flight.
         backend: makes the batches.
         cursor: of the epoch: who is exhausted, and whose turn was last.
     """
 
-    window: Window  # set when the epoch is opened
-
-    def __init__(self, backend: Backend, cursor: StreamCursor) -> None:
+    def __init__(self, window: Window, backend: Backend, cursor: StreamCursor) -> None:
+        self._window = window
         self._cursor = cursor
         workers, last = backend.workers, cursor.workers.last
         ended = [worker for worker, each in enumerate(cursor.workers.all) if each.is_ended]
@@ -55,13 +55,10 @@ class StreamTasks:
         self._sent = [0] * workers  # tasks of this epoch, by worker
         # what `drawn` sets: the place in `_live` that is next, a worker, and what was sent to it
         self._next: tuple[int, int, int] | None = None
-        self._loads: Callable[[], Counter[int]] | None = None
+        # as they come: skip workers that have more tasks than another one
+        self._loads = None if window.in_order else window.loads
 
     # -- drawing ---------------------------------------------------------------------------------
-
-    def watch(self, loads: Callable[[], Counter[int]]) -> None:
-        """Skip workers that have more tasks than another one."""
-        self._loads = loads
 
     def draw(self) -> Task | None:
         """Return the next task, or None when every worker has come to its end."""
@@ -112,7 +109,7 @@ class StreamTasks:
     @property
     def is_over(self) -> bool:
         """Whether all is delivered."""
-        return not self._early and self._asked is None and self.window.is_over
+        return not self._early and self._asked is None and self._window.is_over
 
     def number_of(self, seq: int | None) -> int:  # noqa: ARG002
         """Return the number of the next batch in its epoch, for messages."""
@@ -142,35 +139,28 @@ class StreamTasks:
     def send(self) -> None:
         """Send what workers have room for now; called while a batch is waited for."""
         if self._asked is None:
-            self.window.fill()
+            self._window.fill(self)
         else:
-            self.window.flush()
+            self._window.flush()
 
     def refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
         if not self._early:
-            self.window.fill(1)
+            self._window.fill(self, 1)
 
     def answered(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
         """Return the task of which an item is the answer, and what accepts the item."""
         if self._early and self._asked is None and self._early[0][0] is item:
             return self._early[0][1], self._early.popleft
-        return self.window.tasks[item.seq], None
+        return self._window.tasks[item.seq], None
 
     @property
     def _asked(self) -> int | None:
         """The task that asks again for the next batch."""
-        return self._asked_seq if self._asked_seq in self.window.tasks else None
+        return self._asked_seq if self._asked_seq in self._window.tasks else None
 
     def retry(self, item: Any, remedies: Remedies) -> bool:
-        """Ask again for a batch without memory, or note an end; False: the failure is raised."""
-        if item.kind is FailureKind.END:
-            task, step = self.answered(item)
-            task.is_end, task.snapshot = True, item.payload
-            remedies.skip(Made(None, task, step=step))
-            self.end(item.worker)
-            self.refill()
-            return True
+        """Ask again for a batch without memory; False: the failure is raised."""
         if item.kind is not FailureKind.FULL:
             return False
         if item.worker in self._dead:  # since; the samples of this batch went with it
@@ -189,7 +179,7 @@ class StreamTasks:
         with interrupt_after():
             task, step = self.answered(item)
             if step is None:
-                self.window.accept(item.seq)
+                self._window.accept(item.seq)
             else:
                 step()
             is_new = task.kind != TaskKind.TASK_AGAIN
@@ -199,7 +189,7 @@ class StreamTasks:
             self._tries = 0
             raise remedies.error_of(item, [], self.number_of(None))
         remedies.halve()
-        while self._tries == 2 and not self.window.is_empty:
+        while self._tries == 2 and not self._window.is_empty:
             self._set_aside(remedies.wait())
         remedies.trim()
         if self._tries == 2:
@@ -209,12 +199,12 @@ class StreamTasks:
             return  # it died just now
         with interrupt_after():
             self._early.popleft()
-            self._asked_seq = self.window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
+            self._asked_seq = self._window.send(Task(TaskKind.TASK_AGAIN, number, task.worker))
 
     def _set_aside(self, item: Any) -> None:
         """Accept what came before its turn, as a copy outside of the arena."""
         with interrupt_after():
-            task = self.window.accept(item.seq)
+            task = self._window.accept(item.seq)
             if type(item) is LoDTensorArray:
                 item = item.private_copy()
             self._early.append((item, task))
@@ -223,7 +213,7 @@ class StreamTasks:
 
     def lose(self, death: Death, remedies: Remedies) -> None:
         """A worker died: another one begins its share anew, or the share is over."""
-        worker, window = death.worker_id, self.window
+        worker, window = death.worker_id, self._window
         # the batch that was asked for again comes before all others
         open_ = sorted(
             {*death.lost, *window.held_by(worker)}, key=lambda seq: (seq != self._asked_seq, seq)
@@ -252,7 +242,7 @@ class StreamTasks:
         remedies.deaths[seqs[0]] = self._dead[worker]
         remedies.give_up(seqs[0], worker)
         self._give_up(seqs[1:], worker, remedies)
-        self.window.drop_held(seqs)
+        self._window.drop_held(seqs)
 
     def _is_hopeless(self, death: Death, seqs: list[int], remedies: Remedies) -> bool:
         """Whether workers died at the beginning of this share too often."""
@@ -266,4 +256,4 @@ class StreamTasks:
         """End tasks that get no batch; no batch is lost by that."""
         for seq in seqs:
             remedies.give_up(seq, worker, is_end=True)
-        self.window.drop_held(seqs)
+        self._window.drop_held(seqs)

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from reader._core.interpreter.signals import interrupt_after
-from reader._core.steps.handover import Made, WaitStats
+from reader._core.steps.handover import WaitStats
 from reader._core.steps.window import Window
 from reader._core.wire.failure import Failure
-from reader.engine.backends.backend import Backend, Death
+from reader.engine.backends.backend import Death
+from reader.engine.backends.pool_cache import Loan
 from reader.engine.epoch_errors import (
     EpochOptions,
     closed,
@@ -43,31 +44,28 @@ class Supervisor:
     """Waits for batches; meanwhile it replaces workers, gives batches up and frees memory.
 
     Args:
-        backend: makes the batches.
+        loan: of the backend that makes the batches.
         schedule: of the epoch.
         window: of the epoch.
         options: see EpochOptions.
         stats: the times of waiting.
-        skip: accepts and counts a task that brings the user nothing.
     """
-
-    release: Callable[[], Any]  # gives the backend back; set by the iterator
 
     def __init__(
         self,
-        backend: Backend,
+        loan: Loan,
         schedule: Schedule,
         window: Window,
         options: EpochOptions,
         stats: WaitStats,
-        skip: Callable[[Made], None],
     ) -> None:
-        self.skip = skip
+        backend = loan.backend
         self.worker_retries = options.worker_retries
         self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
         self._idle_deaths = 0  # since a batch was delivered
         self._idle_at = -1  # how many were delivered then, by all iterators of the loader
+        self._loan = loan
         self._backend = backend
         self._works_ahead = backend.works_ahead
         self._feeder = backend.feeder
@@ -244,7 +242,8 @@ class Supervisor:
         """End workers that cannot continue; the next epoch starts new ones."""
         self._window.is_closed = True
         self._backend.close_soon()
-        self.release()
+        with interrupt_after():
+            self._loan.give_back()
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class Supervisor:
         self.settle()  # the answers to the old run are dropped by now
         self.trim()
         self.settle()
-        self._window.fill()
+        self._schedule.send()
 
     def halve(self) -> None:
         """Keep half as many batches in flight from now on."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from reader._core.wire.local_channel import draw_samples
+from reader._core.interpreter.signals import draw_into
 from reader.checks import has_method
 from reader.data.datasets import set_epoch_of
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
@@ -196,7 +196,7 @@ class SourceIterator:
         """
         if self._phase is _Phase.OPEN:
             try:
-                draw_samples(self._items, samples, count)
+                draw_into(samples, self._items, count)
             except BaseException as error:
                 if is_dead(self._items):
                     self._phase = _Phase.BROKEN

@@ -12,9 +12,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reader._core.interpreter.signals import is_interrupt
+from reader._core.interpreter.signals import draw_into, is_interrupt
 from reader._core.wire.channel import TaskKind, WorkerChannel
-from reader._core.wire.local_channel import draw_samples
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
 from reader.worker.shard_tracker import ShardTracker, track_shards
@@ -380,7 +379,7 @@ class StreamFetcher:
             return
         if self._is_inline:
             try:
-                draw_samples(self._samples, samples, count)
+                draw_into(samples, self._samples, count)
             except BaseException:
                 self.row = len(samples)
                 raise

@@ -12,7 +12,7 @@ import pytest
 
 from reader import BatchSampler, DataLoader, ReaderError, SequenceSampler
 from reader._core.interpreter.signals import draw_into
-from reader.engine import epoch
+from reader.engine import engine
 from reader.engine.epoch import EpochIterator
 from reader.engine.map_tasks import MapTasks
 from tests.datasets import Calls
@@ -270,7 +270,7 @@ def test_two_interrupts_in_one_place_send_a_task_once(
     drawn, left = MapTasks.drawn, [2]
 
     def interrupted(self: MapTasks) -> None:
-        if self.window.dispatched == 4 and left[0]:
+        if self._window.dispatched == 4 and left[0]:
             left[0] -= 1
             raise KeyboardInterrupt
         drawn(self)
@@ -309,7 +309,7 @@ def test_interrupt_does_not_lose_what_the_sampler_raised(monkeypatch: pytest.Mon
             raise KeyboardInterrupt
         return error
 
-    monkeypatch.setattr(epoch, "as_user_error", interrupted)
+    monkeypatch.setattr(engine, "as_user_error", interrupted)
     loader = DataLoader(Calls(rows, COUNT), batch_sampler=Once(failing), num_workers=1)
     found: list[Any] = []
     batches: Any = None
@@ -335,13 +335,13 @@ def test_interrupted_samplers_are_known_at_once(kind: type[BaseException]) -> No
     found: list[Any] = []
     torn: list[bool] = []
     order = drawn()
-    draw_into(found, order, torn)
+    draw_into(found, order, len(found) + 1, torn)
     assert (found, torn) == ([[0]], [])
     if kind is StopIteration:
-        draw_into(found, order, torn)
+        draw_into(found, order, len(found) + 1, torn)
     else:
         with pytest.raises(kind):
-            draw_into(found, order, torn)
+            draw_into(found, order, len(found) + 1, torn)
     assert (found, torn) == ([[0]], [True] if kind is KeyboardInterrupt else [])
 
 

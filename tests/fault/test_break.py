@@ -464,7 +464,7 @@ def test_04_loader_that_is_iterated_over_while_the_interpreter_ends_says_so() ->
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_04_iterator_that_is_freed_in_a_cycle_says_so(workers: int) -> None:
+def test_04_iterator_in_a_cycle_serves_the_finalizer_of_another_object(workers: int) -> None:
     said: list[str] = []
 
     class Holder:
@@ -477,9 +477,9 @@ def test_04_iterator_that_is_freed_in_a_cycle_says_so(workers: int) -> None:
             try:
                 said.append(f"{len(list(self.batches))} batches")
             except ReaderError as error:
-                said.append(str(error))
+                said.append(str(error)[:21])
 
     Holder()
     gc.collect()
-    assert len(said) == 1
-    assert "this iterator is being freed, together with the object whose __del__" in said[0]
+    # whoever is finalized first: what the iterator still has, or the end of it
+    assert said in (["5 batches"], ["the loader was closed"])

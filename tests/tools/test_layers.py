@@ -34,8 +34,8 @@ def test_every_room_allows_only_rooms_before_it() -> None:
 
 
 def test_workers_and_frameworks_do_not_know_each_other() -> None:
-    assert "frameworks" not in ROOMS["workers"]
-    assert "workers" not in ROOMS["frameworks"]
+    assert "frameworks" not in ROOMS["worker"]
+    assert "worker" not in ROOMS["frameworks"]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_a_room_may_import_the_rooms_before_it_and_itself(tmp_path: Path) -> Non
                 "reader/errors.py": "import numpy",
                 "reader/config.py": "from . import errors\nfrom reader.errors import A",
                 "reader/data/collate.py": "from . import dataset\nimport reader._core.memory.arena",
-                "reader/workers/loop.py": "from reader.data import collate",
-                "reader/engine/schedule.py": "from reader import workers, frameworks, data",
+                "reader/worker/loop.py": "from reader.data import collate",
+                "reader/engine/schedule.py": "from reader import worker, frameworks, data",
                 "reader/loader.py": "from reader.engine import window\nimport cloudpickle",
                 "reader/compat/torch.py": "from reader.loader import DataLoader",
                 "reader/__main__.py": "from reader import __version__\nimport reader.compat",
@@ -167,8 +167,8 @@ def test_a_room_may_import_the_rooms_before_it_and_itself(tmp_path: Path) -> Non
     [
         ("reader/errors.py", "from reader import config", "errors imports config"),
         ("reader/errors.py", "import cloudpickle", "errors imports cloudpickle"),
-        ("reader/workers/loop.py", "import reader.frameworks.torch", "imports frameworks"),
-        ("reader/frameworks/jax.py", "from reader import workers", "imports workers"),
+        ("reader/worker/loop.py", "import reader.frameworks.torch", "imports frameworks"),
+        ("reader/frameworks/jax.py", "from reader import worker", "imports worker"),
         ("reader/data/collate.py", "import torch", "reader/compat/torch may"),
         ("reader/frameworks/torch.py", "import paddle", "reader/compat/paddle may"),
         ("reader/frameworks/__init__.py", "import jax", "reader/compat/jax may"),

@@ -18,7 +18,8 @@ from tests.streams import in_turn
 
 def tasks_of(workers: int) -> StreamTasks:
     backend: Any = SimpleNamespace(workers=workers)
-    return StreamTasks(backend, StreamCursor(0, {}, WorkerCursors(workers, 1)))
+    window: Any = SimpleNamespace(in_order=True)
+    return StreamTasks(window, backend, StreamCursor(0, {}, WorkerCursors(workers, 1)))
 
 
 def draw(turns: StreamTasks) -> Any:

@@ -64,11 +64,11 @@ class Source:
 @pytest.mark.parametrize("at", range(1, 7))
 def test_01_each_task_is_sent_once_though_sending_was_interrupted(at: int, is_after: bool) -> None:
     feeder: Any = Feeder(at, is_after)
-    window = Window(feeder, Source(), 3)
+    window, source = Window(feeder, 3), Source()
     interrupts = 0
     for _ in range(20):
         try:
-            window.fill()
+            window.fill(source)
         except KeyboardInterrupt:
             interrupts += 1
             continue
@@ -86,22 +86,22 @@ def test_01_each_held_task_is_sent_once_though_sending_was_interrupted(
     at: int, is_after: bool
 ) -> None:
     feeder: Any = Feeder(at, is_after)
-    window = Window(feeder, Source(), 3)
-    window.fill()
+    window, source = Window(feeder, 3), Source()
+    window.fill(source)
     window.hold(window.task(seq) for seq in (2, 0, 1))  # a worker died that had them
     for _ in range(2):
         with contextlib.suppress(KeyboardInterrupt):
-            window.fill()
+            window.fill(source)
     assert feeder.calls >= at
     assert feeder.got[3:] == [(n, b"%d" % n) for n in range(3)]
 
 
 def test_interrupted_turns_go_on() -> None:
     feeder: Any = Feeder(0, False)
-    window = Window(feeder, Source(interrupt_at=3), 10)
+    window, source = Window(feeder, 10), Source(interrupt_at=3)
     with pytest.raises(KeyboardInterrupt):
-        window.fill()
-    window.fill()
+        window.fill(source)
+    window.fill(source)
     assert feeder.got == [(n, b"%d" % n) for n in range(6)]
 
 
@@ -111,12 +111,12 @@ def test_01_drawn_indices_are_sent_once_though_sending_was_interrupted(
     at: int, is_after: bool
 ) -> None:
     feeder: Any = Feeder(at, is_after)
-    window = Window(feeder, Source(), 3)
+    window, source = Window(feeder, 3), Source()
     window.draw_from(IndexBatches(None, range(12), 2, False), 12, RoundRobin(2), [])
     interrupts = 0
     while not window.is_over:
         try:
-            window.fill()
+            window.fill(source)
         except KeyboardInterrupt:
             interrupts += 1
             continue
@@ -129,11 +129,11 @@ def test_01_drawn_indices_are_sent_once_though_sending_was_interrupted(
 
 def test_batch_with_an_index_outside_is_left_to_the_source() -> None:
     feeder: Any = Feeder(0, False)
-    window = Window(feeder, Source(), 3)
+    window, source = Window(feeder, 3), Source()
     odd: list[Indices] = []
     turns = RoundRobin(3)
     window.draw_from(IndexBatches(None, range(12), 2, False), 3, turns, odd)
-    window.fill()
+    window.fill(source)
     assert [found.tolist() for found in odd] == [[2, 3]]
     assert feeder.got[1:] == [(1, b"0"), (2, b"2")]  # of the source
     assert Indices(feeder.got[0][1]).tolist() == [0, 1]

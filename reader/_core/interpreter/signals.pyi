@@ -4,7 +4,12 @@ from collections.abc import Iterator
 from typing import Any, final
 
 def is_interrupt(error: BaseException) -> bool: ...
-def draw_into(found: list[Any], iterator: Iterator[Any], torn: list[bool]) -> None: ...
+def draw_into(
+    found: list[Any],
+    iterator: Iterator[Any],
+    count: int = 1,
+    torn: list[bool] | None = None,
+) -> None: ...
 
 @final
 class interrupt_after:  # noqa: N801  as contextlib names what stands behind `with`

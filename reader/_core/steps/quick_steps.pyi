@@ -3,15 +3,26 @@
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.steps.handover import Handover
+from reader._core.steps.handover import Handover, Task, WaitStats
 from reader._core.steps.window import Window
 
 class QuickSteps(Handover):
     is_quick: bool
-    looks_for_end: bool
-    window: Window
     convert: Callable[[Any], Any]
-    settle: Callable[[], None]
+    @property
+    def window(self) -> Window: ...
+    @property
+    def schedule(self) -> Any: ...
+    def __init__(
+        self,
+        window: Window,
+        schedule: Any,
+        convert: Callable[[Any], Any],
+        cursor: Any,
+        stats: WaitStats,
+        looks_for_end: bool,
+    ) -> None: ...
+    def land_plain(self, task: Task, item: Any, step: Callable[[], Any] | None) -> None: ...
     def give_way(self) -> None: ...
     def wait_for_item(self) -> Any: ...
     def leave_with_program(self) -> None: ...

@@ -1,7 +1,7 @@
 # Types of reader._core.wire.local_channel, which is built from the .pyx of that name in
 # cython_ext/reader/_core; the contract of each field is in its .pxd. Holds no code.
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, final
 
 from reader._core.batch.tensor_array import LoDTensorArray
@@ -9,8 +9,6 @@ from reader._core.collate.columns import Columns
 from reader._core.memory.arena import Arena
 from reader._core.wire.failure import Failure
 from reader._core.wire.worker_reports import LostTasks, WorkerProgress
-
-def draw_samples(source: Iterator[Any], samples: list[Any], count: int) -> None: ...
 
 @final
 class UserBatch:

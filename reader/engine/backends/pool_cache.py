@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.local_channel import LocalMemory
 from reader.collate import in_place
@@ -27,7 +28,7 @@ from reader.processes.pool_registry import await_closing
 from reader.worker.loop import WorkerConfig
 from reader.worker.stream import Stream
 
-__all__ = ["BACKENDS", "PoolCache"]
+__all__ = ["BACKENDS", "Loan", "PoolCache"]
 
 
 def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
@@ -82,10 +83,6 @@ class PoolCache:
         self._newest: weakref.ref[InlineBackend] | None = None
         self._workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
-
-    def take_idle(self) -> Backend | None:
-        """Return the pool that nobody uses, for the caller alone; None: there is none."""
-        return self.shelf.take_idle()
 
     def start(self) -> Backend:
         """Return a new backend for the caller alone.
@@ -166,6 +163,41 @@ class PoolCache:
 
 def _same(batch: Any) -> Any:
     return batch
+
+
+class Loan(Finalized):
+    """A backend that one iterator has; it is given back once, at the latest when this is dropped.
+
+    Args:
+        cache: lends the backend, an idle one or a new one; see `PoolCache.start` for its errors.
+
+    Attributes:
+        backend: what was lent. Kept when it is given back, to look at how its workers ended.
+    """
+
+    backend: Backend
+    _is_out = False
+
+    def __init__(self, cache: PoolCache) -> None:
+        self._cache = cache  # keeps what the workers are given
+        with interrupt_after():
+            idle = cache.shelf.take_idle()
+            if idle is not None:
+                self.backend, self._is_out = idle, True
+        if idle is None:
+            self.backend = cache.start()  # it ends by itself where it is not noted
+            self._is_out = True
+
+    def give_back(self) -> None:
+        """Let another iterator have the backend. Idempotent; waits for nothing."""
+        is_out, self._is_out = self._is_out, False
+        if is_out:
+            self._cache.give_back(self.backend)
+            self.is_ended = True
+
+    def finalize(self) -> None:
+        """Give it back, in whatever thread."""
+        self.give_back()
 
 
 class PoolShelf:

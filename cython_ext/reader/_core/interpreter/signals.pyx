@@ -10,6 +10,8 @@ import threading
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.signal cimport SIGINT
 
 cdef extern from *:
@@ -64,6 +66,8 @@ cdef extern from *:
     int pthread_atfork(void (*)() noexcept, void (*)() noexcept, void (*)() noexcept) noexcept
 
 cdef extern from "Python.h":
+    bint PyIter_Check(object)
+    PyObject* PyIter_Next(object) except? NULL
     int PyErr_SetInterruptEx(int number) noexcept
     int PyOS_InterruptOccurred() noexcept
     int Py_AddPendingCall(int (*function)(void*) noexcept, void* argument) noexcept
@@ -145,18 +149,26 @@ cdef bint came_in_callee(error):
     return inner is not None and inner.tb_frame.f_code not in handler_codes()
 
 
-def draw_into(list found not None, iterator, list torn not None):
-    """Append what an iterator yields next, and nothing at its end.
+def draw_into(list found not None, iterator, Py_ssize_t count=1, list torn=None):
+    """Draw from an iterator until a list has ``count`` items, or none is left.
 
-    Where a signal was handled in the iterator's own code, which may have ended it by that, True is
-    appended to ``torn``: no other signal is handled in between.
+    No signal comes between the drawing of an item and its keeping. Where one was handled in the
+    iterator's own code, which may have ended it by that, True is appended to ``torn``: no other
+    signal is handled in between.
     """
+    cdef PyObject* item
+    if not PyIter_Check(iterator):
+        raise TypeError(f"'{type(iterator).__name__}' object is not an iterator")
     try:
-        item = next(iterator, torn)
-        if item is not torn:
-            found.append(item)
+        while len(found) < count:
+            item = PyIter_Next(iterator)
+            if item is NULL:
+                break
+            kept = <object>item
+            Py_DECREF(kept)  # two have it: `item` owned one
+            found.append(kept)
     except BaseException as error:
-        if is_interrupt(error) and came_in_callee(error):
+        if torn is not None and is_interrupt(error) and came_in_callee(error):
             torn.append(True)
         raise
 

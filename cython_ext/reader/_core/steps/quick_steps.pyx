@@ -3,10 +3,8 @@
 Imports the window, both feeders and the handover. After a training step the processor's caches hold
 nothing of the loader: what a step costs is how much code and data it touches.
 """
-from libc.stdint cimport uint64_t
-
 from reader._core.batch.tensor_array cimport LoDTensorArray
-from reader._core.steps.handover cimport Handover, Made, Task
+from reader._core.steps.handover cimport Handover, Made, Task, WaitStats
 from reader._core.steps.window cimport Window
 from reader._core.wire.feeder cimport Feeder
 from reader._core.wire.local_channel cimport LocalFeeder, UserBatch
@@ -19,30 +17,40 @@ cdef class QuickSteps(Handover):
     """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step.
 
     Its `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows
-    more. Its `leave_with_program` is called before a ReaderError is raised. Its `refuse_freed` is called
-    where a ReferenceError came, and may raise another error.
+    more. Its `leave_with_program` is called before a ReaderError is raised.
 
     A usual step is one batch, in its turn, for one place that is no device, from workers that work
     ahead; or one that this thread makes, where there are no workers. Whatever else is found is left to
     `prepare`, which finds it as it was.
 
+    Args:
+        window: the tasks in flight.
+        schedule: draws them.
+        convert: makes the user's batch, in a usual step.
+        cursor: counts what was handed over.
+        stats: counted up.
+        looks_for_end: once there are no more tasks to send, `prepare` makes all.
+
     Attributes:
         is_quick: usual steps may be taken here.
-        looks_for_end: once there are no more tasks to send, `prepare` makes all.
-        window: the tasks in flight.
-        convert: makes the user's batch.
-        settle: a function that counts what was handed over.
+        convert: as passed.
     """
 
+    def __init__(self, Window window not None, schedule, convert, cursor, WaitStats stats not None,
+                 bint looks_for_end):
+        self.window = window
+        self.schedule = schedule
+        self.convert = convert
+        self.settle = cursor.settle
+        self.looks_for_end = looks_for_end
+        self.feeder, self.tasks = window.feeder, window.tasks
+        self.handed, self.stats = cursor.handed, stats
+
     cdef int make(self) except -1:
-        try:
-            if not (self.is_quick and self.is_made()):
-                self.prepare()
-                self.stats.last_wait_s += self.waited_s
-                self.waited_s = 0
-        except ReferenceError as error:
-            self.refuse_freed(error)
-            raise
+        if not (self.is_quick and self.is_made()):
+            self.prepare()
+            self.stats.last_wait_s += self.waited_s
+            self.waited_s = 0
         return 0
 
     def give_way(self):
@@ -77,10 +85,10 @@ cdef class QuickSteps(Handover):
             return False
         item = found
         window.leaving = item.seq
-        window.fill(1)  # runs the user's sampler; Ctrl-C there loses no batch
+        window.fill(self.schedule, 1)  # runs the user's sampler; Ctrl-C there loses no batch
         if self.looks_for_end and window.is_drained:
             return False
-        self.land(item.seq, item.attached, item, False)
+        self.land(window.tasks[item.seq], item, None)
         return True
 
     cdef bint make_step(self, Window window, LocalFeeder feeder) except -1:
@@ -89,7 +97,7 @@ cdef class QuickSteps(Handover):
             self.settle()
         if self.ahead or window.is_closed or not feeder.channel.is_here():
             return False
-        window.fill()
+        window.fill(self.schedule)
         if window.is_drained:
             return False
         self.stats.begin()
@@ -98,23 +106,25 @@ cdef class QuickSteps(Handover):
         finally:
             self.stats.end()
         if type(found) is UserBatch:
-            self.land((<UserBatch>found).seq, (<UserBatch>found).attached, (<UserBatch>found).value, True)
+            self.land(window.tasks[(<UserBatch>found).seq], found, None)
         elif type(found) is LoDTensorArray:
-            self.land((<LoDTensorArray>found).seq, (<LoDTensorArray>found).attached, found, False)
+            self.land(window.tasks[(<LoDTensorArray>found).seq], found, None)
         else:
             self.waited_s = self.stats.last_wait_s
             return False
         return True
 
-    cdef int land(self, uint64_t seq, object attached, object item, bint is_users) except -1:
-        """Make the user's batch of an item, unless it is one, and have it handed over next."""
-        cdef Task task = self.window.tasks[seq]
+    cdef int land(self, Task task, object item, object step) except -1:
+        """Make the user's batch of an item, unless it is one, and have it handed over next. `step`:
+        accepts the task; None: the feeder does."""
         cdef Made made = Made.__new__(Made)
-        self.window.leaving = seq
-        task.snapshot = attached
+        cdef bint is_users = type(item) is UserBatch
+        self.window.leaving = task.seq
         made.task = task
+        made.step = step
+        task.snapshot = (<UserBatch>item).attached if is_users else (<LoDTensorArray>item).attached
         try:
-            made.value = item if is_users else self.convert(item)
+            made.value = (<UserBatch>item).value if is_users else self.convert(item)
         except Exception as error:
             if not is_interrupt(error):
                 self.skip(made)
@@ -122,3 +132,9 @@ cdef class QuickSteps(Handover):
         made.is_batch = True
         self.made = made
         return 0
+
+    def land_plain(self, Task task not None, item, step):
+        """As a usual step does: have a batch handed over next. `step`: see Made."""
+        if type(item) is not UserBatch and type(item) is not LoDTensorArray:
+            raise TypeError(f"a batch is a UserBatch or a LoDTensorArray, got {type(item).__name__}")
+        self.land(task, item, step)

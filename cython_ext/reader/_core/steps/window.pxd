@@ -12,10 +12,9 @@ cdef class Window:
     cdef public int64_t leaving    # the task whose answer is being delivered
     cdef readonly int64_t dispatched
     cdef readonly dict tasks
-    cdef object feeder
+    cdef readonly object feeder
     cdef Feeder rings              # the feeder, where it is one of a pool
-    cdef object source             # a Schedule
-    cdef bint in_order
+    cdef readonly bint in_order
     cdef list passed               # sorted
     cdef object on_pass
     cdef object reword             # a function: what becomes of an exception of the source
@@ -31,7 +30,9 @@ cdef class Window:
     cdef RoundRobin turns
     cdef list odd                  # where the source finds a batch that it has to look at
 
-    cpdef fill(self, int64_t taken=*)
+    cpdef fill(self, source, int64_t taken=*)
     cdef Task draw(self)
     cdef bint send_to(self, Task task) except -1
-    cdef int tell_drawn(self) except -1
+    cdef int tell_drawn(self, source) except -1
+    cdef int pass_by(self, Task task, source) except -1
+    cdef int recover(self, int64_t seq, Task drawn, source) except -1

@@ -4,9 +4,7 @@ Imports the feeder, the types that are handed over and the indices of built-in s
 one iterator, and to the thread that iterates. Batches of a built-in sampler become tasks here, without
 code of Python; what else there is to draw, the schedule draws.
 """
-import functools
 import pickle
-import weakref
 from bisect import bisect_left
 from collections import Counter, deque
 
@@ -31,7 +29,6 @@ cdef class Window:
 
     Args:
         feeder: sends them.
-        source: the Schedule that yields them.
         size: most tasks sent and not delivered; may be lowered while in use.
         first: the number of the first task.
         in_order: False: tasks are delivered as they are answered.
@@ -41,7 +38,7 @@ cdef class Window:
             batch.
     """
 
-    def __init__(self, feeder, source, int64_t size, int64_t first=0, bint in_order=True, passed=(), on_pass=None,
+    def __init__(self, feeder, int64_t size, int64_t first=0, bint in_order=True, passed=(), on_pass=None,
                  reword=None):
         self.size = size
         self.leaving = -1
@@ -52,12 +49,9 @@ cdef class Window:
         self.dispatched = first
         self.feeder = feeder
         self.rings = feeder if type(feeder) is Feeder else None
-        self.source = source
         self.tasks = {}
         self.held = deque()
         self.starts = deque()
-        if not in_order:
-            source.watch(functools.partial(loads_of, weakref.ref(self)))
 
     @property
     def answered(self):
@@ -225,10 +219,10 @@ cdef class Window:
         self.turns = turns
         self.odd = odd
 
-    cpdef fill(self, int64_t taken=0):
+    cpdef fill(self, source, int64_t taken=0):
         """Send tasks until the window is full, or no worker has room.
 
-        `taken`: how many batches have left the queue and are not counted as delivered yet.
+        `source`: the Schedule that draws them. `taken`: how many batches have left the queue and are not counted as delivered yet.
         What the user's sampler raises is kept until the batches before it are delivered; what the
         handler of a signal raises there, as for Ctrl-C, is raised at once.
         """
@@ -236,7 +230,7 @@ cdef class Window:
         cdef bint has_room, is_drawn_here
         cdef int64_t seq, limit, size = self.size + taken
         if self.is_owing:
-            self.tell_drawn()
+            self.tell_drawn(source)
         if self.starts and not self.send_starts():
             return
         if self.held and not self.flush(size):
@@ -253,12 +247,12 @@ cdef class Window:
                 drawn = self.draw()
                 is_drawn_here = drawn is not None
                 if drawn is None:
-                    drawn = self.source.draw()
+                    drawn = source.draw()
                 if drawn is None:
                     self.is_drained = True
                     return
                 if self.passed and seq in self.passed:
-                    self.pass_by(drawn)
+                    self.pass_by(drawn, source)
                     limit += 1
                     continue
                 drawn.seq = seq
@@ -268,12 +262,12 @@ cdef class Window:
                 self.tasks[seq] = drawn
                 self.dispatched = seq + 1
                 if not is_drawn_here:
-                    self.tell_drawn()
+                    self.tell_drawn(source)
                 if not has_room:
                     return
             except BaseException as error:
                 if is_interrupt(error):
-                    self.recover(seq, drawn)
+                    self.recover(seq, drawn, source)
                     raise
                 self.error = error  # the sampler's: raised after the batches before it
                 self.is_drained = True
@@ -308,41 +302,37 @@ cdef class Window:
             return self.rings.dispatch(task.seq, task.kind, task.payload, task.worker)
         return self.feeder.dispatch(task.seq, task.kind, task.payload, task.worker)
 
-    cdef int tell_drawn(self) except -1:
+    cdef int tell_drawn(self, source) except -1:
         """Tell the source that its task is in flight. After an interrupt it is told again, before it
         draws the next one."""
         self.is_owing = True
-        self.source.drawn()
+        source.drawn()
         self.is_owing = False
         return 0
 
-    def pass_by(self, Task task not None):
+    cdef int pass_by(self, Task task, source) except -1:
         """Count a task that was delivered in an earlier run."""
         if task.seq < 0:
             task.seq = self.dispatched
         if self.on_pass is not None:
             self.on_pass(task)
         self.dispatched = task.seq + 1
-        self.tell_drawn()
+        self.tell_drawn(source)
+        return 0
 
-    def recover(self, seq, Task drawn):
+    cdef int recover(self, int64_t seq, Task drawn, source) except -1:
         """A signal came while task `seq` was drawn and sent: note how far it had come."""
         if self.dispatched > seq:
-            self.tell_drawn()
+            self.tell_drawn(source)
         elif drawn is not None and seq in self.passed:
-            self.pass_by(drawn)
+            self.pass_by(drawn, source)
         elif drawn is not None:
             is_held = bool(self.held) and self.held[len(self.held) - 1] is drawn
             if self.feeder.sent <= seq and not is_held:
                 self.held.append(drawn)
             self.add(drawn)
-            self.tell_drawn()
-
-
-def loads_of(window):
-    """Return the loads of the window that a weak reference is to; none where it is gone."""
-    found = window()
-    return Counter() if found is None else found.loads()
+            self.tell_drawn(source)
+        return 0
 
 
 def number_of(Task task not None):

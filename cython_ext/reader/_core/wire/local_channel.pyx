@@ -7,8 +7,6 @@ taking: both are written in C.
 import collections
 
 cimport cython
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
 from libc.string cimport memset
 
 from reader._core.collate.columns cimport Columns
@@ -22,29 +20,8 @@ from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.worker_reports import LostTasks, WorkerProgress
 from reader.errors import ReaderError
 
-cdef extern from "Python.h":
-    bint PyIter_Check(object)
-    PyObject* PyIter_Next(object) except? NULL
-
 cdef enum:
     KEEP_SLOTS = 4  # as of a worker with one batch in flight
-
-
-def draw_samples(source, list samples not None, Py_ssize_t count):
-    """Draw from an iterator until a list has ``count`` samples, or none is left.
-
-    No signal comes between the drawing of a sample and its keeping.
-    """
-    cdef PyObject* found
-    if not PyIter_Check(source):
-        raise TypeError(f"'{type(source).__name__}' object is not an iterator")
-    while len(samples) < count:
-        found = PyIter_Next(source)
-        if found is NULL:
-            break
-        sample = <object>found
-        Py_DECREF(sample)  # two have it: `found` owned one
-        samples.append(sample)
 
 
 @cython.final
