@@ -70,7 +70,5 @@ def _is_of_library(cls: Any, module: str) -> bool:
     """Whether the library that has a class has its way of fetching, too."""
     library = module.partition(".")[0]
     found = (getattr(cls, name, None) for name in ("__getitem__", "__getitems__"))
-    return all(
-        each is None or getattr(each, "__module__", library).partition(".")[0] == library
-        for each in found
-    )
+    homes = (getattr(each, "__globals__", {}).get("__name__", library) for each in found)
+    return all(home.partition(".")[0] == library for home in homes)
