@@ -9,9 +9,10 @@ import stands. Run as ``python -m tools.check_layers [ROOT]``; it prints each vi
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -170,7 +171,46 @@ def check(root: Path) -> list[str]:
                 where = str(path.relative_to(root))
                 module = path.relative_to(top.parent).with_suffix("").parts
                 found += [(where, line, text) for line, text in _check_file(path, module)]
-    return [f"{where}:{line}: {text}" for where, line, text in sorted(set(found))]
+    told = [f"{where}:{line}: {text}" for where, line, text in sorted(set(found))]
+    return told + circles(root / "reader")
+
+
+def circles(top: Path) -> list[str]:
+    """Return a line for each circle of Python modules below `top` that import one another."""
+    paths = {
+        ".".join(path.relative_to(top.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(top.rglob("*.py"))
+    }
+    imports: dict[str, list[str]] = {}
+    for module, path in paths.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        with contextlib.suppress(SyntaxError):  # which `check` reports
+            found = list(python_imports(path.read_text(encoding="utf-8"), package))
+            names = {name for each in found for name in _modules_of(each, paths)}
+            imports[module] = sorted((names & paths.keys()) - {module, package})
+    done: set[str] = set()
+    told: list[str] = []
+
+    def visit(module: str, way: list[str]) -> None:
+        if module in way:
+            circle = way[way.index(module) :]
+            told.append(f"{' -> '.join([*circle, module])}: these modules import one another")
+        elif module not in done:
+            for other in imports.get(module, []):
+                visit(other, [*way, module])
+            done.add(module)
+
+    for module in paths:
+        if paths[module].name != "__init__.py":  # a package and its modules are one
+            visit(module, [])
+    return told
+
+
+def _modules_of(each: Import, known: Iterable[str]) -> Iterator[str]:
+    """Yield what is imported of a package: its modules where the names are those, else itself."""
+    for name in each.names or ("",):
+        module = f"{each.module}.{name}"
+        yield module if module in known else each.module
 
 
 def _check_file(path: Path, parts: tuple[str, ...]) -> Iterator[tuple[int, str]]:

@@ -110,6 +110,17 @@ def test_an_import_from_a_floor_above_is_found(tmp_path: Path, name: str, text: 
     assert found.endswith("it may import interpreter, random, memory")
 
 
+def test_modules_that_import_one_another_are_found(tmp_path: Path) -> None:
+    files = {
+        "reader/data/a.py": "from reader.data import b",
+        "reader/data/b.py": "def f():\n    from reader.data.c import x",
+        "reader/data/c.py": "if TYPE_CHECKING:\n    import reader.data.a",
+        "reader/data/d.py": "from reader.data.a import y",
+    }
+    (found,) = made_up(tmp_path, files)
+    assert found.startswith("reader.data.a -> reader.data.b -> reader.data.c -> reader.data.a: ")
+
+
 def test_a_module_of_the_core_lies_on_a_floor(tmp_path: Path) -> None:
     (found,) = made_up(tmp_path, {"cython_ext/reader/_core/arena.pyx": ""})
     assert "reader._core.arena is on no floor of _core" in found
