@@ -16,6 +16,7 @@ from libc.stdint cimport INT64_MAX, uint64_t
 
 from reader._core.batch.dlpack cimport rd_dl_exchange, rd_dl_managed
 from reader._core.batch.dtype cimport dl_type_at
+from reader._core.batch.ndarray cimport rd_make_strided
 from reader._core.memory.extents cimport RD_NO_SPAN, rd_extents_span
 
 import numpy as np
@@ -25,10 +26,6 @@ from reader.errors import CollateError
 cnp.import_array()
 
 MOST_DIMENSIONS = 64 if int(np.__version__.split(".")[0]) > 1 else 32
-
-cdef extern from "reader/_core/batch/ndarray.h":
-    object rd_make_strided(object type, int ndim, const int64_t* shape, const int64_t* strides,
-                           void* data, int readonly, PyObject* base)
 
 cdef extern from "Python.h":
     ctypedef object (*rd_descr_get)(object, object, PyObject*)

@@ -18,10 +18,6 @@ cnp.import_array()
 cdef extern from "numpy/arrayobject.h":
     bint PyArray_ISNOTSWAPPED(cnp.ndarray)
 
-cdef extern from "reader/_core/batch/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           void* base)
-
 
 cdef object as_ndarray(object value, list name):
     """Return the array behind a value; name[0] becomes the extended type's name or None."""

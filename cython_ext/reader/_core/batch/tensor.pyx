@@ -18,16 +18,13 @@ from reader.errors import CollateError, ConfigError, ConfigTypeError
 
 from reader._core.batch.dlpack cimport Imported, make_capsule, rd_dl_tensor
 from reader._core.batch.dtype cimport FieldType
+from reader._core.batch.ndarray cimport rd_make_ndarray
 from reader._core.batch.structure cimport Structure, foreign_converter
 from reader._core.memory.extents cimport RD_NO_SPAN, rd_extents_nbytes, rd_extents_span
 
 from reader._core.batch.dtype import field_type
 
 cnp.import_array()
-
-cdef extern from "reader/_core/batch/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           PyObject* base)
 
 @cython.final
 cdef class Schema:

@@ -14,6 +14,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from reader._core.batch.dtype cimport FieldType
+from reader._core.batch.ndarray cimport rd_make_ndarray
 from reader._core.batch.structure cimport Flat
 from reader._core.batch.tensor cimport LoDTensor, Schema
 from reader._core.memory.arena cimport Lease, PageLock, rd_is_foreign, rd_record, rd_slot
@@ -24,10 +25,6 @@ from reader._core.batch.structure import plain_value
 from reader.errors import DatasetError, ReaderError
 
 cnp.import_array()
-
-cdef extern from "reader/_core/batch/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           PyObject* base)
 
 
 cdef object U8 = np.dtype(np.uint8)

@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 from reader._core.batch.dtype cimport dl_field_type, dl_type_at
 from reader._core.batch.exchange cimport (MOST_DIMENSIONS, array_on, holder, is_dense, look, needs_gradient,
                                           row_view, settled, tensor_view)
-from reader._core.batch.ndarray cimport as_ndarray, copy_array
+from reader._core.batch.ndarray cimport as_ndarray, copy_array, rd_make_ndarray
 from reader._core.batch.structure cimport (CUSTOM, DATACLASS, DICT, FIELD, MAX_DEPTH, OBJECT, TUPLE,
                                            container_children, container_kind, foreign_converter, is_masked,
                                            make_container, node)
@@ -50,10 +50,6 @@ cdef extern from *:
 
 cdef extern from "numpy/arrayobject.h":
     void PyArray_ScalarAsCtype(object scalar, void* ctypeptr)
-
-cdef extern from "reader/_core/batch/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           PyObject* base)
 
 cdef enum:
     LEAF_ARRAY = 0     # ndarray or tensor

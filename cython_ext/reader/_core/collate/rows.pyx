@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
 from reader._core.batch.exchange cimport MOST_DIMENSIONS, tensor_view
-from reader._core.batch.ndarray cimport as_ndarray, copy_array
+from reader._core.batch.ndarray cimport as_ndarray, copy_array, rd_make_ndarray
 from reader._core.batch.structure cimport foreign_converter
 from reader._core.memory.extents cimport RD_NO_SPAN, rd_extents_nbytes, rd_extents_span
 
@@ -20,10 +20,6 @@ from reader._core.batch.exchange import no_array
 from reader.errors import CollateError
 
 cnp.import_array()
-
-cdef extern from "reader/_core/batch/ndarray.h":
-    object rd_make_ndarray(object type, int ndim, const int64_t* shape, void* data, int readonly,
-                           PyObject* base)
 
 
 @cython.final
