@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from reader.streams.shuffle_buffer import shuffle_buffer
     from reader.worker.context import WorkerInfo, get_worker_info, sample_rng
 
-# Paddle 2.6 for GPUs has a zlib of its own, and Python's breaks if it is not in use by then.
+# Paddle 2.6 for GPUs brings a zlib of its own, which breaks Python's unless that was used first.
 zlib.decompress(zlib.compress(b"in use"))
 
 __all__ = [
@@ -150,7 +150,7 @@ _HOMES = {
 _MODULES = ("collate", "compat", "data", "errors", "images")
 
 
-if not TYPE_CHECKING:  # which would take any name for one of ours
+if not TYPE_CHECKING:  # else type checkers accept any name
 
     def __getattr__(name):
         """Import a public name, or a public module, when it is first asked for."""

@@ -37,7 +37,7 @@ def names_arguments(
     """Decorate an `__init__`: it refuses unknown arguments by name, and says what is meant.
 
     Args:
-        elsewhere: what to do here in place of arguments that other libraries have, by their names.
+        elsewhere: by the name of another library's argument, what to do here instead.
     """
 
     def decorate(init: Callable[_P, None]) -> Callable[_P, None]:
@@ -62,7 +62,7 @@ def names_arguments(
 
 
 def meant_by(name: str, known: list[str], elsewhere: Mapping[str, str]) -> str:
-    """Return what an unknown argument means among those that are known."""
+    """Return a hint for an unknown argument: the known one it may mean, or what to do instead."""
     if name in elsewhere:
         return elsewhere[name]
     plain = {each.replace("_", ""): each for each in known}

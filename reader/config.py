@@ -93,8 +93,8 @@ class LoaderConfig:
     def takes_turns(self) -> bool:
         """Whether threads of the trainer make one batch at a time, and only while it is waited for.
 
-        They seed for each batch what the process has once: its global random state, or the
-        generators of the dataset.
+        For each batch they seed state that the process has only once: its global random state, or
+        the generators of the dataset.
         """
         seeds_shared = self.seed_globals or self.reseed is not None
         return self.uses_threads and self.seed is not None and seeds_shared

@@ -84,9 +84,9 @@ _LIMITS[errno.EACCES] = _LIMITS[errno.EPERM]
 
 
 def refusal(what: str, how: str, error: Exception, hint: str = "") -> ReaderError:
-    """Return the error for what the system refused: `what` `how`, why, and which limit it met.
+    """Return the error for what the system refused: `what` `how`, the cause, and the remedy.
 
-    `hint` is the remedy where the error's number names none.
+    `hint` is the remedy where `_LIMITS` has none for the error number.
     """
     remedy = _LIMITS.get(getattr(error, "errno", None) or 0, hint)
     return ReaderError(f"{what} {how}: {error}" + (f"; {remedy}" if remedy else ""))
@@ -153,9 +153,9 @@ class WorkerDied(ReaderError, RuntimeError):
         batch: the batch it was making, or None if it was idle.
         epoch: the epoch of that batch.
         indices: the dataset indices of that batch.
-        damage: which check of shared memory failed and what it saw, where the loader ended all
-            workers for that.
-        was_ready: whether it had reported that it runs; matters where it was at no batch.
+        damage: which check of shared memory failed, and the values it saw, if the loader ended all
+            workers because of it.
+        was_ready: whether the worker had reported that it runs; used only if it was idle.
     """
 
     def __init__(

@@ -84,14 +84,14 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         drop_last: leave out the last batch when it is short.
         collate_fn: called in the worker with the list of samples; its result is the batch, which
             without workers is copied only where something else refers to it. None stacks arrays and
-            numbers, keeps the containers, and lists strings and other objects. Type checkers take
-            what it is annotated to return for the type of a batch. Annotate Any where `framework`
-            makes other arrays of its result, or several places a list.
+            numbers, keeps the containers, and lists strings and other objects. Type checkers use
+            its return annotation as the type of a batch. Annotate Any where `framework` converts
+            its arrays, or where several places make a step a list.
         num_workers: worker processes, or threads (`worker_type`); 0: the thread that iterates makes
             each batch when it asks for it, in its own context, and nothing ahead. For a thread
             ahead pass `num_workers=1, worker_type="thread"`.
-        use_buffer_reader, reader_buffer_size: how many batches are copied to each device before
-            their turn; none without `use_buffer_reader`. For the CPU nothing depends on them.
+        use_buffer_reader, reader_buffer_size: how many batches are copied to each device ahead of
+            the loop; none if `use_buffer_reader` is False. On the CPU they have no effect.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
         use_shared_memory: False copies each batch out of shared memory, into memory of this process
             alone; workers still write to shared memory.
@@ -106,12 +106,12 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             augmentation included, with any number of workers. None: fresh seeds. It reaches the
             global generators and `sample_rng`; generators of the dataset's own need `reseed`.
         reseed: called with the dataset and an int in [0, 2**63) before each batch, in the worker
-            that makes it: seeds what the dataset draws from beside those. The int is a function of
+            that makes it: seeds the dataset's other generators. The int is a function of
             (seed, epoch, number of the batch). Needs `seed`; threads then make one batch at a time,
             as with `seed_globals`.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         worker_type: "process", or "thread": the workers run in this process, on this very dataset,
-            and nothing is pickled. It must be safe to use from several threads at once. Threads pay
+            and nothing is pickled. The dataset must allow calls from several threads. Threads pay
             off where it waits or releases the GIL (files, decoders, NumPy on large arrays).
         seed_globals: whether `seed` also seeds the global generators of random, numpy, torch and
             paddle. Threads then make one batch at a time, and only while the consumer waits for it,

@@ -28,13 +28,13 @@ Reseed = Callable[[Any, int], Any]  # (dataset, seed of a batch); what it return
 class CollateRules(Protocol):
     """How a face collates by default, where it does more than stack samples that are alike.
 
-    Rules may have more. `is_strict`: samples are alike only with exactly the types of the first,
-    tuples become lists, and `can_stack` is called once for each form. `pack(objects, fields)`
-    pickles what a batch holds beside arrays, so that the whole batch arrives unchanged; it may add
-    arrays and tensors to `fields`, and put `reader._core.batch.tensor_array.field_of_batch` in
-    their places. `revive(array, type name)` makes a tensor again of one that was stacked as an
-    array. `has_origins`, as with `pack`: batches that `collate_fn` made say which fields were
-    arrays of NumPy.
+    Rules may have more members. `is_strict`: samples are alike only if their types are exactly
+    those of the first, tuples become lists, and `can_stack` is called once for each form.
+    `pack(objects, fields)` pickles what a batch holds besides arrays, so that the whole batch
+    arrives unchanged; it may add arrays and tensors to `fields`, and put
+    `reader._core.batch.tensor_array.field_of_batch` in their places. `revive(array, type name)`
+    turns an array back into the tensor that was stacked. `has_origins`, as with `pack`: batches
+    that `collate_fn` made say which fields were arrays of NumPy.
     """
 
     def can_stack(self, sample: Any) -> bool:
@@ -79,8 +79,8 @@ class WorkerPolicy:
         sends_initial_state: workers whose dataset or iterator has a state send it when they begin
             an epoch, before they make a batch; not with `in_order=False`, nor of a stream with a
             seed, whose iterator is made with its first batch.
-        makes_stale: persistent workers that are not seeded for each batch still make what they
-            were sent of an abandoned epoch, so that their random state does not depend on timing.
+        makes_stale: persistent workers that are not seeded for each batch still make the tasks they
+            were sent in an abandoned epoch, so that their random state does not depend on timing.
         heeds_seeding: if `worker_init_fn` seeds torch's generator, that seed keys the batches of
             the worker, and `torch.initial_seed()` still returns it.
         make_prepare: called in the trainer whenever workers start; returns the function that
@@ -124,8 +124,8 @@ class ErrorPolicy:
         reword: called with an exception of a worker, the worker's number and its traceback there;
             may change the exception's text, and returns what to raise. It sets `__cause__` itself.
         raises_deaths: without retries, a death is raised even where it costs no batch.
-        passes_exits: with `num_workers=0`, what the dataset or a sampler raises and is no
-            Exception, such as SystemExit, is raised as it is.
+        passes_exits: with `num_workers=0`, exceptions of the dataset or a sampler that are not an
+            Exception, such as SystemExit, are raised as they are.
     """
 
     error_text: str = ""

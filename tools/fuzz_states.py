@@ -247,7 +247,7 @@ def _load(kind: str, options: dict[str, Any], state: Any, saved: Saved | None, c
 def _compare(options: dict[str, Any], saved: Saved, found: list[list[int]]) -> None:
     """Assert that an undamaged state resumed exactly, as far as its options allow to say."""
     if saved.kind == "kept" and not saved.before:
-        return  # nothing was delivered: each worker begins, however many there are
+        return  # nothing was delivered: any number of workers can begin
     if saved.rest is None or saved.options.get("drop_last") or options.get("drop_last"):
         is_same = (
             saved.rest is None or options != saved.options or _flat(found) == _flat(saved.rest)

@@ -168,7 +168,7 @@ def copies(size: int, nbytes: int) -> dict[str, Any]:
 
 
 def _registered_rate(target: Any) -> tuple[float, bool]:
-    """Return the rate of copies from memory as the arena's, registered as slots are."""
+    """Return the rate of copies from memory like the arena's, registered as slots are."""
     import torch
 
     from reader.frameworks.page_locking import page_locker
@@ -179,7 +179,7 @@ def _registered_rate(target: Any) -> tuple[float, bool]:
     with mmap.mmap(fd, target.nbytes) as memory:
         os.close(fd)
         array = np.frombuffer(memory, np.uint8)
-        array[:] = 1  # what is registered has memory
+        array[:] = 1  # registered pages must have memory
         failure = "no locker" if locker is None else locker.lock(array.ctypes.data, array.nbytes)
         if locker is None or failure is not None:
             raise RuntimeError(f"memory cannot be page-locked: {failure}")

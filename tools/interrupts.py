@@ -270,7 +270,7 @@ def leave_early(loader: Any, tracer: Tracer) -> int:
 
 
 class DroppedByPython:
-    """Counts what was raised in functions of Python's own that it calls while it frees objects."""
+    """Counts exceptions in functions of Python's own that it calls while it frees objects."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -364,7 +364,7 @@ def _check_state(kind: str, state: Any, found: list[int], place: str, result: Re
 
 def _end_if_it_hangs() -> None:
     """End the program in a while, unless this is called again."""
-    stderr: Any = sys.__stderr__  # pytest has none that says its number in the place of the other
+    stderr: Any = sys.__stderr__  # pytest's stand-in for stderr has no descriptor
     faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True, file=stderr)
 
 
@@ -402,7 +402,7 @@ class Handler:
         self.places: dict[int, str] = {}  # of exceptions that did not come yet
 
     def note(self, error: BaseException | None) -> None:
-        """Note that an exception came, with those that came while it was on its way."""
+        """Note that an exception came, and with it those that it replaced on their way."""
         while error is not None:
             self.places.pop(getattr(error, "number", 0), None)
             error = error.__context__
@@ -477,7 +477,7 @@ def storm(kind: str, seconds: float, seed: str) -> Result:
     sys.unraisablehook = hook
     while freeing:
         handler.note(freeing.pop().exc_value)
-    # one that comes while another is on its way may take its place: that is no failure
+    # an exception may replace another one that is on its way: that is no failure
     result.interrupts, result.dropped = handler.raised, len(handler.places)
     take_epoch(loader, handler)
     if hasattr(loader, "close"):

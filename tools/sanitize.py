@@ -26,7 +26,7 @@ OURS = [
     "-m",
     "not evidence and not gpu and not alone",
 ]
-# The thread sanitizer follows no fork beside threads: what runs on threads alone is its own.
+# The thread sanitizer cannot follow a fork beside threads: it gets the tests of threads alone.
 NAMED = "thread or permutation or queue or wire or random_turns"
 BESIDE = (
     # processes beside threads
@@ -37,7 +37,7 @@ BESIDE = (
 ON_THREADS = ["-k", f"({NAMED}) and not ({' or '.join(BESIDE)})"]
 TESTS = {"address": OURS, "undefined": OURS, "thread": [*OURS, *ON_THREADS]}
 OPTIONS = {
-    # Python frees little at its end, and paddle frees arrays as what they are not.
+    # Python frees little at exit, and paddle frees arrays by another function than made them.
     "address": {
         "ASAN_OPTIONS": "detect_leaks=0:alloc_dealloc_mismatch=0:abort_on_error=1:handle_segv=0"
         ":handle_sigbus=0",
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
             VARIABLE[kind]: said,
             "LD_PRELOAD": " ".join((path_of(RUNTIME[kind]), path_of("libstdc++.so"))),
             "PYTHONPATH": name,
-            # paddle finds its own beside itself, but not through the sanitizer's dlopen
+            # the sanitizer's dlopen does not find paddle's own libraries, which lie beside it
             "LD_LIBRARY_PATH": str(Path(sysconfig.get_path("platlib"), "paddle", "libs")),
         }
         # A process under a sanitizer is a few times slower: what hangs still ends.
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> int:
                 again = [*command, "--last-failed"]
                 codes[number] = subprocess.run(again, cwd=checkout, env=environment).returncode
         found = [path.read_text(errors="replace") for path in sorted(reports.iterdir())]
-        if kind == "thread":  # of paddle, built without it, the sanitizer does not see all locks
+        if kind == "thread":  # the sanitizer misses locks of paddle, which is built without it
             every = [race for text in found for race in text.split("=" * 18)]
             found = [race for race in every if "reader/_core" in race]
         print(*found, sep="\n")

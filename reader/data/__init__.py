@@ -1,7 +1,7 @@
 """What a batch is made from: datasets, samplers and batch samplers.
 
 This package runs anywhere, in the trainer and in workers, and starts no process or thread. It may
-import `reader.errors`, `reader.config` and `reader._core`. Its objects belong to who made them.
+import errors, checks, config, `reader._core` and `reader.random`. Its objects are their maker's.
 """
 
 from reader.data import tensor_converters

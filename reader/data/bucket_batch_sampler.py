@@ -38,14 +38,14 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         batch_size: how many samples make a batch; or else
         max_tokens: the most that a batch may hold, counted as the upper edge of its bucket times
             its samples: what padding makes of it.
-        buckets: how many, of about equally many samples; or their upper edges, in ascending order,
-            the last of which no length exceeds.
+        buckets: how many buckets of about equal size; or their upper edges, ascending, of which the
+            last is at least the longest length.
         shuffle: False: the shortest bucket first, each in the order of the dataset.
         drop_last: leave out a bucket's last batch when it is short.
         seed: an int in [0, 2**64). None: another order in each iteration.
-        num_replicas, rank: of ranks that share each epoch, each has every `num_replicas`-th batch.
-            All have equally many: some of the first batches come twice, or with `drop_last` the
-            last ones are left out. They need the same seed.
+        num_replicas, rank: each of `num_replicas` ranks takes every `num_replicas`-th batch. To
+            give all equally many, some of the first batches come twice, or with `drop_last` the
+            last ones are left out. All ranks need the same seed.
 
     Raises:
         ConfigError: a length or an edge that cannot be; a sample longer than `max_tokens`.
@@ -142,8 +142,8 @@ class BucketBatchSampler(SeededSampler[list[int]]):
     def stats(self) -> dict[str, Any]:
         """Return the buckets, and how much of what their batches hold would be padding.
 
-        `edges`: the longest sample of each may have that length; `counts`: samples;
-        `batch_sizes`; `padding`: the share, in [0, 1), where each sample is padded to its edge.
+        `edges`: the greatest length that each takes; `counts`: its samples; `batch_sizes`;
+        `padding`: the share of padding, in [0, 1), if each sample is padded to its edge.
         """
         padded = sum(edge * count for edge, count in zip(self.edges, self.counts, strict=True))
         return {

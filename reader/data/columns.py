@@ -1,6 +1,6 @@
 """Datasets that are arrays, and samples that write themselves: how to fetch without a copy.
 
-Imports the core's Columns and the known classes of datasets. It looks, and reads no sample.
+Imports the core's Columns and the known classes of datasets. It reads no sample.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def columns_of(dataset: Any) -> Columns | None:
 
 
 def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
-    """Return what fetches a sample that may write itself to its row; None: the dataset has nothing.
+    """Return the function that fetches a sample into its row of the batch; None: there is none.
 
     It is called with a key and `out`, for a `reader.Dataset` whose `__getitem__` has a parameter
     `out=None`, and for chosen samples of one. In a dataset that was written for another library a

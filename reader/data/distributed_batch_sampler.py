@@ -130,9 +130,9 @@ class DistributedBatchSampler(Seekable[list[int]]):
                     yield from chunk
 
     def _places(self, first: int) -> Iterator[range]:
-        """Yield which of the places 0 .. total_size - 1 this rank takes, as ranges.
+        """Yield the places of 0 .. total_size - 1 that this rank takes, as ranges.
 
-        All but its `first` ones, counted in its own order.
+        Its `first` places, counted in its own order, are left out.
         """
         block = self.batch_size * self.nranks
         tail = self.total_size % block

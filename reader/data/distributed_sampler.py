@@ -72,8 +72,8 @@ class DistributedSampler(SeededSampler[int]):
         self._count = len(self.dataset)
         self.num_samples = self._share(self._count)
         self.total_size = self.num_samples * self.num_replicas
-        self._consumed = 0  # with which the next iteration begins
-        self._begun_at = 0  # with which the last one began
+        self._consumed = 0  # places taken before the next iteration
+        self._begun_at = 0  # places taken before the last iteration
 
     def resume_from(self, consumed: int) -> None:
         """Let the next iteration, and it alone, take the remaining samples of an epoch.

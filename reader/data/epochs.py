@@ -51,14 +51,14 @@ def epoch_marks(dataset: Any, epoch: int) -> list[Mark]:
 
 
 def set_epochs(epoch: int, *objects: Any) -> None:
-    """Call `set_epoch` of each dataset or sampler that has it; of the trainer's own, and None."""
+    """Call `set_epoch` of the trainer's datasets and samplers that have it; any may be None."""
     for each in objects:
         if callable(getattr(each, "set_epoch", None)):
             each.set_epoch(epoch)
 
 
 def apply_marks(dataset: Any, marks: list[Mark]) -> None:
-    """Call `set_epoch` of a copy of the dataset as `epoch_marks` found it."""
+    """Set on a worker's copy of the dataset the epochs that `epoch_marks` found."""
     for path, epoch in marks:
         found = dataset
         for step in path:

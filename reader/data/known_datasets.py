@@ -67,7 +67,7 @@ def known_class(dataset: Any, known: Sequence[KnownClass]) -> KnownClass | None:
 
 
 def _is_of_library(cls: Any, module: str) -> bool:
-    """Whether the library that has a class has its way of fetching, too."""
+    """Whether the fetching methods of a class come from its own library."""
     library = module.partition(".")[0]
     found = (getattr(cls, name, None) for name in ("__getitem__", "__getitems__"))
     homes = (getattr(each, "__globals__", {}).get("__name__", library) for each in found)

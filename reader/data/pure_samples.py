@@ -25,10 +25,10 @@ _PLAIN = (list, tuple, range)
 def has_pure_samples(dataset: Any) -> bool:
     """Whether the samples of a dataset are known to be pure.
 
-    A dataset says so by its attribute `has_pure_samples`. That of a class holds for subclasses that
-    fetch samples as it does; one with a `__getitem__` of its own says so anew. Nothing is asked of
-    `__getattr__`, by which wrappers pass on what another dataset says. Known to be pure are lists
-    and arrays as well, and chosen and joined samples of pure datasets.
+    A dataset says so by its attribute `has_pure_samples`. A class's attribute also holds for its
+    subclasses, except for one that fetches samples in its own way: that one must set it anew. What
+    only `__getattr__` finds does not count: wrappers pass on what another dataset says. Lists and
+    arrays are known to be pure, and so are chosen and joined samples of pure datasets.
 
     Raises:
         ConfigTypeError: the attribute is neither True nor False.
@@ -56,7 +56,7 @@ def has_pure_samples(dataset: Any) -> bool:
 def holds_numbers(dataset: Any) -> bool:
     """Whether a dataset is arrays of numbers, so that no code of the user's fetches or stacks them.
 
-    What a list or an array of objects holds may have code of its own, and so may a subclass.
+    False for lists, arrays of objects and subclasses: code of the user's may be in those.
     """
     if type(dataset) is range:
         return True
@@ -73,7 +73,7 @@ def holds_numbers(dataset: Any) -> bool:
 
 
 def _says(dataset: Any) -> bool:
-    """Whether the dataset or its class has the attribute, and fetches samples as the one meant."""
+    """Whether the attribute is set, on the dataset or on a class whose way of fetching it keeps."""
     for cls in type(dataset).__mro__:
         if _NAME in vars(cls):
             return True

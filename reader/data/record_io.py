@@ -43,10 +43,10 @@ class RecordIO(Dataset[bytes]):
         path: of the file, such as "train.rec".
         index: path of its index; None: "train.idx" beside it. Where there is no such file, the
             records are found by reading their heads, in the order of the file, with keys from 0;
-            the index is written if the folder lets it be.
+            the index is then written if the folder is writable.
 
     Raises:
-        ConfigError: there is no such file, or the index is none of this file.
+        ConfigError: there is no such file, or the index does not fit it.
 
     A record that is damaged raises DatasetError when it is read; it names file, record and offset.
     """
@@ -195,7 +195,7 @@ class RecordWriter:
         path: of the file; one that is there is replaced when this one is closed.
         index: path of its index; None: beside it, with the ending ".idx".
 
-    Left by an exception, the block leaves what was there as it was.
+    If an exception leaves the block, the old files stay as they were.
     """
 
     def __init__(self, path: str | os.PathLike[str], index: str | os.PathLike[str] | None = None):
@@ -248,7 +248,7 @@ class RecordWriter:
             self._part_path.replace(self.path)
 
     def drop(self) -> None:
-        """Leave what was there as it was. Idempotent."""
+        """Discard what was written; the old files stay. Idempotent."""
         if not self._file.closed:
             self._file.close()
             self._part_path.unlink()
@@ -311,7 +311,7 @@ def _write_index(path: Path, keys: Iterable[int], offsets: Iterable[int]) -> Non
     part = _part_of(path)
     with part.open("w", encoding="ascii") as file:
         file.writelines(f"{key}\t{at}\n" for key, at in zip(keys, offsets, strict=True))
-    part.replace(path)  # whole, or not there: others may look for it meanwhile
+    part.replace(path)  # in one step: others may read it meanwhile
 
 
 def _part_of(path: Path) -> Path:
@@ -321,6 +321,6 @@ def _part_of(path: Path) -> Path:
 def _try_to_write_index(path: Path, keys: Iterable[int], offsets: Iterable[int]) -> None:
     try:
         _write_index(path, keys, offsets)
-    except OSError:  # a folder that is read only: it is made again the next time
+    except OSError:  # a read-only folder: next time it is made again
         with contextlib.suppress(OSError):
             _part_of(path).unlink()

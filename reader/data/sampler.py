@@ -1,6 +1,6 @@
 """Samplers: which samples an epoch takes, in which order.
 
-Imports `reader.checks` and `reader.data.{permutation,seeds,seekable}`. A sampler runs in the
+Imports `reader.checks`, `reader.random` and `reader.data.seekable`. A sampler runs in the
 trainer alone, in the thread that dispatches tasks; it owns its epoch number. Its iterators share
 nothing with it or with each other.
 """

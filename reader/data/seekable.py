@@ -38,7 +38,7 @@ class Seekable(Generic[T_co]):
     def iter_from(self, position: int) -> Iterator[T_co]:
         """Iterate over what `iter(self)` would give now, from the item at `position` on.
 
-        It begins an iteration as `iter(self)` does, and where that counts epochs it counts one.
+        Like `iter(self)` it begins an iteration, and counts an epoch where `iter(self)` does.
 
         Args:
             position: how many items to skip, 0 or more; past the end nothing comes.

@@ -1,6 +1,6 @@
 """Subsets of a dataset, and how to split one at random.
 
-Imports `reader.checks` and `reader.data.{dataset,datasets,seeds}`. A Subset holds the whole
+Imports `reader.checks`, `reader.random` and the datasets. A Subset holds the whole
 dataset, in `dataset`, and a list of indices; it copies no sample.
 """
 

@@ -74,7 +74,7 @@ def from_paddle(value: Any) -> Found | None:
             return _empty(tuple(value.shape), str(value.dtype).rpartition(".")[2])
         if not value._is_initialized():
             raise DatasetError("a paddle tensor without data cannot be collated")
-        # strides that 2.6's DLPack does not tell
+        # contiguous, since 2.6's DLPack passes no strides
         value = (value.detach() if is_3 else value.detach().contiguous()).get_tensor()
     elif not isinstance(value, core.DenseTensor if is_3 else core.LoDTensor):
         return None
@@ -88,7 +88,7 @@ def from_paddle(value: Any) -> Found | None:
         names = {str(core.VarDesc.VarType.BF16): "bfloat16"}
         name = names.get(str(value._dtype()))
         return _empty(tuple(value.shape()), name or str(np.array(value).dtype))
-    if not is_3 and value._dtype() == core.VarDesc.VarType.BOOL:  # which its DLPack lacks
+    if not is_3 and value._dtype() == core.VarDesc.VarType.BOOL:  # 2.6's DLPack has no bool
         return np.array(value), None, value.lod()
     tensor = LoDTensor.from_dlpack(value._to_dlpack())
     return tensor.storage(), tensor.dtype if tensor.type.extended else None, value.lod()
@@ -99,7 +99,7 @@ def _empty(shape: tuple[int, ...], name: str) -> Found:
     kind = field_type(name)
     try:
         return np.empty(shape, kind.storage), name if kind.extended else None, []
-    except ValueError as error:  # more than NumPy counts
+    except ValueError as error:  # too many elements for NumPy
         raise CollateError(no_array("paddle tensor", name, shape)) from error
 
 

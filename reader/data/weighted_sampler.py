@@ -1,6 +1,6 @@
 """A sampler that takes some samples more often than others.
 
-Imports `reader.checks` and `reader.data.{sampler,seeds,seekable}`. It runs in the trainer alone and
+Imports `reader.checks`, `reader.random` and `reader.data`. It runs in the trainer alone and
 keeps its own copy of the weights; no random state outlives an iteration.
 """
 
@@ -81,7 +81,7 @@ class WeightedRandomSampler(SeededSampler[int]):
                 heights = np.cumsum(weights)
                 last = np.flatnonzero(weights)[
                     -1
-                ]  # rounding must not lead past it to a weight of 0
+                ]  # rounding must not reach a weight of 0 behind it
                 for start in range(within // _CHUNK * _CHUNK, self.num_samples, _CHUNK):
                     rng = draws_rng(seed, epoch, number * chunks_per_row + start // _CHUNK)
                     draws = rng.random(min(_CHUNK, self.num_samples - start)) * heights[-1]

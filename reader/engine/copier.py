@@ -1,4 +1,4 @@
-"""The copier brings batches to one device: issued ahead, and never waited for by this thread.
+"""The copier issues copies of batches to one device ahead; the consumer's stream waits for them.
 
 Imports no framework: a Device does the copies. It belongs to one loader, whose iterators share it,
 and to the process that made it. A slot of the arena is held while a copy reads it.
@@ -27,9 +27,9 @@ class Copy:
 
     Attributes:
         batch: what it reads.
-        event: behind it; None once it is done.
-        slot: of the Registrar.
-        is_issued: all of it; else an interrupt came, or it is just being issued.
+        event: recorded after the copy; None: it is done.
+        slot: what `Registrar.end` takes.
+        is_issued: False: it is just being issued, or an interrupt came.
         held: tensors that must not be freed before it is done.
     """
 
@@ -97,7 +97,7 @@ class Copier(Finalized):
             if not self.has_room:
                 self._await_room()
         with self._lock:
-            before = self._is_issuing  # a signal's handler may come to this in between
+            before = self._is_issuing  # a signal's handler may call `issue` within this
             try:
                 self._is_issuing = True
                 return self._issue(batch)
@@ -138,7 +138,7 @@ class Copier(Finalized):
         return len(self._open) < self._most
 
     def _await_room(self) -> None:
-        """The link is slower than the user: look again and again, and let other threads run."""
+        """Poll until a copy can be issued: the link is slower than the user."""
         began = time.monotonic()
         while not self.has_room:
             time.sleep(_POLL_S)  # noqa: TID251  the device wakes nobody, and its copies end
@@ -168,7 +168,7 @@ class Copier(Finalized):
                 self._let_go_first()
 
     def finalize(self) -> None:
-        """Wait for the copies, when the copier is dropped: nothing is freed that one reads."""
+        """Wait for the copies when the copier is dropped, before what they read is freed."""
         if "_open" in vars(self):
             self.wait()
 
@@ -176,7 +176,7 @@ class Copier(Finalized):
         if not copy.is_issued:
             if copy is self._newest:
                 return False
-            self._device.record(copy.event)  # behind whatever the stream was given of it
+            self._device.record(copy.event)  # after the part of it that was issued
             copy.is_issued = True
         return self._device.is_done(copy.event)
 

@@ -65,7 +65,7 @@ class Cursor(abc.ABC):
     def _count(self, tasks: list[Task]) -> None:
         """Count batches, exceptions in their places and ends of workers.
 
-        Counting them once more, with later ones behind them, counts the later ones alone.
+        Safe to call again with the same tasks and later ones: only the later ones are counted then.
         """
 
 
@@ -140,7 +140,7 @@ class MapCursor(Cursor):
                 self.mark = beyond[batches - 1]
                 self.batches = batches
         for seq in [seq for seq in beyond if seq < batches]:
-            del beyond[seq]  # an interrupt may have kept some
+            del beyond[seq]  # an interrupted call may have left some
 
     def next_turn(self, workers: int) -> int | None:
         """Whose turn it is, where workers take turns."""
@@ -193,7 +193,7 @@ class WorkerCursor:
         self.full = 0  # batches of the usual size behind those in `draws`
         self.made = 0  # batches of this epoch, exceptions in their places too
         self.is_ended = False
-        # resumed with another number of workers: what the former ones left of what `shard` divided
+        # resumed with another number of workers: the items of `shard` that the former ones left
         self.left: dict[str, Any] | None = None
         self.shares: dict[str, Any] | None = None  # what `shard` divided
 
@@ -391,7 +391,7 @@ class WorkerCursors:
         self.all[snapshot.worker] = cursor
 
     def expect_initial_states(self) -> None:
-        """Wait for the states of workers that are at a beginning; of others they are known."""
+        """Expect the states of workers that start from a beginning; those of others are known."""
         for worker, cursor in enumerate(self.all):
             if not (cursor.made or cursor.is_ended or cursor.left):
                 self.awaited.add(worker)
@@ -399,7 +399,7 @@ class WorkerCursors:
     def note_initial_state(self, worker: int, snapshot: WorkerSnapshot | None) -> None:
         """Take the state with which a worker began the epoch; None: it has none."""
         self.awaited.discard(worker)
-        # a random state alone says nothing of workers that were just seeded
+        # no need to keep a random state alone: the workers were just seeded
         if snapshot is not None and (snapshot.is_position or self.all[worker].state):
             cursor = self.all[worker].copied()
             cursor.take(snapshot, self.batch_size)

@@ -130,7 +130,7 @@ class Engine(Finalized):
         set_epochs(self._next_epoch, self.config.dataset, self.sampler, self.batch_sampler)
 
     def set_orders(self) -> None:
-        """Have samplers with a seed, also as for their length, be at the next epoch."""
+        """Set samplers with a seed to the next epoch: their length may depend on it."""
         set_seeded(self.epoch, self.sampler, self.batch_sampler)
 
     def __iter__(self) -> EpochIterator:
@@ -166,8 +166,8 @@ class Engine(Finalized):
     def _open(self, epoch: int, start: Start) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns.
 
-        Workers are started before the sampler is asked for an iterator: what that does to the
-        trainer is none of theirs.
+        Workers are started before the sampler is asked for an iterator: what that changes in the
+        trainer must not reach them.
         """
         cursor = self._cursor(epoch, start)
         options = self._options(epoch, start, cursor)
@@ -395,7 +395,7 @@ class Engine(Finalized):
         return [] if backend is None else backend.statuses()
 
     def _give_way(self) -> None:
-        """Let the consumer go on first: a thread may ask again and again while it iterates."""
+        """Let a waiting consumer have the GIL first: another thread may call this often."""
         if self._newest is not None and (newest := self._newest()) is not None:
             newest.give_way()
 

@@ -81,7 +81,7 @@ class EpochIterator(QuickSteps):
             is_usual = self._is_plain and not is_timed
         self._is_usual = is_usual
         self._workers = cursor.workers
-        self._awaits_first = self.awaits_initial_states  # no step is usual before they have come
+        self._awaits_first = self.awaits_initial_states  # no quick steps until they have come
         self.is_quick = is_usual and not self._awaits_first
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class EpochIterator(QuickSteps):
         other thread may take a step meanwhile.
         """
         if self.awaits_initial_states and self.is_usable:
-            with suppress(EpochEnded):  # why, the next step raises
+            with suppress(EpochEnded):  # the next step raises why
                 self._supervisor.await_initial_states()
             self._take_initial_states()
 
@@ -146,14 +146,14 @@ class EpochIterator(QuickSteps):
         return item
 
     def wait_for_item(self) -> Any:
-        """Wait for the feeder's next item; None where `prepare` knows more."""
+        """Wait for the feeder's next item; None: the epoch has ended, which `prepare` handles."""
         try:
             return self._take_item()
         except EpochEnded:
             return None  # it is over now, and `_leave` raises why
 
     def leave_with_program(self) -> None:
-        """Where the program is ending, and that closed it, there is no error to report."""
+        """Leave quietly if the loader was closed because the program is ending: it is no error."""
         leave_with_program()
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class EpochIterator(QuickSteps):
             self._deliver(item)
 
     def _land_ahead(self) -> None:
-        """Land what has come of the batches behind the next; waits for nothing."""
+        """Land later batches that have come already, while there is room; waits for nothing."""
         poll, stage = self._poll, self._stage
         while poll is not None and len(self.ahead) < stage.most_ahead:
             if self.window.is_closed or not stage.has_room(len(self.ahead)):
@@ -246,7 +246,7 @@ class EpochIterator(QuickSteps):
         except Exception as error:
             if not is_interrupt(error):
                 if self._stage.group_size(self.ahead):
-                    return  # raised when it is its turn: the item is taken again
+                    return  # not yet its turn: the item is taken again, and raises then
                 self._pass_shards(task)
                 self.skip(Made(None, task, step=step))
             raise
@@ -268,7 +268,7 @@ class EpochIterator(QuickSteps):
             return
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
-            # without workers: a stream's batch is asked for again before others, by `prepare`
+            # without workers only `prepare` asks for a stream's batch again, before all others
             self.is_quick = self.is_quick and self._backend.works_ahead
         if self._schedule.retry(item, supervisor):
             return

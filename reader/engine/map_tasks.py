@@ -81,7 +81,7 @@ class MapTasks:
         self._count = -1  # the dataset's length when it was last asked
         self._is_first = True  # no task was drawn yet
         self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
-        self._torn: list[bool] = []  # not empty: an interrupt came in the sampler's code
+        self._torn: list[bool] = []  # not empty: a signal's handler raised in the sampler
         self._task: Task | None = None  # made of it
         self._is_plain = takes_keys and order.mark is None
         self._has_len = hasattr(type(dataset), "__len__")
@@ -130,7 +130,7 @@ class MapTasks:
                 self._early.clear()  # a frame in its traceback would keep it alive
         if self._task is None:
             if not self._keys:
-                if self._torn:  # a generator ends by that
+                if self._torn:  # that exception ended a generator
                     self._batches = iter(self._draw_again, None)
                     self._torn.clear()
                 draw_into(self._keys, self._batches, 1, self._torn)

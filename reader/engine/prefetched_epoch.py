@@ -48,7 +48,7 @@ class PrefetchedEpoch:
         return bool(self.batches.is_usable)
 
     def drop(self) -> None:
-        """Give its workers back; what it drew is drawn again, unless more was drawn since."""
+        """Give its workers back, and undo its draws from `draws` unless more was drawn since."""
         self.batches.close()
         if self._draws is not None and self._draws.state() == self._draws_after:
             self._draws.load(self.draws_before)

@@ -76,7 +76,7 @@ class Stage:
         return size if len(ahead) >= size else 0
 
     def is_left(self, task: Task, ahead: list[Made]) -> bool:
-        """Whether a batch is a shard of a step of which another shard has failed."""
+        """Whether a batch is a shard to be left out: an earlier shard of its step has failed."""
         if task.part == 0:
             return False
         before = ahead[-1].task if ahead else None

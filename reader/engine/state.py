@@ -224,8 +224,8 @@ class LoaderState:
     def follow(self, prefetched: Cursor) -> None:
         """Begin an epoch that was begun ahead with what workers have sent by now.
 
-        The last batch of the epoch before it counts later than it begins. To be called before
-        anything of the prefetched epoch is handed over.
+        The last batch of the epoch before is counted after this one began. Call it before anything
+        of the prefetched epoch is handed over.
         """
         if prefetched.workers is not None:
             prefetched.workers = self._next_workers()
@@ -368,9 +368,9 @@ class LoaderState:
 def check_plain(state: dict[str, Any]) -> None:
     """Refuse a state whose own entries are not plain data, as JSON has it.
 
-    Checked before anything is compared: NumPy's and torch's values compare as arrays, and their
-    subclasses of numbers and texts are not what was saved. What users' own samplers, datasets and
-    iterators put into a state is theirs.
+    Checked before anything is compared: NumPy's and torch's values compare as arrays, and
+    instances of subclasses of numbers and texts were never saved. What users' own samplers,
+    datasets and iterators put into a state is not checked.
 
     Raises:
         StateError: with the place of the first value that is none.

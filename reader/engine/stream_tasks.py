@@ -53,7 +53,7 @@ class StreamTasks:
         # place in `_live` of the worker whose turn it is
         self._at = next((at for at, worker in enumerate(self._live) if worker > last), 0)
         self._sent = [0] * workers  # tasks of this epoch, by worker
-        # what `drawn` sets: the place in `_live` that is next, a worker, and what was sent to it
+        # for `drawn`: the next place in `_live`, the task's worker, and how many tasks it has then
         self._next: tuple[int, int, int] | None = None
         # as they come: skip workers that have more tasks than another one
         self._loads = None if window.in_order else window.loads
@@ -129,7 +129,7 @@ class StreamTasks:
         if self._asked_seq < 0 and not self._early:
             return wait()
         while self._asked is not None:
-            self.send()  # what is accepted below makes room in the window
+            self.send()  # batches set aside below leave room in the window
             found = wait()
             if found.seq == self._asked:
                 return found
@@ -163,7 +163,7 @@ class StreamTasks:
         """Ask again for a batch without memory; False: the failure is raised."""
         if item.kind is not FailureKind.FULL:
             return False
-        if item.worker in self._dead:  # since; the samples of this batch went with it
+        if item.worker in self._dead:  # it died since, and the batch's samples with it
             item.kind = FailureKind.LOST
             remedies.deaths[item.seq] = self._dead[item.worker]
             return False
@@ -173,8 +173,8 @@ class StreamTasks:
     def _ask_again(self, item: Any, remedies: Remedies) -> None:
         """A worker had no memory for a batch, and keeps its samples: ask for it before all others.
 
-        The first time it is sent as soon as the worker can; the second time when no other batch
-        takes memory. The third time ArenaFull is raised, and the next call asks once more.
+        The first time the request is sent as soon as the worker has room; the second time when no
+        other batch takes up memory. The third time ArenaFull is raised; the next call starts over.
         """
         with interrupt_after():
             task, step = self.answered(item)
@@ -220,7 +220,7 @@ class StreamTasks:
         )
         nexts = sum(window.task(seq).kind == TaskKind.TASK_NEXT for seq in open_)
         if death.is_used_up or not self.is_live(worker):
-            self.end(worker)  # its end may not be delivered yet: a new worker would begin anew
+            self.end(worker)  # exhausted, or its end is on the way: a new worker would begin anew
             self._dead.setdefault(worker, [death])
             if self._asked_seq in open_:
                 self._raise_death(open_, worker, remedies)

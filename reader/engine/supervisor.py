@@ -73,7 +73,7 @@ class Supervisor:
         self._window = window
         self._options = options
         self._stats = stats
-        self._is_torn = False  # whether a wait was left by Ctrl-C or a timeout
+        self._is_torn = False  # a wait was cut short: a notice may be unhandled
 
     @property
     def is_usable(self) -> bool:
@@ -105,11 +105,11 @@ class Supervisor:
         was_torn, self._is_torn = self._is_torn, True
         item = self._feeder.take(0)
         if item is not False and item is not None:
-            # a notice that nobody has attended to stays for a wait that has the time
+            # an unhandled notice is left to the next call that has to wait
             self._is_torn, self._stats.last_wait_s = was_torn, 0.0
             return item
         if was_torn or self._window.has_unsent:
-            item = None  # Ctrl-C may have come between a notice and its handling
+            item = None  # treat it as a notice: Ctrl-C may have left one unhandled
         began = self._stats.begin()
         deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
         try:
@@ -163,7 +163,7 @@ class Supervisor:
             self._note_failed(failed)
         death = None
         if self._feeder.ended_workers():
-            with interrupt_after():  # Ctrl-C is raised after it is noted which batches they had
+            with interrupt_after():  # before Ctrl-C is raised, note which batches they had
                 death = self._replace_ended()
         if not self.is_usable and self._window.has_error:
             raise EpochEnded
@@ -252,7 +252,7 @@ class Supervisor:
         for failed in self.failed.values():
             self.raise_failed(failed)  # its place in the order is forgotten below
         self.halve()
-        with interrupt_after():  # in between, tasks are held and in flight
+        with interrupt_after():  # within it tasks count as held and as in flight
             self._window.hold_all()
             in_order = self._options.in_order
             self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)

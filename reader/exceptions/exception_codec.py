@@ -84,8 +84,8 @@ def encode(exc: BaseException) -> bytes:
     """Turn `exc`, with its arguments, attributes, notes, causes and contexts, into bytes.
 
     Never raises, whatever `exc` is. It calls the user's `__str__` and `__reduce__`, guarded. An
-    argument or attribute that cannot be pickled becomes its `repr`, and so does one with which all
-    together would take more than 8 MiB.
+    argument or attribute becomes its `repr` if it cannot be pickled, or if all together would take
+    more than 8 MiB with it.
     """
     try:
         return pickle.dumps(_Encoder(exc).nodes)

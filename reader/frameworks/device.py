@@ -1,6 +1,6 @@
 """What a framework does for one device: copies on a stream of its own, and events behind them.
 
-Imports nothing. The engine's Copier says when; the devices of torch and Paddle implement this.
+Imports types alone. The engine's Copier calls it; the devices of torch and Paddle implement it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Device(Protocol):
 
     Attributes:
         locker: what locks the pages that it copies from; None: nothing.
-        frees_in_order: what is freed here is used again in the order of its stream; else a tensor
-            must not be freed before its copy is done.
+        frees_in_order: memory freed here is used again in the order of its stream; if False, a
+            tensor must not be freed before its copy is done.
     """
 
     locker: PageLocker | None

@@ -94,7 +94,7 @@ def dense_fields(
     capsules = batch.capsules(_TYPES, shapes)
     if batch.imported is None:
         batch.imported = []
-    if not batch.imported:  # else a signal came behind it, and the fields are asked for again
+    if not batch.imported:  # else a signal came after it, and this is the next try
         batch.imported.extend(map(core.from_dlpack, filter(None, capsules)))
     if None not in capsules:
         return list(batch.imported)

@@ -2,7 +2,7 @@
 
 Imports paddle and LoDTensorArray. A device is one loader's; its stream and events are made once.
 Paddle allocates without regard to streams: a block that the user freed may be handed out while
-kernels still use it. A copy therefore waits, on the device, for what the user's stream has by then.
+kernels still use it. So a copy waits, on the device, for the work that the user's stream has now.
 Source: paddle.device, and buffered_reader of Paddle's own loader.
 """
 
@@ -76,7 +76,7 @@ class Copies:
     def __init__(self, place: Any, is_blocking: bool) -> None:
         self._place = place
         self._is_blocking = is_blocking
-        self._tracer: Any = None  # copies in static mode are made by dynamic mode's means
+        self._tracer: Any = None  # static mode copies by a tracer of dynamic mode
 
     def tensors(
         self,
@@ -184,7 +184,7 @@ class PaddleDevice:
 
 
 def _owned(tensor: Any) -> Any:
-    """Return a DenseTensor on the memory of a Tensor, whose own one goes with it."""
+    """Return a DenseTensor that shares a Tensor's memory; the Tensor's own one dies with it."""
     made = DenseTensor()
     made._share_data_with(tensor.get_tensor())
     return made

@@ -9,7 +9,7 @@ from paddle.base import core as typed_core
 __all__ = ["IS_3", "DenseTensor", "DenseTensorArray", "init_queue", "is_capturing", "is_on_cpu"]
 
 core: Any = typed_core
-IS_3 = hasattr(core, "DenseTensor")  # in 2.6 memory is not shared by DLPack, and bool not taken
+IS_3 = hasattr(core, "DenseTensor")  # 2.6 shares no memory by DLPack, and takes no bool
 DenseTensor: Any = core.DenseTensor if IS_3 else core.LoDTensor
 DenseTensorArray: Any = core.DenseTensorArray if IS_3 else core.LoDTensorArray
 init_queue: Any = (

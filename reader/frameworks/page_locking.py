@@ -25,7 +25,7 @@ class PageLocker(Protocol):
     def lock(self, address: int, nbytes: int) -> str | None:
         """Lock whole pages that have memory; return why that failed, or None.
 
-        An error is not left behind in the driver, where the next call would report it.
+        It clears its error in the driver, so that the next call does not report it.
         """
 
     def unlock(self, address: int) -> None:
@@ -48,7 +48,7 @@ def set_page_locker(kind: str, locker: PageLocker | None) -> None:
 
 
 def page_locker(kind: str) -> PageLocker | None:
-    """Return what locks pages for the devices of a kind; None: nothing is known that does."""
+    """Return what locks pages for the devices of a kind; None: no such locker is known."""
     if kind not in _lockers and kind == "gpu":
         _lockers[kind] = _cuda_locker()
     return _lockers.get(kind)
@@ -126,7 +126,7 @@ class TorchLocker:
         error = self._torch.cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE)
         if not int(error):
             return None
-        with contextlib.suppress(RuntimeError):  # the runtime keeps it, and tells it once
+        with contextlib.suppress(RuntimeError):  # the runtime reports the error once more: now
             self._torch.cuda.current_stream().query()
         return str(error)
 

@@ -130,7 +130,7 @@ class TorchDevice:
             for i in indices:
                 at, nbytes, shape = layout[i]  # type: ignore[index]
                 part = bytes_ if end - begin == nbytes else bytes_[at - begin : at - begin + nbytes]
-                # by `data` each has its own version: what is written into one concerns no other
+                # `data` gives each its own version: writes to other fields do not count for it
                 fields[i] = part.view(dtypes[i]).view(shape).data
         for i, dtype in enumerate(dtypes):
             if fields[i] is not None:
@@ -152,7 +152,7 @@ def _spans(
 ) -> list[tuple[int, int, list[int]]]:
     """Return what is copied at one go: where it begins and ends in the slot, and its fields.
 
-    A field that the user keeps holds all that was copied with it: a large field is copied alone.
+    A field keeps all that was copied with it alive, so a large field is copied alone.
     """
     made: list[tuple[int, int, list[int]]] = []
     known = [i for i, dtype in enumerate(dtypes) if dtype is not None and layout[i][1]]

@@ -23,8 +23,8 @@ class CenterCrop:
     """The largest box of an aspect ratio at the center of an image, or a part of it.
 
     Args:
-        part: of that box's height and width, above 0 and up to 1. The default is what is left of a
-            short side of 256 pixels by a crop of 224, as images are commonly tested.
+        part: of that box's height and width, above 0 and up to 1. The default, 224 / 256, is the
+            usual test crop: 224 pixels of a short side of 256.
         ratio: width / height of the box.
 
     Raises:
@@ -52,8 +52,8 @@ class CenterCrop:
 class RandomResizedCrop:
     """A box of random area, aspect ratio and place, as torchvision's transform of this name draws.
 
-    The area is uniform, the aspect ratio uniform in its logarithm. Ten boxes that are too long for
-    the image are drawn at most; then it is the largest one at the center whose ratio is allowed.
+    The area is uniform, the aspect ratio uniform in its logarithm. After ten boxes that do not fit
+    into the image, it is the largest box at the center whose ratio is allowed.
 
     Args:
         scale: least and greatest area, as parts of the image's.

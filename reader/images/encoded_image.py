@@ -172,7 +172,7 @@ class EncodedImage:
         )
         decoded = self._decoded(factor, mode)
         if decoded.shape[0] == self.height and decoded.shape[1] == self.width:
-            factor = 1  # small as the image is, or a kind that is not scaled
+            factor = 1  # too small to be scaled, or not of a kind that is
         out = np.empty(shape, np.uint8) if out is None else out
         resample(decoded, (top / factor, left / factor, height / factor, width / factor), out)
         return out
@@ -192,7 +192,7 @@ class EncodedImage:
                 buffer=out,
             )
         except ValueError as error:
-            if "extraneous bytes" in str(error):  # the image is there, with something between
+            if "extraneous bytes" in str(error):  # the image is whole, with junk between its parts
                 return self._by_pillow(mode, out)
             raise self._error(_told(error)) from error
         return decoded if out is None else out

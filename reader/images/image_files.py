@@ -225,7 +225,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link to itself: reading the file that it is tells
+        return False  # a link to itself: reading it as a file raises
 
 
 def _is_apple_double(path: str) -> bool:
@@ -233,7 +233,7 @@ def _is_apple_double(path: str) -> bool:
         with Path(path).open("rb") as file:
             return file.read(4) == _APPLE_DOUBLE
     except OSError:
-        return False  # it is told when the image is read
+        return False  # reading the image raises that
 
 
 def _counted(found: Sequence[Any], noun: str) -> str:

@@ -118,7 +118,7 @@ def _restore(batches: Any, batching: Batching | None, state: dict[str, Any]) -> 
     source = batches if batching is None else batching.sampler
     if "source" in state:
         source.load_state_dict(state["source"])
-    if "iterator" in state:  # that of the epoch that was over: it brings the sampler there
+    if "iterator" in state:  # of the finished epoch: loading it sets the sampler, too
         iterator = iter(source)
         if has_state(iterator):
             iterator.load_state_dict(state["iterator"])

@@ -112,7 +112,7 @@ class ReplayedOrder:
         return {}
 
     def _drawn(self, keys: Iterator[Any], made: Iterator[Any]) -> Iterator[Any]:
-        """Return the batches `made` of `keys`, which a sampler may draw only with the first one."""
+        """Return the batches `made` of `keys`; a sampler may draw these only with the first one."""
         if self._seed is not None:
             return self._seeded_on(keys, made, self.origin.random[-1])
         return self._lazily(made) if self._is_lazy else made
@@ -176,7 +176,7 @@ class ReplayedOrder:
         return made if after is None else self._seeded_on(keys, made, after)
 
     def _is_right(self, first: list[Any], state: dict[str, Any]) -> bool:
-        """Whether an epoch that is opened at its beginning begins as it did, if that is known."""
+        """Whether an epoch opened at its beginning has the saved first key; True if none is."""
         if "first" not in state or self._checksum:
             return True
         keys = first if self._batching is not None or not first else first[0]

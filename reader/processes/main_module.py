@@ -124,7 +124,7 @@ def _keep_slots(cls: type, arguments: tuple[Any, ...]) -> None:
 
 
 def _make_cached(parameters: dict[str, Any]) -> Any:
-    """Make a cache, in a worker, before its function: that may use the cache, as recursions do."""
+    """Make a cache, in a worker, before its function: a recursive function uses it."""
     function: list[Callable[..., Any]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -161,7 +161,7 @@ def _is_named(value: Any) -> bool:
 def _make(
     qualname: str, is_named: bool, make: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Any:
-    """Make a class or function, in a worker; its main module has it where the trainer's has it."""
+    """Make a class or function, in a worker, and enter it in `__main__` as in the trainer's."""
     made = make(*arguments)
     made.__qualname__ = qualname  # cloudpickle leaves out the classes around a class
     if is_named:

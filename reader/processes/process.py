@@ -48,13 +48,13 @@ _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are i
 # that is being closed. Guards `_kept` beside it; no other lock is taken while it is held.
 _table_lock = threading.Lock()
 
-# Workers that were started and not forgotten yet. Where the garbage collector meets one, it calls
-# back multiprocessing, in the midst of whose closing a signal may come.
+# Workers that were started and not forgotten yet. If the garbage collector freed one, it would
+# call multiprocessing's code that closes it, which a signal may interrupt.
 _kept: set[BaseProcess] = set()
 
 
 def _renew() -> None:
-    """Free the lock in a forked child: neither the thread that held it is there, nor a worker."""
+    """Free the lock in a forked child, which has no thread that holds it, and no workers."""
     global _table_lock
     _table_lock = threading.Lock()
     _kept.clear()
@@ -223,7 +223,7 @@ class ProcessStarter(Finalized):
     def finalize(self) -> None:
         """Close what an interrupt left open: of a pool that never got it.
 
-        The garbage collector finalizes it together with its pool, whose thread still uses it.
+        If it has a pool, the thread that closes the pool still uses it, and closes it.
         """
         if not self.has_pool:
             self.close()

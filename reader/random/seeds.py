@@ -57,7 +57,7 @@ def _key(purpose: int, seed: int, epoch: int, position: int) -> np.random.SeedSe
 
 
 class _PhiloxSeed(ISpawnableSeedSequence):
-    """What `_key` returns, but NumPy mixes it only when more than the key of a Philox is asked."""
+    """As the result of `_key`, but NumPy mixes it only if more than a Philox key is needed."""
 
     def __init__(self, *key: int) -> None:
         self._parts = key
@@ -246,7 +246,7 @@ def _bit_generator() -> Any:
 
 
 def _next_number(generator: Any, state: Any) -> Any:
-    """Return what tells the state of a framework's generator from others: Paddle's say nothing."""
+    """Return a value that differs between states; Paddle's states do not show the difference."""
     if hasattr(state, "numpy"):  # a tensor, torch's
         return state.numpy().tobytes()
     before = generator.get_state()

@@ -39,9 +39,9 @@ def mix(
 
     Args:
         datasets: map-style datasets, or iterable ones; not both.
-        weights: a positive number for each, of any sum; None: equal shares. Whole multiples of one
-            number, such as 0.7, 0.2 and 0.1, are the shares exactly, if their sum is 65536 times it
-            at most; others are rounded to such, by less than 1/65536.
+        weights: a positive number for each, of any sum; None: equal shares. Shares are exact if all
+            weights are multiples of one number, such as 0.7, 0.2 and 0.1, and sum to 65536 times it
+            at most; others are rounded, by less than 1/65536.
         stop: where the mix ends. "first": when it is the turn of a source that has no sample left.
             "last": when that was so for each source; until then one that ended begins anew, so
             that its samples come again. "all": likewise, but one that ended is left out, and the

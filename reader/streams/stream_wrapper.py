@@ -107,8 +107,8 @@ class WrapperIterator(Iterator[Any], abc.ABC):
     """Base class of the iterators of a StreamWrapper.
 
     It has a state if all its sources have one. Else a loader that resumes draws all samples again.
-    A signal may interrupt `__next__` of a subclass. The next call does the same again: what it drew
-    it keeps, and it moves on by assignments just before it returns, between which none comes in.
+    A signal may interrupt `__next__` of a subclass; the next call then does the same again. So it
+    keeps what it drew, and moves on by assignments before it returns, which no signal interrupts.
 
     Args:
         datasets: the wrapped ones; each is iterated over by one of `sources`.

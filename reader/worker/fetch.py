@@ -87,7 +87,7 @@ class Fetcher:
         self.row = -1
         self.is_stacking = False
         if self._snapshots.is_wanted:
-            # with every batch: each may change the state, and only its own samples repeat that
+            # with every batch: each may change the state, and no other batch repeats that change
             channel.set_attachment(self._snapshots.take)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
@@ -128,7 +128,7 @@ class Fetcher:
 
     def _gather(self, channel: WorkerChannel, columns: Columns, keys: Any) -> bool:
         """Send a batch of rows of arrays; False: the samples are to be fetched one by one."""
-        self.is_stacking = True  # sample 0 is fetched where it says what form batches have
+        self.is_stacking = True  # the first batch fetches its sample 0, for the form
         is_sent = channel.gather(columns, keys)
         self.is_stacking = False
         return is_sent

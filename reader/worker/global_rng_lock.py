@@ -124,7 +124,7 @@ class _Turn(SafeExit):
         return self
 
     def _begin(self) -> bool:
-        """Wait for the turn; False: it is not there yet, and a signal may be."""
+        """Wait for the turn; False: it has not come, and a signal may have to be handled."""
         is_main = threading.current_thread() is threading.main_thread()
         with interrupt_after(), _changed:
             _changed.wait_for(

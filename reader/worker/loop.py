@@ -166,8 +166,8 @@ class WorkerLoop:
         """Make batches together with the other workers, where that cannot change what is in them.
 
         Only samples that the dataset says are pure can be made elsewhere: any other dataset may
-        carry something from one sample to the next. Worker threads have one global random state
-        together, and theirs of `seed` goes by batches.
+        carry something from one sample to the next. Worker threads with `seed` do not share: their
+        one global random state is seeded for each batch.
         """
         config = self._config
         if not config.has_pure_samples or config.reseed is not None:

@@ -1,7 +1,7 @@
 """Whether samples depend on the global random state of their worker.
 
-Such a batch is made by one worker alone, for others would draw other numbers. Imports seeds. A
-RandomWatch belongs to one worker process and is used in its main thread.
+A batch of samples that do is made by one worker alone: others would draw other numbers. Imports
+seeds. A RandomWatch belongs to one worker process and is used in its main thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RandomWatch:
     def __init__(self, reseed: Callable[[int, int], None] | None = None) -> None:
         self.epoch = self.number = 0
         self._reseed = reseed
-        self._start = CapturedState()  # of the batch in hand, as far as anybody has asked
+        self._start = CapturedState()  # when this was made, or the last `begins_untouched` called
 
     def capture(self) -> CapturedState:
         """Return the state as it is."""

@@ -111,7 +111,7 @@ def track_shards(tracker: ShardTracker | None) -> ShardTracker | None:
 
 
 def lose_track() -> None:
-    """Note that what is iterated over in this thread makes other samples of what it divides."""
+    """Note that this thread's samples are not the items of `shard`, one for each."""
     if _state.tracker is not None:
         _state.tracker.is_lost = True
 

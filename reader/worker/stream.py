@@ -50,7 +50,7 @@ class _SnapshotTaker:
     __slots__ = ("_arguments", "_fetcher", "_found")
 
     def __init__(self, fetcher: StreamFetcher, channel: WorkerChannel, is_due: bool) -> None:
-        # no cycle: where nothing is left of the loop, the user's generator is closed at once
+        # no cycle: dropping the loop must close the user's generator at once
         self._fetcher = weakref.ref(fetcher)
         self._arguments: tuple[WorkerChannel, bool] | None = (channel, is_due)
         self._found: WorkerSnapshot | None = None
@@ -169,7 +169,7 @@ class StreamFetcher:
         """
         self._begin(run)
         if self._is_inline:
-            # a task begins, or is again where it began: only what was drawn for it is kept
+            # a task begins, or is done again: then only what was drawn for it is kept
             newest = self._newest
             if newest.task == (run, seq):
                 self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
@@ -296,7 +296,7 @@ class StreamFetcher:
             )
         found: dict[str, Any] | None = None
         share = None if self._snapshots.has_state else self._tracker.only_share
-        # else __iter__ buffers, drops or multiplies items, and their number says nothing
+        # else __iter__ buffers, drops or multiplies items: their count is no position
         if share and (is_used_up or share.taken == self._drawn + self._drawn_now):
             found = share.to_json() if self._sent_shares == {} else self._sent_shares
         is_news = found != self._sent_shares

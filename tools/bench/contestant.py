@@ -112,7 +112,7 @@ def break_turns(row: Row, contestant: Contestant, stack: ExitStack) -> Turns:
     """Measure from leaving an epoch early to the first batch of the next."""
     opened = open_loader(row, contestant, row.work.dataset(ENDLESS * row.work.batch_size))
     stack.callback(opened.close)
-    # The iterator and its latest batch stand here alone, so that letting go of both is a break.
+    # Only this list refers to the iterator and its latest batch: clearing it is a break.
     held: list[Any] = []
 
     def begin() -> None:
@@ -125,7 +125,7 @@ def break_turns(row: Row, contestant: Contestant, stack: ExitStack) -> Turns:
     running = [len(descendants())]
 
     def turn() -> dict[str, float]:
-        # What the break of the turn before left running is counted first: it had a round to end.
+        # First count what the last turn's break left running: it had a round to end.
         running.append(len(descendants()))
         for _ in range(TAKEN):
             held[1] = next(held[0])

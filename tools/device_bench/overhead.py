@@ -68,7 +68,7 @@ def measure() -> dict[str, float]:
                         break
                     calls_us.append((spent[0] - before) * 1e6)
                     took_us.append(took * 1e6 - calls_us[-1])
-                if turn:  # the first finds all cold
+                if turn:  # in the first turn, caches are cold
                     own[road].append(statistics.median(took_us))
                     calls += [statistics.median(calls_us)] * (road == "device")
     found = {f"{road}_us": statistics.median(each) for road, each in own.items()}
@@ -89,7 +89,7 @@ def _time(device: Any, name: str, spent: list[float]) -> None:
 
 
 def main() -> int:
-    """Start the program with the simulation built, or be it."""
+    """Measure, in a child process where the simulation must be built first."""
     if os.environ.get(ACCELERATOR, "simdev") == "simdev" and LIBRARY not in os.environ:
         environment = {**os.environ, LIBRARY: str(library("torch"))}
         command = [sys.executable, "-W", "ignore", "-m", "tools.device_bench.overhead"]

@@ -179,7 +179,7 @@ class Trainer:
                 if isinstance(error, ArenaFull):
                     self._drop_kept()  # the same batch of a stream may be asked for again
                 if len(account.told) > 20 * self.life.shape.count:
-                    raise  # it does not go on
+                    raise  # the epoch makes no progress
             self._beat()
 
     def _pids(self) -> list[int]:

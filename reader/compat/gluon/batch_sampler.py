@@ -31,12 +31,12 @@ __all__ = ["BatchSampler", "SeekableBatchSampler"]
 class BatchSampler(Sampler[list[Any]]):
     """Group the indices of a sampler into lists of `batch_size`.
 
-    With 'rollover', indices that fill no batch are carried into the next epoch. They are taken when
-    an epoch begins, and others kept when it runs to its end: if it is abandoned, both are lost, and
-    `len` differs from epoch to epoch. This is Gluon's rule. With a seeded sampler,
-    `RandomSampler(length, seed=1)`, there is another: all epochs are one sequence that is cut into
-    batches. What an epoch yields is then a function of (seed, epoch), whatever became of those
-    before it. The loader sets the epoch, or `set_epoch` does.
+    With 'rollover', indices that fill no batch are carried into the next epoch. An epoch takes them
+    when it begins, and keeps its own when it runs to its end: if it is abandoned, both are lost,
+    and `len` differs from epoch to epoch. This is Gluon's rule. A seeded sampler,
+    `RandomSampler(length, seed=1)`, has another rule: all epochs are one sequence that is cut into
+    batches. An epoch is then a function of (seed, epoch), however earlier ones ended.
+    The loader sets the epoch, or `set_epoch` does.
 
     A loader saves and resumes it, in the middle of an epoch as between two.
 
@@ -45,7 +45,7 @@ class BatchSampler(Sampler[list[Any]]):
         batch_size: how many indices make a batch, 1 or more.
         last_batch: of the indices at the end that fill no batch: 'keep' yields a short batch,
             'discard' drops them, and 'rollover' begins the next epoch with them. As in Gluon,
-            another word is refused by `len`, and where there are such indices.
+            another word is refused by `len`, and when an epoch ends with such indices.
 
     An instance is a SeekableBatchSampler where the sampler and `last_batch` allow it.
 
@@ -86,7 +86,7 @@ class BatchSampler(Sampler[list[Any]]):
         raise _unknown(self.last_batch)
 
     def _carried(self, count: int) -> int:  # noqa: ARG002
-        """How many indices the next epoch, of `count` of them, has beside its own."""
+        """How many carried indices the next epoch, with `count` of its own, begins with."""
         return len(self._carry)
 
     def set_epoch(self, epoch: int) -> None:
@@ -94,15 +94,15 @@ class BatchSampler(Sampler[list[Any]]):
         set_epochs(epoch, self.sampler)
 
     def begin_epoch(self) -> list[Any]:
-        """Return what an epoch that begins now begins with, and keep it no longer."""
+        """Return the carried indices for the epoch that begins now, and clear them."""
         carry, self._carry = self._carry, []
         return carry
 
     def end_epoch(self, rest: list[Any]) -> bool:
-        """Say whether the indices that fill no batch are one all the same; else keep or drop them.
+        """Return whether the indices left over are a short batch; else keep or drop them.
 
         Raises:
-            ConfigError: `last_batch` says none of this.
+            ConfigError: `last_batch` is none of the three words.
         """
         if self.last_batch == "keep":
             return True
@@ -158,7 +158,7 @@ class SeekableBatchSampler(BatchSampler):
         return batched(indices, self.batch_size, self.last_batch != "keep")
 
     def _carry_now(self) -> list[Any]:
-        """Return the end of the earlier epochs that the epochs' sequence leaves to this one."""
+        """Return the last indices of earlier epochs, with which the first batch begins."""
         key, self._loaded = self._loaded, None
         seed, epoch = key or (self.sampler.seed, self.sampler.epoch)
         count = len(self.sampler)

@@ -33,7 +33,7 @@ class NoArrayError(CollateError, NotImplementedError):
 
 
 class PadValueError(CollateError, OverflowError):
-    """A cast makes nothing of the padding value; NumPy, and with it Gluon, raises OverflowError."""
+    """The padding value cannot be cast to the element type; NumPy and Gluon raise OverflowError."""
 
 
 class Batchify(Collate):
@@ -47,7 +47,7 @@ class Batchify(Collate):
 class Stack(Batchify):
     """Stack samples of one shape; samples that are lists or tuples give a list, field by field.
 
-    That is Gluon 2.x; `default_batchify_fn`, which is 1.x, takes a list for data.
+    As in Gluon 2.x; `default_batchify_fn`, of 1.x, makes one array of a list.
 
     Args:
         use_shared_mem: taken, and has no effect: loaders write into shared memory.

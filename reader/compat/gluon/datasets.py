@@ -143,7 +143,7 @@ class SimpleDataset(Dataset):
 
 
 class ArrayDataset(Dataset):
-    """Hold arrays of equally many rows; sample i is the tuple of their rows i, or that of the one.
+    """Hold arrays of equally many rows; sample i is the tuple of their rows i; of one array, row i.
 
     Args:
         arrays: arrays, lists or datasets; not copied. An mx.nd array of one dimension becomes a
@@ -188,7 +188,7 @@ class RecordFileDataset(data.RecordIO, Dataset):
         filename: of the records, such as "train.rec"; the index is "train.idx" beside it.
 
     Raises:
-        ConfigError: there is no such file, or the index is none of this file.
+        ConfigError: there is no such file, or the index does not fit it.
 
     A record that is damaged raises DatasetError when it is read; it names file, record and offset.
     """

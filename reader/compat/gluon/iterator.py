@@ -19,8 +19,8 @@ __all__ = ["LazyIterator"]
 class LazyIterator(Handover):
     """Yields the batches of an epoch, which begins with the first step.
 
-    Of several iterators the first that is asked takes the epoch that the loader has begun ahead.
-    With `auto_reload` the end of one begins the next epoch, unless that has been begun.
+    The first iterator that is asked for a batch takes the epoch that the loader has begun ahead.
+    With `auto_reload` the end of an epoch begins the next one, unless it has begun already.
 
     Args:
         loader: the face.
@@ -45,7 +45,7 @@ class LazyIterator(Handover):
         self.made = Made(found.value, is_error=found.is_error, step=batches.hand_over)
 
     def reword(self, error: Exception) -> Exception | None:
-        """Return Gluon's exception for one of the engine; None: it is Gluon's, too."""
+        """Return Gluon's exception for one of the engine's; None: raise it as it is."""
         if isinstance(error, LoadTimeout):
             loader = self._loader
             return timed_out(error, loader.timeout, not loader.thread_pool)

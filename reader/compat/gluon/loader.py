@@ -226,7 +226,7 @@ def _of_mxnet(cls: Any) -> type[DataLoader]:
 @functools.cache
 def _joined(cls: Any, theirs: Any) -> type[DataLoader]:
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    # what MXNet's __del__ ends
+    # MXNet's __del__ looks for `_worker_pool`
     made: Any = type(cls.__name__, (cls, theirs), {**names, "_worker_pool": None})
     return cast("type[DataLoader]", made)
 

@@ -26,7 +26,7 @@ class MXRecordIO:
     """A file of records that is read, or written, from its beginning to its end.
 
     Threads that share a reader get each record once; a forked process goes on by itself from where
-    its parent was. What is written is there once it is closed, also when the object goes.
+    its parent was. A written file is there once it is closed, or when the object is collected.
 
     Args:
         uri: path of the file.

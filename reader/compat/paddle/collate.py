@@ -104,7 +104,7 @@ class PaddleRules:
             return min([self.can_stack(sample[key]) for key in sample], default=True)
         if isinstance(sample, Sequence):
             found = [self.can_stack(item) for item in sample]
-            return isinstance(sample, (list, tuple)) and all(found)  # a range is one object there
+            return isinstance(sample, (list, tuple)) and all(found)  # the core takes a range as one
         raise _uncollated(sample)
 
     def collate(self, samples: list[Any]) -> Any:

@@ -85,9 +85,9 @@ class DatasetLoader(Handover):
             _refuse_missing(dataset, files)
         self.dataset = dataset
         self._paddle = _PaddleLoader(dataset, [str(place) for place in parsed], bool(drop_last))
-        # what Paddle's `__next__` calls: without its frame, an interrupt cannot lose a batch there
+        # what Paddle's `__next__` calls: an interrupt in its frame could lose a batch
         self._batches = iter(self._paddle._iterable_dataset._next, None)
-        self._taken: list[Any] = []  # what it returned, and is not handed over
+        self._taken: list[Any] = []  # batches not handed over yet
         self._running: list[Any] = []  # Paddle's loader, while its threads run
         self._finalizer = weakref.finalize(self, _drain, self._running)
 

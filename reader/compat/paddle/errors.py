@@ -24,9 +24,9 @@ class ArgumentError(ConfigError, AssertionError):
 def also_as(error: Exception, *kinds: type[Exception]) -> Exception:
     """Return `error` such that `except` finds it by its own type, and by each of `kinds`.
 
-    Paddle tells the error of a reader by another type, SystemError most often, which programs
-    catch. The error keeps type name, arguments, fields, notes, chain and traceback. One whose class
-    does not allow it is returned as it is.
+    Paddle raises a reader's error as another type, most often SystemError, and programs catch that.
+    The error keeps type name, arguments, fields, notes, chain and traceback. It is returned as it
+    is if its class does not allow this.
     """
     own, before = vars(type(error)).get("_also_as", (type(error), ()))
     kinds = (*before, *(kind for kind in kinds if not isinstance(error, kind)))

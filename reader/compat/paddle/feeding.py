@@ -192,8 +192,8 @@ class FeedingLoader(SourceLoader):
 def _copied(engine: Engine) -> Iterator[list[Any]]:
     """Yield an epoch's batches in paddle's own memory.
 
-    The double buffer keeps batches beyond the end of an epoch: with the engine's memory, those
-    would keep the memory of an ended worker.
+    The double buffer keeps batches beyond the end of an epoch: in the engine's memory, they would
+    keep that of an ended worker alive.
     """
     with contextlib.closing(iter(engine)) as batches:
         for fields in batches:

@@ -228,7 +228,7 @@ class DataLoader(_Base, Generic[T_co]):
             object.__setattr__(self, name, value)
 
     def _change(self, argument: str, value: Any) -> None:
-        """Use another value of an argument from the next epoch on; a running one keeps its own."""
+        """Use another value of an argument from the next epoch on; a running one keeps the old."""
         changed = {**self._arguments, argument: value}
         if argument == "batch_sampler":
             changed.update(batch_size=1, shuffle=False, drop_last=False)
@@ -303,7 +303,7 @@ _ARGUMENTS = frozenset(
 
 
 def _check_number(name: str, value: Any, low: int, text: str) -> None:
-    """Refuse a number as Paddle does; the engine checks anything but an int."""
+    """Refuse too small an int as Paddle does; the engine checks values of other types."""
     if isinstance(value, int) and value < low:
         raise ArgumentError(f"{text}, got {name}={value}")
 

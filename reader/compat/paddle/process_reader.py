@@ -83,7 +83,7 @@ def multiprocess_reader(
                 yield item
                 del item  # this frame keeps nothing while it waits
             try:
-                raise failure  # not above: the first error would be its context
+                raise failure  # in `except` the original would be its context
             finally:
                 del failure  # its traceback refers to this frame
 

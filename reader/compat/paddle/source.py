@@ -103,8 +103,8 @@ class GeneratorDataset(IterableDataset[list[Field]]):
     def __iter__(self) -> Iterator[list[Field]]:
         # each thread has its own current place: give the user's generator that of the trainer
         set_place(self.place)
-        # Paddle's epoch ends with an exception of the generator, and nothing is said of later
-        # items: a chain is no generator, and merely looks exhausted after it
+        # as in Paddle, an exception of the generator ends the epoch, and no error reports the rest:
+        # a chain only looks exhausted after it, where a generator would be seen as dead
         return chain(self.source.batches())
 
 

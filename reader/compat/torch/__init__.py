@@ -84,7 +84,7 @@ __all__ = [
     "uninstall",
 ]
 
-if not TYPE_CHECKING:  # the names of the torch that is here
+if not TYPE_CHECKING:  # those that the installed torch has
     __all__ = [name for name in __all__ if name in globals()]
     __all__ += [name for name in torch.utils.data.__all__ if name not in __all__]
 

@@ -19,7 +19,7 @@ class BegunAhead:
     """An epoch that is begun, and what it was begun with.
 
     Args:
-        loader: the StatefulDataLoader, just before.
+        loader: the StatefulDataLoader, before the epoch is begun.
 
     Attributes:
         batches: the iterator.

@@ -1,7 +1,7 @@
 """What a loader draws when an epoch begins: its seed, and that of a shuffled order.
 
 Imports torch. A loader that resumes exactly may not draw from torch's global generator, which the
-user's training draws from as well: what an epoch takes would depend on where the run was stopped.
+user's training draws from as well: its seeds would depend on where the run was stopped.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _AHEAD = 2  # draws of a first epoch: the seed, and that of a shuffled order
 class OwnDraws:
     """Draws seeds: those of the first epoch as torch's global generator would, later ones by a key.
 
-    The first ones are looked up when they are first asked for; the first of them is the key. Each
-    draw is taken from the global generator, too, which is left as PyTorch leaves it. Belongs to
+    The seeds of the first epoch are drawn from a copy of that generator on first use; the first of
+    them is the key. `draw` also takes a seed from the global generator, as PyTorch does. Belongs to
     one loader.
     """
 
@@ -63,7 +63,7 @@ class OwnDraws:
         *self._ahead, self._count = state
 
     def copied(self) -> OwnDraws:
-        """Return one that goes on from here by itself."""
+        """Return an independent copy that goes on from here."""
         made = OwnDraws()
         made._ahead, made._count = list(self._ahead), self._count
         return made

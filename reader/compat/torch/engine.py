@@ -34,7 +34,7 @@ _POLICY = Policy(
     errors=ErrorPolicy(reword=reworded, raises_deaths=True, passes_exits=True),
 )
 
-# attributes of the loader that an engine is made of, beside its order and what is a function of it
+# attributes of the loader that decide, with those in `given`, whether a config is used again
 _READ = """
     sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
     persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
@@ -68,7 +68,7 @@ def make_engine(
     given += [getattr(loader, name) for name in _READ]
     if worker is None and loader._made_of is not None:
         config, policy, before = loader._made_of
-        if all(map(operator.is_, before, given)):  # as at the epoch before, but for its order
+        if all(map(operator.is_, before, given)):  # nothing but the order has changed
             return Engine(
                 config, policy, None if is_batched else order, order if is_batched else None
             )
@@ -115,7 +115,7 @@ def make_engine(
 def _is_stacked_in_place(loader: Any) -> bool:
     """Whether samples go straight into a batch.
 
-    Without workers that pays for arrays alone, and where samples write themselves to their rows.
+    Without workers that pays off only for arrays, and for samples that write to their own rows.
     """
     dataset = loader.dataset
     return loader.num_workers > 0 or bool(columns_of(dataset) or filler_of(dataset))

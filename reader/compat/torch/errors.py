@@ -29,7 +29,7 @@ class ArgumentError(ConfigError, AssertionError):
 
 
 class OtherWorkers(StateError, AssertionError):
-    """A state of a number of workers that only as many can resume; torchdata asserts that."""
+    """A state that only as many workers as it was saved with can resume; torchdata asserts that."""
 
 
 class TimedOut(LoadTimeout, RuntimeError):

@@ -1,7 +1,7 @@
 """The private names of PyTorch that this face uses, all of them.
 
-Imports torch. With a version of PyTorch that lacks one of them, the import fails, rather than an
-epoch. Keeps no state.
+Imports torch. If a version of PyTorch lacks one of them, this import fails, and not a later epoch.
+Keeps no state.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 self._base_seed = state.base_seed
             self._engine = self._make_engine(loader)
         if is_pipe and last is None and loader.num_workers:
-            self._reset(loader)  # PyTorch draws that seed twice at first, and uses the first one
+            self._reset(loader)  # as in PyTorch: a second draw, which is not used
         report, self._report = self._report, None
         self._is_stream = loader.is_stream
         self._engine.epoch = loader.epoch
@@ -144,14 +144,14 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 raise self.reword(error) from None
 
     def _pass_on(self) -> None:
-        """Have the batches of the engine handed over as they are, where nothing is done to them."""
+        """Hand over the engine's batches directly where this face does nothing to them."""
         if self._engine.config.places[0].kind != "cpu":
             self._pin_memory = False  # batches come to the device from the worker's memory
         is_plain = not self._pin_memory and self._IterableDataset_len_called is None
         self.source, self.is_watched = self._batches if is_plain else None, is_profiled
 
     def call_first(self, function: Callable[[], Any]) -> None:
-        """Have a function called before the first batch is made; no later one costs more."""
+        """Have a function called before the first batch is made, at no cost for later ones."""
         self.source = None
         self.prepare = functools.partial(_prepare_first, weakref.ref(self), function)  # type: ignore[method-assign]
 
@@ -221,7 +221,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
         self.made = Made(value, is_batch=True, step=batches.hand_over)
 
     def reword(self, error: Exception) -> Any:
-        """Return PyTorch's exception for one of the engine; None: it is PyTorch's, too."""
+        """Return PyTorch's exception for one of the engine's; None: raise it as it is."""
         if isinstance(error, LoadTimeout):
             return timed_out(error, self._timeout)
         return worker_exit(error) if isinstance(error, WorkerDied) else None
@@ -251,7 +251,7 @@ def _prepare_first(iterator: weakref.ref[EngineIterator], function: Callable[[],
     found = iterator()
     if found is not None:
         function()
-        del found.prepare  # the class's is behind it
+        del found.prepare  # uncovers the class's `prepare`
         found._pass_on()
         found.prepare()
 

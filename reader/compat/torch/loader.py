@@ -99,12 +99,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     process N."; RuntimeError when a worker died or a batch is late.
     """
 
-    # StatefulDataLoader overrides these three
+    # StatefulDataLoader overrides these, but not `_made_of`
     awaits_start = False  # whether `iter` waits for the workers' `worker_init_fn`
     keeps_rng = False  # whether workers send their random state with the dataset's
-    _made_of: Any = None  # what the engine of the last epoch was made of; None: another is checked
+    _made_of: Any = None  # what the last engine was made of; None: options are checked anew
     snapshot_every_n_steps: int | None = 0
-    # with persistent workers: the newest iterator while it lives, and its husk when it does not
+    # with persistent workers: the newest iterator while it lives, else one without batches
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
@@ -200,7 +200,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     @property
     def opens_order_first(self) -> bool:
-        """Whether an epoch's base seed is drawn behind what its sampler draws at `iter`."""
+        """Whether an epoch's base seed is drawn after the draws of its sampler at `iter`."""
         return not (self.num_workers or self.is_stream)
 
     @property
@@ -209,7 +209,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return False
 
     def order_seed(self, base_seed: int) -> int | None:  # noqa: ARG002
-        """Return what seeds the draws of other samplers than PyTorch's shuffle; None: nothing."""
+        """Return the seed for samplers other than PyTorch's shuffle; None: they are not seeded."""
         return None
 
     def _check(self) -> None:
@@ -302,7 +302,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     @property
     def _iterator(self) -> Any:
-        """The newest iterator of persistent workers; its husk, without batches, once it is gone."""
+        """The newest iterator of persistent workers; once it is gone, one with its workers only."""
         newest = None if self._newest is None else self._newest()
         return self._husk if newest is None else newest
 

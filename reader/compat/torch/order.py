@@ -102,7 +102,7 @@ class PermutedOrder:
         order = torch.randperm(count, generator=generator).numpy()
         yield from in_chunks(order[position:])
         if self._sampler.generator is not None:
-            # PyTorch draws once more, for samples beyond whole permutations; here are none
+            # PyTorch draws one more permutation, of which it uses nothing here: draw it, too
             torch.randperm(count, generator=generator)
 
     def _begin(self) -> torch.Generator:

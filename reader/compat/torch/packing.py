@@ -75,7 +75,7 @@ class _Packer(pickle.Pickler):
             if not value.is_leaf:
                 return reduce_tensor(value)  # raises
             torch.utils.hooks.warn_if_has_hooks(value)
-        # its reduction also loses that values are conjugated or negated lazily
+        # its reduction also loses the marks of lazy conjugation and negation
         found = value.detach().resolve_conj().resolve_neg()
         if found.untyped_storage().nbytes() > _MAX_WASTE * max(found.nbytes, _MIN_NBYTES):
             found = found.clone()  # keeps the strides where elements lie without gaps

@@ -1,7 +1,7 @@
 """Say, once, that Accelerate makes a loader of PyTorch's in the place of one of ours.
 
 Imports the standard library alone. Accelerate reads a loader's attributes and passes them to the
-class that it imported; nothing else tells the loader.
+class that it imported; the loader gets no other sign of it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _said: set[str] = set()
 
 
 def warn_if_replaced(loader: Any, own: Any) -> None:
-    """Warn if Accelerate is reading `loader`, an `own`, to make another kind of loader of it.
+    """Warn if Accelerate reads `loader`, an instance of `own`, to make a loader of another class.
 
-    Called where an attribute is read that Accelerate reads for this alone. Installed, PyTorch's
-    class makes loaders of ours, and nothing is said.
+    Called when an attribute is read that Accelerate reads for this purpose alone. While installed,
+    PyTorch's class makes loaders of ours, and there is no warning.
     """
     reader = sys._getframe(2).f_globals
     if reader.get("__name__") != _MODULE or _said:

@@ -19,7 +19,7 @@ from reader.orders.order_source import check_generators, generator_states, put_g
 __all__ = ["SavedEpoch", "Standing", "in_form", "quiet"]
 
 _OF_ONE = ("dataset_state", "fetcher_state")  # at the top level where there are no workers
-_FORMAT = 2  # 1 had neither its number nor a generator
+_FORMAT = 2  # format 1 saved neither the format nor a generator
 _REMEDY = "Load what state_dict() of reader.compat.torch.StatefulDataLoader returned"
 
 
@@ -112,7 +112,7 @@ class SavedEpoch:
         raise StateError(f"_base_seed in the state must be a seed, got {got(value)}. {_REMEDY}")
 
     def _has_generator(self, main: dict[str, Any]) -> bool:
-        """Whether the state says what seeds are drawn from; not if it is of an older format."""
+        """Whether the state has the source of the epochs' seeds; format 1 does not have it."""
         if "_format" not in main and "_generator" not in main:
             return False
         if _found(main, "_format", int) != _FORMAT:
@@ -203,7 +203,7 @@ class SavedEpoch:
         engine.load_state_dict(self._for(engine))
 
     def prepared(self, loader: Any) -> Any:
-        """Return the loader for PyTorch's iterator, such that it draws nothing a second time.
+        """Return what PyTorch's iterator reads as its loader, so that it draws nothing twice.
 
         Between two epochs the generators of the samplers are restored, and the next epoch's seed is
         drawn, unless the state has it, or persistent workers have one.
@@ -262,7 +262,7 @@ class Standing:
         index_sampler: is iterated over.
         base_seed: of the epoch; None: the state has it.
 
-    Attributes that are set stand for the loader's.
+    Attributes that are set on it hide the loader's.
     """
 
     num_workers: int

@@ -37,9 +37,9 @@ class StartReport:
         self.function = ReportingInit(function, writer, is_thread)
 
     def failure(self, handles: list[Any], epoch: int, timeout_s: float | None) -> Failure | None:
-        """Wait until each worker has started; return what kept one from it.
+        """Wait until each worker has started; return the failure of one that did not, or None.
 
-        A worker that ended without a message is left to the engine. Raises LoadTimeout when
+        The engine handles a worker that ended without a message. Raises LoadTimeout when
         `timeout_s` have passed; None: it waits as long as it takes.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -130,7 +130,7 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     @property
     def opens_order_first(self) -> bool:
-        """No: as with workers, the base seed comes first; a state has both."""
+        """False: as with workers, the base seed is drawn before the order; a state has both."""
         return False
 
     @property
@@ -182,7 +182,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             made = ahead.batches
         else:
             made = self._begin_again(ahead)
-        self._ahead = self._begun = None  # also one that the handler of a signal has begun now
+        self._ahead = self._begun = None  # also one begun meanwhile by a signal's handler
         if made.awaits_initial_states:
             self._begun = made
             made.call_first(functools.partial(_let_go, weakref.ref(self)))
@@ -190,7 +190,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         return peer
 
     def _begin_again(self, ahead: BegunAhead) -> EngineIterator:
-        """Begin the first epoch with what the loader has now, as a loader of its state would."""
+        """Begin the first epoch anew: the loader was changed after it was begun for its state."""
         if ahead.has_epochs_of(self):
             with contextlib.suppress(StateError):  # another order, which its state does not fit
                 self.load_state_dict(ahead.state)
@@ -221,7 +221,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         return made
 
     def let_go(self) -> None:
-        """Hold the newest iterator no longer: its workers' states are known."""
+        """Drop the reference to the newest iterator: the states of its workers are known."""
         self._begun = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     @property
     def _begins_for_state(self) -> bool:
-        """Whether a state from before the first epoch needs what workers begin it with."""
+        """Whether the first epoch must be begun before its state is known in full."""
         if self._iterator is not None or not self.in_order:
             return False
         if self.is_stream:
@@ -290,7 +290,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         return in_form(state, base_seed, self.num_workers, finished, self._generator_state(engine))
 
     def _generator_state(self, engine: Engine) -> Any:
-        """Return the state of what epochs take their seeds from; None: that of the order has it."""
+        """Return the state of the epochs' source of seeds; None: the state of the order has it."""
         if self.generator is None:
             return engine.draws_state()
         own = to_json(generator_state(self.generator))
@@ -311,8 +311,8 @@ class StatefulDataLoader(DataLoader[T_co]):
 
         Raises:
             StateError: the state is damaged, foreign or of another dataset; nothing has changed.
-                While iterating: the sampler does not give the same order again. From `iter`, and
-                an AssertionError: only the number of workers it was saved with could resume it.
+                While iterating: the sampler does not give the same order again. From `iter`, also
+                an AssertionError: only the number of workers that saved it could resume it.
         """
         saved = SavedEpoch(state_dict)
         if saved.has_generator:
@@ -349,7 +349,7 @@ class StatefulDataLoader(DataLoader[T_co]):
 
 
 def _let_go(loader: weakref.ref[StatefulDataLoader[Any]]) -> None:
-    """The initial states of an iterator have come with its first batch: others hold it now."""
+    """Drop the loader's reference to its iterator: the first batch brought all initial states."""
     found = loader()
     if found is not None:
         found.let_go()

@@ -1,8 +1,8 @@
 """What pools of processes and of threads have in common: arena, feeder, and closing.
 
 Imports the core and workers. A pool belongs to the trainer process that made it; one iterator at a
-time uses it. `close` may come from any thread, also from garbage collection; its state only goes
-on.
+time uses it. `close` may come from any thread, also from garbage collection; the state of a pool
+never goes back.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _OPEN = PoolState.OPEN  # asked for each batch, and an enum takes ten times as l
 class Pool(Finalized, abc.ABC):
     """Workers, their arena and the feeder that moves their batches; see `Backend`.
 
-    A pool that is dropped ends its workers: an interrupt may come when it has started, and nobody
-    has it yet. Workers do not refer to it.
+    A pool that is dropped ends its workers: an interrupt may come after it started and before
+    anybody refers to it. Workers do not refer to it.
 
     Args:
         config: what each worker is given.
@@ -82,7 +82,7 @@ class Pool(Finalized, abc.ABC):
         self._keep_slots = share + 3
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
-        limit = 2 * share + 2  # some tasks may be stale ones of an epoch given up
+        limit = 2 * share + 2  # tasks of an abandoned epoch may still be in flight
         uncached_from = config.uncached_from(window)
         self._make_arena = functools.partial(
             Arena.create, self.workers, limit, max_bytes, uncached_from=uncached_from
@@ -91,7 +91,7 @@ class Pool(Finalized, abc.ABC):
         self.feeder = Feeder(
             self.arena, self.workers, self.window, limit, available_bytes, self.side
         )
-        self._closing = threading.Lock()  # taken by the thread that ends the workers, for ever
+        self._closing = threading.Lock()  # the thread that ends the workers takes it and keeps it
         # held until it is closed. An Event that is interrupted may stay locked
         self._open_lock = threading.Lock()
         self._open_lock.acquire()
@@ -107,7 +107,7 @@ class Pool(Finalized, abc.ABC):
         """Start the workers by `start`, then the reader thread."""
         pool_registry.add(self)
         try:
-            # after it was added: either who ends the program sees this pool, or this call raises
+            # after `add`: a program that is ending either sees this pool, or this call raises
             pool_registry.leave_with_program()
             start()
             self.feeder.start()
@@ -206,7 +206,7 @@ class Pool(Finalized, abc.ABC):
     def finalize(self) -> None:
         """End the workers, where nobody has."""
         if self._state is PoolState.CLOSED:
-            self._let_go_of_threads()  # now: Python drops what a signal raises while it frees them
+            self._let_go_of_threads()  # now: a signal's exception in a later free would be lost
         elif self._generation == fork_generation():
             pool_registry.add(self)  # the garbage collector has cleared weak references to it
             self.close_soon()

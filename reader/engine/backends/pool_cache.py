@@ -130,7 +130,7 @@ class PoolCache:
         config = self._config
         is_on_cpu = config.places[0].kind == "cpu"
         if self._policy.batch.is_as_collated and is_on_cpu:
-            # what is written in place has no arrays before that
+            # what is written in place (Rows) has no arrays before it is packed
             is_written = self._workers.collate_fn is not config.collate_fn
             self._convert = None if is_written else _same
         elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
@@ -185,7 +185,7 @@ class Loan(Finalized):
             if idle is not None:
                 self.backend, self._is_out = idle, True
         if idle is None:
-            self.backend = cache.start()  # it ends by itself where it is not noted
+            self.backend = cache.start()  # a pool that an interrupt loses ends itself
             self._is_out = True
 
     def give_back(self) -> None:
@@ -225,7 +225,7 @@ class PoolShelf:
     def take_idle(self) -> Backend | None:
         """Return the pool that nobody uses, where there is one. It is lent from now on."""
         while self._idle:
-            _note(self._lent, self._idle[-1])  # before it leaves the other: it is always in one
+            _note(self._lent, self._idle[-1])  # before the pop: it is always in a list
             pool = self._idle.pop()
             if pool.is_usable:
                 return pool

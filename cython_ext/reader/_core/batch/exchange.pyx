@@ -1,8 +1,9 @@
 """Read memory, shape and type of a tensor of torch or Paddle, in about ten nanoseconds.
 
-Imports dtype and dlpack, and finds the libraries in `sys.modules`. They export their tensors through
-the C exchange of DLPack 1.3, and older torch through capsules; `tensor_converters` reads the tensors
-of older Paddle. A ragged tensor of Paddle, with LoD, is told by sample 0 of a batch. A view is valid while the GIL is held and the tensor lives.
+Imports dtype and dlpack, and finds the libraries in `sys.modules`. Tensors are read through the C exchange
+of DLPack 1.3, those of older torch through capsules, and those of older Paddle by `tensor_converters`.
+Sample 0 of a batch tells whether Paddle's tensors are ragged (have LoD). A view is valid while the GIL is
+held and the tensor lives.
 """
 import math
 import sys
@@ -40,8 +41,8 @@ cdef enum:
     DL_COMPLEX = 5
     DL_BOOL = 6
 
-# Bytes that a tensor may span for it to be stacked here, since a batch must not span 2**63: the most
-# memory there is, and for one without any so much that 2**32 of them stay below
+# Most bytes that a stacked tensor may span, so that its batch does not span 2**63: more than any memory
+# has; of a tensor without bytes, which needs no memory, 2**32 samples fit into a batch
 cdef uint64_t MOST_SPAN = <uint64_t>1 << 47
 cdef uint64_t MOST_EMPTY_SPAN = <uint64_t>1 << 31
 
@@ -92,7 +93,7 @@ cdef rd_view tensor_view(object cls) except? NULL:
         if torch is None or not hasattr(torch, "Tensor"):
             return NULL
         its_view = exported_view(torch.Tensor)
-        if its_view is NULL and HAS_GIL:  # without it, converters of Python's look at tensors
+        if its_view is NULL and HAS_GIL:  # on a build without the GIL, Python converters read the tensors
             to_capsule = torch.utils.dlpack.to_dlpack
             its_view = view_by_capsule
         strided = torch.strided
@@ -143,8 +144,8 @@ cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1:
 
 
 cdef object holder(rd_view view, object value):
-    """Return what to look at in the place of a tensor, and to keep, where the GIL is released or an
-    array on its memory stays: a tensor of Paddle may be given other memory meanwhile."""
+    """Return the object to read in place of a tensor, and to keep while the GIL is released or an array uses
+    its memory: a tensor of Paddle may be given other memory meanwhile."""
     return value.detach() if view is paddle_view else value
 
 
@@ -171,7 +172,7 @@ cdef bint owns_storage(object value) except -1:
     if storage_uses is None:
         return False
     storage = untyped_storage(value)
-    # memory of others, such as NumPy's, is not resizable; the tensor and the object here use it
+    # torch cannot resize memory of others, such as NumPy's; `value` and `storage` are the two uses
     return storage.resizable() and storage_uses(storage._cdata) == 2
 
 

@@ -46,8 +46,8 @@ cdef object as_ndarray(object value, list name):
 cdef int copy_array(cnp.ndarray source, FieldType type, char* target, bint is_uncached) except -1:
     """Copy a whole array to target, in C order and native byte order.
 
-    One that is not in that order goes through the cache: NumPy's loop is the limit then, and a stage
-    from which it would go past it costs more than it saves.
+    An array in another order is copied through the cache: NumPy's loop limits the speed then, and a
+    staging copy costs more than it saves.
     """
     cdef size_t nbytes = <size_t>cnp.PyArray_NBYTES(source)
     cdef const char* data = <const char*>cnp.PyArray_DATA(source)

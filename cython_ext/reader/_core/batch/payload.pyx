@@ -1,4 +1,4 @@
-"""What a batch carries beside its arrays, pickled; who cannot be pickled is named.
+"""Pickle what a batch carries beside its arrays; name a value that cannot be pickled.
 
 Imports structure and the Schema of tensor. Functions only; the worker's thread calls them.
 """

@@ -413,8 +413,8 @@ cdef bint is_leaf_class(object cls) noexcept:
 
 
 cdef bint holds_leaves_only(object value) except -1:
-    """Whether a value is a list or tuple of only numbers and texts, which stays one object without
-    a node each."""
+    """Whether a value is a list or tuple of only numbers and texts. It stays one object, without a node
+    for each item."""
     if type(value) is not list and type(value) is not tuple:
         return False
     for child in value:

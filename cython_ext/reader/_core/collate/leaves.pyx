@@ -39,8 +39,8 @@ cdef class LeafMaker:
     the array is the leaf. ``keeps_tensors``: a torch tensor is a leaf as it is. ``is_collated``: a
     ``collate_fn`` made the batch, and not the dataset.
 
-    Containers, types and values are those of a batch from a worker thread. Copied is what something
-    else refers to as well, an array of unusual layout, and a view of another array or tensor: what
+    Containers, types and values are those of a batch from a worker thread. An array or tensor is copied
+    if something else refers to it, if its layout is unusual, or if it is a view of another one: what
     the loop writes into a batch shows nowhere else. Only a collated tensor that shares memory without
     being a view (`torch.from_numpy`, `detach`) goes on sharing it, as in PyTorch.
     """
@@ -92,8 +92,8 @@ cdef class LeafMaker:
         cdef Py_ssize_t i = 0
         cdef list children, leaves
         cdef dict made = None
-        # a child's references: its container's, and the loop's; where something else refers to the
-        # container, none is the batch's alone
+        # references to a child that is the batch's alone: the container's and the loop's; 0: none is,
+        # since something else refers to the container
         cdef Py_ssize_t each = 2 if Py_REFCNT(<PyObject*>value) <= holders else 0
         if cls is dict:
             for key, child in (<dict>value).items():
@@ -103,7 +103,7 @@ cdef class LeafMaker:
                 if leaf is not child:
                     if made is None:
                         made = (<dict>value).copy()
-                        each += each > 0  # it refers to the other children, too
+                        each += each > 0  # the copy refers to the children, too
                     made[key] = leaf
             return value if made is None else made
         if cls is list or cls is tuple:

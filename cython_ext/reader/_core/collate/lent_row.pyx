@@ -35,7 +35,7 @@ cdef class LentRow:
         return sample
 
     cdef int take_back(self, Py_ssize_t row, list names) except -1:
-        """Take back what was lent for a sample, which is there and dropped."""
+        """Take back the row lent for a sample that is written and no longer referenced."""
         if self.views is None or not is_kept(self.views):
             return 0
         gc.collect()  # an exception within the dataset may hold its frames a while
@@ -55,7 +55,7 @@ cdef bint is_kept(list views) noexcept:
 
 
 cdef object detached(object sample, object fill):
-    """Return a sample that may lie in a slot, whose memory goes back, in memory of its own."""
+    """Return a sample, copied if it may lie in a slot, whose memory is about to be freed."""
     cdef Flat flat
     if fill is None:
         return sample

@@ -39,7 +39,7 @@ cdef class Plan:
     cdef Structure its_batch     # containers of the batch
     cdef Schema its_schema       # of batches made by it; None at first
     cdef uint64_t schema         # of batches made by it; 0 = not published yet
-    cdef bint rereads            # arrays that a dataset writes anew are read when all samples are there
+    cdef bint rereads            # arrays that a dataset reuses are read again when all samples are there
     cdef list to_reread          # (leaf, value, row) of these
     cdef bint is_uncached        # samples of the batch in hand are copied past the cache
     cdef uint64_t objects_room   # bytes to reserve for the pickled objects of the next batch

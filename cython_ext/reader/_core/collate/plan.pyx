@@ -108,7 +108,7 @@ cdef int classify(object sample) except -1:
 
 
 cdef object converted(object sample):
-    """Return what is found in the tensor of another library, as its converter does; None: it is none."""
+    """Return what the converter of another library's tensors finds in a sample; None: it is no tensor."""
     converter = foreign_converter(sample)
     found = None if converter is None else converter(sample)
     if found is not None and found[2]:
@@ -182,7 +182,7 @@ cdef class Plan:
                          else BOOL8 if what == LEAF_BOOL else COMPLEX128)
         leaf.is_plain = leaf.type.storage.names is None and not leaf.type.extended
         leaf.nbytes = <Py_ssize_t>rd_extents_nbytes(leaf.type.itemsize, leaf.extents, leaf.ndim)
-        # half of what a field may span is left to those beside it
+        # a field may span half of INT64_MAX: the rest is for the other fields
         self.most_rows = min(self.most_rows, <int64_t>(
             (INT64_MAX // 2) // rd_extents_span(leaf.type.itemsize, leaf.extents, leaf.ndim)))
         self.row_nbytes += leaf.nbytes
@@ -324,8 +324,8 @@ cdef class Plan:
     cdef int note(self, SampleLeaf leaf, object value, char* at, Py_ssize_t row) except -1:
         """Note where the value of a row lies, before it is copied.
 
-        Where that is the memory of the row before, or the same object with other memory, the dataset may
-        have written it anew, and may do so again: the row is read once more when all samples are there.
+        If it is the object, or in the memory, of the row before, the dataset may be reusing one array: the
+        row before is read once more when all samples are there.
         """
         if leaf.last_at is not NULL and (leaf.last is value or (
                 at < leaf.last_at + leaf.nbytes and leaf.last_at < at + leaf.nbytes)):
@@ -334,7 +334,7 @@ cdef class Plan:
         return 0
 
     cdef int reread(self) except -1:
-        """Copy the arrays again that lie where later ones lay, as they are now."""
+        """Copy again, as they are now, the arrays that later rows reused."""
         cdef SampleLeaf leaf
         cdef list noted
         if not self.to_reread:

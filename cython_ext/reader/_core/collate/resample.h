@@ -15,9 +15,9 @@
 #include <emmintrin.h>
 #endif
 
-/* Which input samples each output sample of one axis is made of: `taps` of them, the same number for
- * each so that no loop ends by surprise, from `first[i]` on, with the weights from `i * taps` on,
- * which add up to 1. */
+/* The inputs of each output sample of one axis: `taps` inputs from `first[i]` on, with the weights from
+ * `i * taps` on, which add up to 1.  All outputs have the same number of taps, so that all inner loops
+ * have one length. */
 struct rd_axis {
     int64_t taps;
     std::vector<int64_t> first;
@@ -50,8 +50,8 @@ static inline rd_axis rd_axis_of(int64_t size, double start, double length, int6
     return axis;
 }
 
-/* The weights of one output sample in units of 1/256, which add up to 256: each is what their sum,
- * rounded, grows by, so that no error gathers in one of them. */
+/* The weights of one output sample in units of 1/256, which add up to 256.  Each is the growth of the
+ * rounded running sum, so that rounding errors do not add up. */
 static inline void rd_whole_weights(const float *weights, int64_t count, uint16_t *whole) {
     float sum = 0.0f;
     int before = 0;

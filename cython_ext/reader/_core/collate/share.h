@@ -2,9 +2,9 @@
  *
  * The maker has the slot, and alone publishes it.  Another worker enters before it reads anything of
  * the batch, and leaves when it writes no more; the maker closes the batch and waits until all have
- * left.  Each side writes its word and then reads the other's, with barriers between, so that of a
- * worker that enters and a maker that closes at least one sees the other.  A row that nobody noted
- * as made is the maker's.  May include layout.h.  Nothing here owns state: it is in the arena.
+ * left.  Each side writes its own word, passes a barrier, and reads the other's word: when one worker
+ * enters while the maker closes, at least one of the two sees the other.  The maker makes each row that
+ * nobody marked as made.  May include release.h.  Nothing here owns state: it is in the arena.
  */
 #ifndef READER_CORE_SHARE_H
 #define READER_CORE_SHARE_H
@@ -17,7 +17,7 @@
 typedef struct rd_share { /* of a heap, in its page: the batch that its worker makes */
     uint64_t next; /* atomic: RD_SHARE_OPEN | the next row to take; else nobody may enter */
     uint32_t is_waited;  /* futex word: 1 while the maker waits until all have left */
-    uint32_t has_drawn;  /* atomic: 1: a row was made with random numbers of a worker's own */
+    uint32_t has_drawn;  /* atomic: 1: a guest drew from its global random state for a row */
     uint8_t pad0[48];
     /* of the open batch; the maker writes them while nobody is in it.  Atomic: seq, epoch, run, count */
     uint64_t seq, epoch;
@@ -44,8 +44,8 @@ static inline rd_share *rd_share_at(const rd_arena *a, uint32_t index) {
 /* How many batches are open, for a first look: a maker that dies may leave it too high. */
 static inline uint32_t *rd_open_shares(const rd_arena *a) { return (uint32_t *)(a->base + 1024); }
 
-/* Whether it pays to open a batch: the trainer waits for it, or will as it is the first that the
- * worker makes of a run, and another worker has time. */
+/* Whether opening a batch pays: the trainer waits for it, or soon will because it is the worker's first of
+ * a run, and another worker has time. */
 static inline int rd_share_pays(const rd_arena *a, uint32_t index, uint64_t seq, int is_first) {
     const rd_header *h = rd_head(a);
     if (rd_load_relaxed(&h->wanted_seq) != seq) return 0;
@@ -100,8 +100,8 @@ typedef struct rd_guest {
     uint64_t from_seq; /* batches before were declined */
 } rd_guest;
 
-/* The heap with the first batch of which the guest could make rows, or nheaps.  `before`: one that
- * has a batch of its own, with this number, leaves it only for the one that is delivered next. */
+/* The heap with the first open batch of which the guest can make rows, or nheaps.  `before`: the number of
+ * the guest's own batch, which it leaves only for the batch that is delivered next. */
 static inline uint32_t rd_share_find(const rd_arena *a, const rd_guest *guest, uint64_t before) {
     const rd_header *h = rd_head(a);
     uint32_t found = a->nheaps;
@@ -123,8 +123,8 @@ static inline uint32_t rd_share_find(const rd_arena *a, const rd_guest *guest, u
     return found;
 }
 
-/* Sleep until a batch is opened of which the guest can make rows, before one of its own, or until the
- * deadline.  A signal ends it, too. */
+/* Sleep until a batch before number `before` is opened of which the guest can make rows, or until the
+ * deadline.  A signal ends the sleep, too. */
 static inline void rd_share_await_open(rd_arena *a, const rd_guest *guest, uint64_t before,
                                        int64_t deadline_ns) {
     uint32_t *word = &rd_share_at(a, guest->index)->may_join;
@@ -144,7 +144,7 @@ static inline void rd_share_leave(rd_arena *a, uint32_t index) {
         rd_futex_wake(&share->is_waited, 1);
 }
 
-/* Enter the batch of a heap, and copy what is to know of it.  0: it is closed by now. */
+/* Enter the batch of a heap, and copy its description.  0: it is closed already. */
 static inline int rd_share_enter(rd_arena *a, uint32_t index, uint32_t heap, rd_share *copy) {
     rd_share *share = rd_share_at(a, heap);
     rd_store_seq_cst(&rd_share_at(a, index)->entered, heap + 1);
@@ -158,8 +158,8 @@ static inline int rd_share_enter(rd_arena *a, uint32_t index, uint32_t heap, rd_
     return 0;
 }
 
-/* Whether a worker is in the batch of a heap.  One whose process is gone is not, nor one that sleeps
- * until there is a task: its word was overwritten. */
+/* Whether a worker is in the batch of a heap.  A worker whose process is gone does not count, nor one that
+ * sleeps until there is a task: damage overwrote its word. */
 static inline int rd_share_has_guests(rd_arena *a, uint32_t index) {
     for (uint32_t i = 0; i + 1 < a->nheaps; i++) {
         uint32_t heap = index + 1, pid = rd_load_relaxed(&rd_heap_at(a, i)->at_pid);
@@ -173,8 +173,8 @@ static inline int rd_share_has_guests(rd_arena *a, uint32_t index) {
     return 0;
 }
 
-/* Wait until nobody is in the closed batch of a heap (its worker, or the one that replaces it).
- * 0, or EINTR.  When the pool stops nobody uses the slot again: it waits no longer. */
+/* Wait until nobody is in the closed batch of a heap; called by the heap's worker or its replacement.
+ * 0, or EINTR.  When the pool stops it returns at once: nobody uses the slot again. */
 static inline int rd_share_await(rd_arena *a, uint32_t index) {
     uint32_t *word = &rd_share_at(a, index)->is_waited;
     for (;;) {

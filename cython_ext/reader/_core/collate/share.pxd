@@ -44,11 +44,11 @@ cdef class Sharing:
     # of its own batch, as the maker:
     cdef int64_t began_ns        # when its first row was begun
     cdef int64_t each_ns         # what a row takes, as far as is known
-    cdef bint was_fresh          # whether that was in memory which nobody had written
+    cdef bint was_fresh          # whether each_ns was measured in memory that was new
     cdef int64_t copy_ns         # and what its copy may take
     cdef Py_ssize_t looks_at     # the row before which to ask whether to open it
-    cdef bint is_shared          # rows were, or still are, others' to make
-    cdef bint is_open            # the same, and they still are
+    cdef bint is_shared          # it was opened: others may have made rows
+    cdef bint is_open            # others may still take rows
     cdef bint has_drawn          # a row depends on random numbers that another worker drew
     cdef uint32_t count
     cdef vector[uint8_t] mine    # by row: 1 = made by this worker

@@ -1,8 +1,8 @@
 """Batches that several workers make: while the trainer waits for one, idle workers make rows of it.
 
-Imports heap, payload and plan. A Sharing belongs to one worker, is used in its main thread, and is both
-sides: the maker, which has the slot and publishes it, and a guest in another's batch. See share.h
-for how they agree, and docs/concurrency.md.
+Imports heap, payload and plan. A Sharing belongs to one worker and is used in its main thread. It is
+both the maker, which has the slot and publishes it, and a guest in another's batch. The protocol is
+in share.h and docs/concurrency.md.
 """
 import hashlib
 import pickle
@@ -28,8 +28,8 @@ cdef extern from "reader/_core/collate/share.h" nogil:
     uint8_t load_made "rd_load_acquire"(const uint8_t*) noexcept
 
 cdef enum:
-    PAYS_NS = 4_000_000   # a batch that takes less from now on is not worth the agreement
-    LOOK_NS = 1_000_000   # how often to ask whether one is, but at least once in so many rows:
+    PAYS_NS = 4_000_000   # a batch whose missing rows take less is not worth sharing
+    LOOK_NS = 1_000_000   # how often to check for that, but at least once in LOOK_ROWS rows
     LOOK_ROWS = 16
     WAIT_NS = 1_000_000
 
@@ -74,14 +74,14 @@ cdef class Sharing:
         """A batch of samples is begun."""
         self.is_shared = False
         self.looks_at = 0
-        if self.was_fresh:  # the rows took the time that new memory takes: the next will not
+        if self.was_fresh:  # each_ns contains the cost of new memory, which may not recur
             self.each_ns = 0
             self.was_fresh = False
         self.began_ns = rd_now_ns()
 
     cdef bint is_due(self, Py_ssize_t row, Py_ssize_t count, Plan plan, uint64_t seq) noexcept:
-        """Whether the batch should be opened before a row is fetched. Asked before each; before the
-        first only of a batch whose form is known."""
+        """Whether to open the batch before a row is fetched. Asked before each row; before row 0 only if the
+        form of the batch is known."""
         if row < self.looks_at or self.is_shared or not self.is_on:
             return False
         if row:
@@ -92,13 +92,13 @@ cdef class Sharing:
                 and rd_share_pays(self.heap.arena.c, self.heap.index, seq, self.is_first))
 
     cdef bint is_slow(self, Py_ssize_t rows) noexcept nogil:
-        """Whether so many rows take long enough. Those that take no longer than their copies at 1 GB/s do
-        not: several workers copy hardly faster, and have to map the memory of each other's slots."""
+        """Whether so many rows take long enough to be shared. A row must take longer than its copy at 1 GB/s:
+        several workers copy hardly faster than one, and have to map the memory of each other's slots."""
         return self.each_ns * rows > PAYS_NS and self.each_ns > self.copy_ns
 
     cdef int help_first(self, Py_ssize_t count, uint64_t seq) except -1:
-        """Before the first batch of a run: help with one that is delivered before, which its maker is
-        about to open. Waits for that a quarter of what a sample takes, and 1 ms at most."""
+        """Before the first batch of a run: help with an earlier one that is about to be opened. Waits for
+        that for a quarter of a sample's time, and 1 ms at most."""
         cdef rd_arena* arena = self.heap.arena.c
         cdef int64_t until_ns = rd_now_ns() + min(self.each_ns // 4, <int64_t>WAIT_NS)
         if (self.is_on and self.is_first and self.is_slow(count)
@@ -126,7 +126,7 @@ cdef class Sharing:
             if overflow:
                 return False
         if self.watch is not None and not self.watch.begins_untouched():
-            self.is_on = False  # rows made elsewhere would not get the numbers that they get here
+            self.is_on = False  # other workers would draw other random numbers for the rows
             return False
         memset(start + at + 8 * count, 0, count)
         self.theirs = <const uint8_t*>(start + at + 8 * count)
@@ -136,7 +136,7 @@ cdef class Sharing:
             self.mine[i] = 1
         self.left_at = 0
         self.has_drawn = False
-        store_relaxed_u64(&self.c.seq, record.seq)  # these four others look at before they enter
+        store_relaxed_u64(&self.c.seq, record.seq)  # others read these four before they enter
         store_relaxed_u64(&self.c.epoch, self.guest.epoch)
         store_relaxed_u32(&self.c.run, record.run)
         store_relaxed_u32(&self.c.count, <uint32_t>count)
@@ -159,7 +159,7 @@ cdef class Sharing:
         self.note_left()
         if self.left.size():  # for messages about a batch that is late
             store_relaxed_i64(&self.heap.c.at_index, self.left[0])
-        while rc:  # also after a signal: what its handler raises must not find them there
+        while rc:  # also after a signal: its handler may raise only when all have left
             with nogil:
                 rc = rd_share_await(arena, self.heap.index)
         self.is_open = False
@@ -200,8 +200,8 @@ cdef class Sharing:
         return self.left[self.left_at - 1]
 
     cdef Py_ssize_t row_before(self, Py_ssize_t row) except -2:
-        """A row of a shared batch cannot be made: return the row to be made first, or the same row if
-        all before it are there."""
+        """A row of a shared batch cannot be made: return the first row that is still missing, which is the
+        same row if all before it are there."""
         if not self.is_open:
             return row
         self.close()
@@ -230,7 +230,7 @@ cdef class Sharing:
         return True
 
     cdef int make_rows(self, const rd_share* share, uint32_t heap) except -1:
-        """Make rows while there are some. One that fails here is its maker's, which then raises."""
+        """Make rows until none is left. A row that fails here is left to the maker, which raises."""
         cdef rd_arena* arena = self.heap.arena.c
         cdef rd_slot slot
         cdef const int64_t* keys

@@ -25,8 +25,8 @@ cdef class BatchWriter:
     cdef Sharing sharing         # with other workers; None: each makes its batches alone
     cdef object attach           # makes what is attached to each batch; None: nothing is
     cdef vector[int64_t] table   # of begin() and write(): the field table, until the batch is whole
-    cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot may be overwritten
-    cdef LentRow lent            # of stack(): to the sample in hand
+    cdef uint64_t objects_at     # of begin() and write(): where objects go; the slot's own may be damaged
+    cdef LentRow lent            # of stack(): the row lent to a sample
     cdef list drawn              # of stream(): samples that are in no slot yet
     cdef readonly Py_ssize_t position   # the row of the current sample, for messages
     cdef bint makes_stale          # whether stale batches are made too

@@ -38,9 +38,9 @@ cnp.import_array()
 cdef enum:
     ENDED = 1          # what stream() returns when the source is exhausted
     KEPT_SCHEMAS = 64  # batches of further forms carry their schema with each batch
-    GATHERED = 1 << 20 # bytes to gather until the next look whether anybody waits for the batch
+    GATHERED = 1 << 20 # bytes to gather between two checks whether the batch is stale
 
-# of a batch: more than any arena has, and little enough that a field and a payload can be added
+# limit for a batch: more than any arena has; a field and a payload can be added without overflow
 cdef uint64_t MOST_NBYTES = <uint64_t>1 << 62
 cdef object END = object()   # what next() returns for an exhausted source
 
@@ -346,7 +346,7 @@ cdef class BatchWriter:
         self.drawn = []
         self.drew_all = self.ran_out = self.holds_all = self.fills = False
         if plan is None or plan.objects:
-            # the pickled objects may not fit once all is drawn: the samples are needed then
+            # the pickled objects may not fit when all samples are drawn: keep the samples
             return self.stream_list(source, count, drop_last, record)
         sample = next(source, END)
         if sample is END:
@@ -381,7 +381,7 @@ cdef class BatchWriter:
                         self.drawn.append(sample)
                         return self.stream_list(source, count, drop_last, record)
                     text = self.unlike(plan, row, None)
-                    for _ in range(row + 1, count):  # the next batch must not get these
+                    for _ in range(row + 1, count):  # or the next batch would get these samples
                         if next(source, END) is END:
                             break
                     self.drew_all = True
@@ -650,7 +650,7 @@ cdef class BatchWriter:
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
         self.heap.settle(slot, len(pickled))
-        # it has no fields, and no objects before its end: the sums for Feeder.load_schema lie there
+        # it needs no field table and no offset of objects: records.load_schema checks the sums kept there
         slot.objects = rd_place_sum(slot)
         slot.nfields = rd_payload_sum(NULL, 0, data, len(pickled))
         store_u32(&slot.state, RD_KEPT)

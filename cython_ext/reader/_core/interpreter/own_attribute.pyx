@@ -12,7 +12,7 @@ cdef extern from "Python.h":
         Py_ssize_t tp_dictoffset
     PyTypeObject* Py_TYPE(object)
     PyObject* _PyType_Lookup(PyTypeObject* type, object name) noexcept  # borrowed
-    # what object.__getattribute__ gives; where there is nothing, and `suppress`, NULL without an error
+    # as object.__getattribute__; with `suppress`, a missing attribute gives NULL without an error
     PyObject* _PyObject_GenericGetAttrWithDict(object value, object name, PyObject* dict,
                                                int suppress) except? NULL
 
@@ -22,7 +22,7 @@ MISSING = object()
 def own_attribute(value, str name not None, default=None):
     """Return what `__dict__` of an object has by a name, or the default. No code of the user runs.
 
-    Only where its class has the name as well is there no other way than to look into the dict.
+    The dict itself is read only where the class has the name as well.
     """
     if Py_TYPE(value).tp_dictoffset == 0:
         return default  # its attributes are all of its class, as those of a list

@@ -74,7 +74,7 @@ cdef extern from "Python.h":
     void PyErr_SetObject(object, object) noexcept
     void PyErr_WriteUnraisable(object) noexcept
 
-# that of the signal module makes an enum of each result, which takes ten times as long
+# signal.getsignal makes an enum of each result, which takes ten times as long
 cdef object get_handler = signal._signal.getsignal
 cdef object is_finalizing = sys.is_finalizing
 cdef list numbers = [int(number) for number in signal.Signals]
@@ -143,7 +143,7 @@ def is_interrupt(error):
 
 
 cdef bint came_in_callee(error):
-    """Whether `error`, of a signal, came in Python code that the frame which catches it called."""
+    """Whether a signal's `error` came in Python code called by the frame that catches it."""
     here = error.__traceback__
     inner = None if here is None else here.tb_next
     return inner is not None and inner.tb_frame.f_code not in handler_codes()
@@ -152,9 +152,9 @@ cdef bint came_in_callee(error):
 def draw_into(list found not None, iterator, Py_ssize_t count=1, list torn=None):
     """Draw from an iterator until a list has ``count`` items, or none is left.
 
-    No signal comes between the drawing of an item and its keeping. Where one was handled in the
-    iterator's own code, which may have ended it by that, True is appended to ``torn``: no other
-    signal is handled in between.
+    No signal is handled between drawing an item and keeping it. If a handler raised in the iterator's
+    own code, which may have ended the iterator, True is appended to ``torn``, before any other signal
+    is handled.
     """
     cdef PyObject* item
     if not PyIter_Check(iterator):
@@ -263,7 +263,7 @@ cdef class Finalized:
                     PyErr_CheckSignals()  # another signal that came before
                     break
                 except BaseException as error:
-                    # Python tells of it, and drops it, as whatever is raised while it frees objects
+                    # print and drop it, as Python does with what is raised while it frees objects
                     PyErr_SetObject(type(error), error)
                     PyErr_WriteUnraisable(self)
         try:

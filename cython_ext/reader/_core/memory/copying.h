@@ -24,9 +24,9 @@ enum rd_copy_way { RD_PLAIN, RD_SSE2, RD_AVX2, RD_AVX512, RD_NEON, RD_COPY_WAYS 
 
 enum {
     RD_LINE = 64,
-    RD_AHEAD = 8 * RD_LINE,    /* how far ahead of an uncached copy its source is asked for */
-    RD_ROWS_AHEAD = 8,         /* and how many rows ahead of a gathered one */
-    RD_ROW_LINES_AHEAD = 16    /* of a row: the rest the machine foresees by itself */
+    RD_AHEAD = 8 * RD_LINE,    /* how far ahead an uncached copy prefetches its source */
+    RD_ROWS_AHEAD = 8,         /* how many rows ahead a gathered copy prefetches */
+    RD_ROW_LINES_AHEAD = 16    /* lines of such a row; the processor prefetches the rest by itself */
 };
 
 typedef void (*rd_copy_lines)(char *to, const char *from, size_t lines);

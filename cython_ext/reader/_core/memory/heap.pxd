@@ -17,7 +17,7 @@ cdef class Heap:
     cdef uint64_t pending         # owned by slots that are WRITING, and not written yet
     cdef uint64_t reserved        # for the samples of the current task, outside the arena
     cdef bint is_tight            # whether the hook returned little for what the workers need
-    cdef int64_t left             # what the last refused promise found
+    cdef int64_t left             # bytes left when a promise was last refused
     cdef uint64_t expected        # bytes of samples outside the arena that the last batch took
     # the slots behind `pending`, and how many bytes of each; few at a time
     cdef vector[uint64_t] fresh_slots, fresh_nbytes

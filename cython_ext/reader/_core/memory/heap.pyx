@@ -65,7 +65,7 @@ cdef class Heap:
         self.c = rd_heap_at(arena.c, index)
         self.keep_slots = keep_slots
         self.available_bytes = available_bytes
-        self.is_tight = True  # as far as it knows: others may have filled the memory
+        self.is_tight = True  # until the hook is asked: others may have filled the memory
         self.hot.resize(8 + 4 * 40)
         self.cold.resize(8 + 4 * 40)
         self.publish()  # the promises of a dead owner end
@@ -256,8 +256,8 @@ cdef class Heap:
         return 0
 
     cdef void publish(self) noexcept nogil:
-        """Show the other owners what this one may still write or allocate. More than the limit is
-        damage: see rd_promises_hold."""
+        """Show the other owners what this one may still write or allocate; at most the limit, since more is
+        taken for damage: see rd_promises_hold."""
         store_seq_cst_u64(&self.c.promised,
                           rd_bounded(self.arena.c, self.granted + self.pending + self.reserved))
 
@@ -292,10 +292,10 @@ cdef class Heap:
     cdef bint promise(self, uint64_t need) except -1:
         """Take need bytes of what the machine has left. False: it has less, and `left` says how much.
 
-        The system counts a page when it is first written. What is promised and not written yet is
-        therefore subtracted, of this owner and of all others: each shows its own need first, and
-        then reads theirs, so of two that ask at once at least one sees the other. The caller adds
-        the bytes to `pending` or `reserved`, and publishes that.
+        The system counts a page when it is first written. So what this owner and all others were promised
+        and have not written yet is subtracted. Each owner shows its own need first, and then reads theirs:
+        of two that ask at once, at least one sees the other. The caller adds the bytes to `pending` or
+        `reserved`, and publishes that.
         """
         cdef uint64_t before = self.granted, share
         cdef int64_t left
@@ -319,16 +319,16 @@ cdef class Heap:
             self.publish()
             self.left = max(<int64_t>0, left)
             return False
-        # ask again after an owner's part of an eighth of that, or 16 MiB: the others grow, too
+        # grant in advance a share of an eighth of the rest, 16 MiB at most: the others grow, too
         self.granted = min((<uint64_t>left - need) // (8 * self.arena.c.nheaps), <uint64_t>16 << 20)
         return True
 
     cdef int64_t reserve_samples(self, bint is_firm) except -1:
         """Reserve memory for the samples of a task before they are fetched, where memory is short.
 
-        Return 0, or, if ``is_firm``, the bytes that are not there while other workers are busy: the
-        task should wait until fewer are. A worker alone always fetches: its samples may be smaller
-        than the last. The owner shows before that it is busy: of two that ask at once, at least one
+        Return 0; or, if ``is_firm``, the bytes needed, if they are not free while other workers are busy:
+        the task should wait until fewer are. A worker alone always fetches: its samples may be smaller
+        than the last. The owner must already show that it is busy: of two that ask at once, at least one
         sees the other.
         """
         cdef uint64_t need = self.expected or rd_most_expected(self.arena.c)
@@ -354,7 +354,7 @@ cdef class Heap:
     cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil:
         """The first ``used`` bytes of a slot are written: the system counts them from now on.
 
-        Memory that the slot got for more than that goes back, so that it counts when it is written.
+        Reserved memory beyond that may be used for other slots, and is counted when it is written.
         """
         cdef uint64_t fresh = self.take_fresh(slot), unused
         cdef rd_slot copy
@@ -378,7 +378,7 @@ cdef class Heap:
         cdef int number = size_class(pages)
         cdef uint64_t capacity = class_pages(number) * page
         cdef rd_slot* slot
-        if nbytes > self.arena.c.nbytes:  # there is no such size class, or it is never had
+        if nbytes > self.arena.c.nbytes:  # no size class, or no arena, is so large
             self.refuse_size(nbytes)
         self.recent_count += 1
         if nbytes > self.recent_largest or self.recent_count >= 256:
@@ -386,7 +386,7 @@ cdef class Heap:
             self.recent_count = 0
             self.recent_largest = nbytes
             store_u64(&self.c.hot_limit, max(<uint64_t>1 << 20, self.keep_slots * capacity))
-        self.end_task()  # the samples are there, and counted
+        self.end_task()  # the system counts the samples by now
         self.collect()
         slot = self.take_free(number)
         if slot is NULL:

@@ -81,7 +81,7 @@ typedef struct rd_heap { /* one page */
     uint64_t batches_made;
     uint64_t busy_ns;
     /* memory that the system does not count as used yet; see Heap.promise.  Hints to the owners of
-     * the other heaps, at most limit_nbytes each: its own numbers the owner keeps for itself */
+     * the other heaps, at most limit_nbytes each; the owner itself uses a copy outside of the arena */
     uint64_t promised; /* bytes that the owner may still write or allocate; owner, seq_cst */
     uint64_t expected; /* bytes of samples outside the arena that its last batch took; owner */
     /* constants, written at creation, from which a worker computes where everything lies */
@@ -183,8 +183,8 @@ typedef struct rd_ledger { /* one per process, owned by the arena module */
 typedef struct rd_arena {
     uint8_t *base;
     uint64_t nbytes;
-    /* What the header and the heaps say, once more: constants of this process, which a worker that
-     * writes where it must not cannot change.  The shared ones are read when a worker attaches. */
+    /* This process's own copy of constants of the header and the heaps: a worker that writes where it
+     * must not cannot change it.  The shared ones are read when a worker attaches. */
     uint64_t page, limit_nbytes;
     uint64_t areas, area_nbytes; /* of heap 0 its task ring, result ring and slot table; of each */
     uint64_t task_ring_nbytes, result_ring_count, slot_table_count;
@@ -269,12 +269,12 @@ static inline int rd_constants_hold(const rd_arena *a) {
            rd_heap_at(a, 0)->slot_table_count == a->slot_table_count;
 }
 
-/* A number of bytes that another process showed: at most what slots may own. */
+/* A byte count that processes share, limited to what slots may own. */
 static inline uint64_t rd_bounded(const rd_arena *a, uint64_t nbytes) {
     return nbytes < a->limit_nbytes ? nbytes : a->limit_nbytes;
 }
 
-/* Whether what the owners of heaps show is what they may: see Heap.publish (trainer). */
+/* Whether what the owners of heaps show is within the limit: see Heap.publish (trainer). */
 static inline int rd_promises_hold(const rd_arena *a) {
     for (uint32_t i = 0; i < a->nheaps; i++) {
         rd_heap *heap = rd_heap_at(a, i);
@@ -324,7 +324,7 @@ static inline int rd_slot_read(const rd_arena *a, const rd_slot *s, rd_slot *cop
     return 0;
 }
 
-/* Sums tell damage by accident: they are no cryptography. */
+/* Sums detect accidental damage, and no forgery. */
 static inline uint64_t rd_mix(uint64_t sum, uint64_t word) {
     sum = (sum ^ word) * 0x9e3779b97f4a7c15ULL;
     return sum ^ (sum >> 32);
@@ -361,7 +361,7 @@ static inline uint64_t rd_table_nbytes(const uint8_t *table, uint32_t nfields, u
     return at;
 }
 
-/* The sum of where a slot and its objects lie; compared before as many bytes are read. */
+/* The sum of where a slot and its objects lie; checked before anything is read there. */
 static inline uint64_t rd_place_sum(const rd_slot *s) {
     uint64_t sum = rd_mix(rd_mix(RD_MAGIC, s->start), s->capacity);
     return rd_mix(rd_mix(rd_mix(sum, s->nfields), s->objects), s->objects_nbytes);
@@ -397,10 +397,10 @@ static inline int rd_has_work(const rd_heap *heap) {
            rd_load_relaxed(&heap->task_head) != rd_load_relaxed(&heap->task_tail);
 }
 
-/* How many bytes the owners of other heaps may still write or allocate.  A worker before its first
- * batch does not know what its samples take: they count as the asking one's, of which there are
- * `expected`.  It may be the batch that is delivered next: those after it must leave room for it.
- * The last heap is the trainer's, which makes no batch. */
+/* How many bytes the owners of other heaps may still write or allocate.  For a worker with work that
+ * has made no batch yet, the caller's `expected` is added: nobody knows what its samples take, and its
+ * batch may be the next to be delivered, for which later batches must leave room.  The last heap is the
+ * trainer's, which makes no batch. */
 static inline uint64_t rd_promised_to_others(const rd_arena *a, uint32_t index, uint64_t expected) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < a->nheaps; i++) {

@@ -38,8 +38,8 @@ static inline void rd_slot_cool(rd_heap *heap, rd_slot *s) {
     s->is_hot = 0;
 }
 
-/* Use fd and bell of the arena: read them between these two.  The last to leave after
- * rd_arena_let_go closes both, so that neither number is another file's by then. */
+/* Read fd and bell of the arena only between rd_arena_enter and rd_arena_leave.  The last to leave
+ * after rd_arena_let_go closes both: until then neither number can be another file's. */
 static inline void rd_arena_enter(rd_arena *a) {
     rd_fetch_add(&a->users, (int64_t)1);
     rd_fence(); /* pairs with the one in rd_arena_let_go */
@@ -60,8 +60,8 @@ static inline void rd_arena_let_go(rd_arena *a) {
     rd_arena_leave(a);
 }
 
-/* Take a slot off a stack whose links are shared: returns the link, or 0 at the end and where it
- * leads nowhere. */
+/* Take a slot off a stack whose links are shared: returns the link, or 0 at the end and where the link
+ * is damaged. */
 static inline uint64_t rd_stack_next(rd_arena *a, uint32_t heap, rd_slot *s) {
     uint64_t next = rd_load_relaxed(&s->next);
     uint32_t found;
@@ -163,15 +163,15 @@ static inline void rd_arena_close(rd_arena *a) {
     for (uint32_t i = 0; i < a->nheaps; i++) {
         rd_slot *table = rd_slot_table(a, i);
         uint64_t n = rd_load_acquire(&rd_heap_at(a, i)->nslots);
-        if (n > a->slot_table_count) n = 0; /* damaged: it goes with the mapping */
+        if (n > a->slot_table_count) n = 0; /* damaged: unmapping frees the memory */
         for (uint64_t k = 0; k < n; k++)
             if (rd_load_acquire(&table[k].state) != RD_HELD) rd_slot_punch(a, &table[k]);
     }
 }
 
 /* Note one more page lock on a slot that this process holds (trainer, with a lease).  From now on
- * the slot owns all of its capacity, and keeps its pages over every later use, until as many calls
- * of rd_slot_unlock.  The caller then locks the pages itself.  Returns 0, or -1 if the limit has no
+ * the slot owns all of its capacity, and keeps its pages over every later use, until rd_slot_unlock
+ * was called as often.  The caller then locks the pages itself.  Returns 0, or -1 if the limit has no
  * room for the whole capacity, or there are 255 locks. */
 static inline int rd_slot_lock(rd_arena *a, rd_slot *s) {
     rd_header *h = rd_head(a);
@@ -202,7 +202,7 @@ static inline void rd_arena_unref(rd_arena *a) {
     if (rd_fetch_sub(&a->refs, (int64_t)1) != 1) return;
     /* pairs with the map in Arena.create / Arena.attach */
     munmap(a->base, a->nbytes);
-    rd_store_relaxed(&a->users, (int64_t)1); /* where the pool never let go; nobody else is left */
+    rd_store_relaxed(&a->users, (int64_t)1); /* if rd_arena_let_go was never called; no user is left */
     rd_arena_leave(a);
     if (!rd_is_foreign(a)) rd_fetch_sub(&a->ledger->arenas, (int64_t)1);
     free(a);

@@ -47,7 +47,7 @@ cdef class Handover(Finalized):
     cdef object lock
     cdef object enter              # acquires it
     cdef object leave              # releases it
-    cdef int steps                 # how many are being taken: within one, a signal's handler may call anything
+    cdef int steps                 # steps in progress: a signal's handler may call anything within one
 
     cdef bint due(self) except -1
     cdef int make(self) except -1

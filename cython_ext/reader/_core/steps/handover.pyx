@@ -124,7 +124,7 @@ cdef class Handover(Finalized):
         self.handed = []
 
     cdef bint due(self) except -1:
-        """Whether what was handed over is to be counted now: it is much, or holds a state."""
+        """Whether to count now what was handed over: it is 16 tasks, or the last has a snapshot."""
         cdef Py_ssize_t count = len(self.handed)
         return count and (count >= 16 or (<Task>self.handed[count - 1]).snapshot is not None)
 
@@ -164,8 +164,8 @@ cdef class Handover(Finalized):
         return 0
 
     def made_by(self, Handover source not None):
-        """Return what `source` hands over next. What it raises is reworded by `reword`, which returns
-        None for what is raised as it is."""
+        """Return what `source` hands over next. An exception of it is reworded by `reword`, which returns
+        None to have it raised unchanged."""
         if source.made is None:
             try:
                 source.make()
@@ -190,8 +190,8 @@ cdef class Handover(Finalized):
         return made
 
     def alone(self, call):
-        """Call a function while no thread takes a step. It is not called within a step of this
-        thread, as from the handler of a signal."""
+        """Call a function while no thread takes a step. Within a step of this thread, as in a signal's
+        handler, it is not called."""
         self.enter()
         try:
             if self.steps == 0:
@@ -200,7 +200,7 @@ cdef class Handover(Finalized):
             self.leave()
 
     def hand_over(self):
-        """Accept and count what was made, as handed over; for an iterator around this one."""
+        """Accept and count `made` as handed over; an iterator that wraps this one calls it."""
         self.pass_over()
 
     cdef int pass_over(self) except -1:
@@ -228,7 +228,7 @@ cdef class Handover(Finalized):
         return 0
 
     cdef int accept(self, Made made) except -1:
-        """Accept a task and count it, behind those that are made ahead."""
+        """Accept a task, and count it after the tasks of `ahead`."""
         cdef Made last
         cdef list tasks
         self.end_task(made)
@@ -258,7 +258,7 @@ cdef class Handover(Finalized):
         self.accept(made)
 
     def pass_ahead(self):
-        """Count what was made ahead, which nobody gets."""
+        """Count the batches in `ahead` and drop them."""
         cdef Made part
         for part in self.ahead:
             self.handed.append(part.task)

@@ -12,7 +12,7 @@ cdef class QuickSteps(Handover):
     cdef public object convert
     cdef bint looks_for_end
     cdef object settle             # counts what was handed over
-    cdef double waited_s           # for what `prepare` is to hand over
+    cdef double waited_s           # seconds waited here for what `prepare` then hands over
 
     cdef bint is_made(self) except -1
     cdef bint take_step(self, Window window, Feeder feeder) except -1

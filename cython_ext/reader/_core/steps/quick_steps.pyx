@@ -16,12 +16,12 @@ from reader.errors import ReaderError
 cdef class QuickSteps(Handover):
     """Base class of the iterator over an epoch. `prepare` of a subclass makes what is no usual step.
 
-    Its `wait_for_item` waits for the feeder's next item, and returns that or None: `prepare` knows
-    more. Its `leave_with_program` is called before a ReaderError is raised.
+    A subclass has `wait_for_item`, which returns the feeder's next item, or None where `prepare` must
+    decide, and `leave_with_program`, which is called before a ReaderError is raised.
 
     A usual step is one batch, in its turn, for one place that is no device, from workers that work
-    ahead; or one that this thread makes, where there are no workers. Whatever else is found is left to
-    `prepare`, which finds it as it was.
+    ahead; or one that this thread makes, where there are no workers. Anything else is left, unchanged,
+    to `prepare`.
 
     Args:
         window: the tasks in flight.
@@ -54,7 +54,7 @@ cdef class QuickSteps(Handover):
         return 0
 
     def give_way(self):
-        """Let a consumer that waits for the GIL have it first: for what other threads ask often."""
+        """Let a consumer that waits for the GIL have it first; for methods that other threads call often."""
         if type(self.feeder) is Feeder:
             (<Feeder>self.feeder).give_way()
 
@@ -69,8 +69,8 @@ cdef class QuickSteps(Handover):
             raise
 
     cdef bint take_step(self, Window window, Feeder feeder) except -1:
-        """See `is_made`. Where it was no usual step nothing has changed, but that tasks may have been
-        sent. An exception may leave it anywhere, as it may `prepare`."""
+        """See `is_made`. If it was no usual step, nothing has changed, except that tasks may have been sent.
+        Like `prepare`, it may be left by an exception anywhere."""
         cdef LoDTensorArray item
         if self.due():
             self.settle()

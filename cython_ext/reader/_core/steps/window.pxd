@@ -22,13 +22,13 @@ cdef class Window:
     cdef object starts             # deque of (worker, kind, pickled EpochStart)
     cdef readonly bint is_drained  # the source has no more
     cdef public bint is_closed     # no batch can be taken any more
-    cdef bint is_owing             # the source is still to be told that its task is in flight
+    cdef bint is_owing             # `source.drawn` is still to be called for the last task
     cdef readonly object error     # of the source, raised after the last batch; None: it raised nothing
     # where the batches of a built-in sampler are drawn without the source: see `draw_from`
     cdef IndexBatches batches
     cdef int64_t count             # of the dataset
     cdef RoundRobin turns
-    cdef list odd                  # where the source finds a batch that it has to look at
+    cdef list odd                  # batches with an index out of range, for the source
 
     cpdef fill(self, source, int64_t taken=*)
     cdef Task draw(self)

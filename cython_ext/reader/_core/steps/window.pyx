@@ -2,7 +2,7 @@
 
 Imports the feeder, the types that are handed over and the indices of built-in samplers. It belongs to
 one iterator, and to the thread that iterates. Batches of a built-in sampler become tasks here, without
-code of Python; what else there is to draw, the schedule draws.
+code of Python; the schedule draws all others.
 """
 import pickle
 from bisect import bisect_left
@@ -60,7 +60,7 @@ cdef class Window:
 
     @property
     def passes(self):
-        """How many tasks that were delivered before were drawn."""
+        """How many drawn tasks were delivered in an earlier run."""
         return bisect_left(self.passed, self.dispatched) if self.passed else 0
 
     @property
@@ -173,7 +173,7 @@ cdef class Window:
     def flush(self, size=None):
         """Send what is held until `size` are in flight (None: however many).
 
-        Returns whether more could be sent: False: no worker has room for the next.
+        Returns False if no worker has room for the next one.
         """
         cdef Task task
         while self.held and (size is None or self.in_flight < size):
@@ -183,7 +183,7 @@ cdef class Window:
                 if not self.send_to(task):
                     return False
                 self.held.popleft()
-            except BaseException:  # Ctrl-C: what is held would be sent again
+            except BaseException:  # Ctrl-C after it was sent: do not send it again
                 if self.feeder.sends != sends and self.held and self.held[0] is task:
                     self.held.popleft()
                 raise
@@ -210,8 +210,8 @@ cdef class Window:
                   list odd not None):
         """From the next batch on, draw those of a built-in sampler without the source.
 
-        A batch with an index that is none of a dataset of ``count`` items is put into ``odd``, and the
-        source draws that. ``turns``: whose turn it is to take each task; None: the least busy worker
+        A batch with an index outside of the dataset's ``count`` items is put into ``odd``, and the
+        source draws it. ``turns``: whose turn it is to take each task; None: the least busy worker
         takes it.
         """
         self.batches = batches
@@ -222,7 +222,8 @@ cdef class Window:
     cpdef fill(self, source, int64_t taken=0):
         """Send tasks until the window is full, or no worker has room.
 
-        `source`: the Schedule that draws them. `taken`: how many batches have left the queue and are not counted as delivered yet.
+        `source`: the Schedule that draws them. `taken`: how many batches were taken from the queue and do
+        not count as delivered yet.
         What the user's sampler raises is kept until the batches before it are delivered; what the
         handler of a signal raises there, as for Ctrl-C, is raised at once.
         """

@@ -180,11 +180,11 @@ cdef class WorkerChannel:
     def next_task(self):
         """Wait for a task: return (kind, keys), or None when the pool stops.
 
-        ``seq`` and ``epoch`` are then those of its batch. Stale tasks are answered here, unless
-        `make_stale` was called, and so is a TASK_EPOCH before it is returned. Keys are None for
-        TASK_NEXT and TASK_ENTER, and what was sent for TASK_EPOCH; for TASK_BROKEN they are the
-        exception that unpickling raised. Blocks without the GIL until a task, the pool's end, or a signal handler
-        that raises.
+        ``seq`` and ``epoch`` are those of the returned task's batch. Stale tasks are answered here, unless
+        `make_stale` was called, and a TASK_EPOCH is answered before it is returned. Keys are None for
+        TASK_NEXT and TASK_ENTER, the pickled EpochStart for TASK_EPOCH, and for TASK_BROKEN the exception
+        that unpickling raised. Blocks without the GIL until a task comes, the pool ends, or a signal's
+        handler raises.
         """
         cdef rd_task its_head
         cdef rd_task* task = &its_head
@@ -298,8 +298,8 @@ cdef class WorkerChannel:
         self.done(&record)
 
     def gather(self, Columns columns not None, keys not None):
-        """Copy the rows that keys mean into a batch, and send it. False: nothing was sent, since these
-        are not to be gathered; use `stack`. ``keys``: a list, or an Indices."""
+        """Copy the rows that keys mean into a batch, and send it. False: they cannot be gathered, and
+        nothing was sent; use `stack`. ``keys``: a list, or an Indices."""
         cdef rd_record record = self.record(0)
         if not self.writer.gather(columns, keys, &record):
             return False

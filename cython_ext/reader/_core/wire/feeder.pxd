@@ -17,7 +17,7 @@ cdef class Feeder:
     cdef Heap heap                 # the trainer's own, for long tasks
     cdef object side               # SideTable when workers are threads
     cdef object available_bytes    # hook of the trainer's heap: see Heap
-    cdef list retired              # (Arena, its schemas) that were damaged, while records of theirs are queued
+    cdef list retired              # damaged (Arena, its schemas) of which records are still queued
     cdef readonly uint64_t accepted    # items of this run that accept() has confirmed
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
     cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too

@@ -52,7 +52,7 @@ cdef enum:
 
 
 @cython.final
-@cython.no_gc_clear  # it ends its thread by the arena
+@cython.no_gc_clear  # __dealloc__ needs the arena to end its thread
 cdef class Feeder:
     """Moves batches from workers to one consumer.
 
@@ -192,10 +192,10 @@ cdef class Feeder:
             self.retired.pop()[0].release()
 
     def examine(self, workers):
-        """Check the parts of worker processes that have ended, before others take them over.
+        """Check the arena's parts of ended worker processes, before others take them over.
 
-        Returns the Damage that was found, now or before, or None. Then all workers are being ended,
-        and `renew` is to be called.
+        Returns the Damage that was found, now or before, or None. After damage all workers are being
+        ended, and the caller must call `renew`.
         """
         cdef uint32_t i
         cdef const char* check
@@ -220,7 +220,7 @@ cdef class Feeder:
                       seen.decode(errors="replace"))  # it may be cut within a letter
 
     def found_by(self, uint32_t pid):
-        """Return the Damage at which a worker process ended itself; None: at none that it noted."""
+        """Return the Damage for which a worker process ended itself; None: it noted none."""
         head = rd_head(self.s.arena)
         if pid == 0 or load_relaxed_u32(&head.found_by) != pid:
             return None
@@ -228,8 +228,8 @@ cdef class Feeder:
                       f"in heap {load_relaxed_u32(&head.found_in)} of {self.s.arena.nheaps}")
 
     def detach_all(self):
-        """After `examine` found damage and all workers are reaped: end the reader thread, take what
-        they had sent before and is not damaged, and return the LostTasks of each."""
+        """End the reader thread, take the undamaged results that workers had sent, and return the LostTasks
+        of each. Call it after `examine` found damage, when all workers are reaped."""
         cdef uint32_t i
         self.end_thread()
         pthread_mutex_lock(&self.s.lock)
@@ -248,8 +248,8 @@ cdef class Feeder:
     def renew(self, Arena arena not None):
         """Go on in another arena, after `detach_all`: the old one was damaged.
 
-        What came from it and is not delivered yet was checked by `detach_all`. Its memory goes with
-        its last batch. Then attach the new workers.
+        Batches from the old one that are not delivered yet were checked by `detach_all`; it is freed
+        with the last of them. Attach the new workers next.
         """
         cdef Arena old = self.arena
         cdef uint32_t i
@@ -319,7 +319,7 @@ cdef class Feeder:
             busy = at_seq
         if load_relaxed_u32(&rd_share_at(self.s.arena, worker).entered):
             busy = None  # it died at a row of another's batch, which its maker will come to
-        if self.s.check is not NULL:  # its batch is the culprit's, and nobody else's
+        if self.s.check is not NULL:  # only the damaged worker's batch counts as busy
             busy = None
             if worker == self.s.damaged_worker and self.s.damaged_seq in seqs:
                 busy = self.s.damaged_seq
@@ -549,8 +549,8 @@ cdef class Feeder:
         return self.open_taken()
 
     cdef int give_way(self) except -1:
-        """Let go of the GIL for a consumer that waits for it, until it has it: for calls that other
-        threads make again and again. Python itself would let it wait for 5 ms at each batch."""
+        """Release the GIL until a consumer that waits for it has it; for methods that other threads call
+        again and again. Python itself would let the consumer wait for 5 ms at each batch."""
         cdef int64_t until_ns
         if load_u32(&self.is_back):  # not cleared meanwhile: that takes the GIL
             store_u32(&self.is_back, 2)
@@ -590,7 +590,7 @@ cdef class Feeder:
     cdef object open_taken(self):
         """Open the record that left the queue. After an interrupt the next call opens it.
 
-        The user's objects may refuse to be unpickled, by any exception.
+        Unpickling the user's objects may raise any exception.
         """
         cdef rd_record* record = &self.opening
         try:

@@ -55,7 +55,7 @@ cdef class LocalMemory:
         return self.arena is None or rd_is_foreign(self.arena.c)
 
     cdef int prepare(self) except -1:
-        """Be ready for the samples of a batch: free what many released batches had."""
+        """Prepare for the samples of a batch: trim, if released batches have much memory."""
         if load_u64(&self.heap.c.hot_bytes) > load_u64(&self.heap.c.hot_limit):
             self.heap.collect()
             self.heap.trim_own()
@@ -63,7 +63,7 @@ cdef class LocalMemory:
         return 0
 
     cdef int give_back(self, list spare) except -1:
-        """Be spare; the memory is freed if some is spare already, or a batch was left unfinished."""
+        """Become spare; or close, if ``spare`` has one already or a batch was left unfinished."""
         self.writer.attach = None
         if spare or self.is_foreign() or load_u32(&rd_head(self.arena.c).stop):
             self.close()
@@ -233,7 +233,7 @@ cdef class LocalChannel:
         cdef LocalMemory memory = self.memory
         cdef list spare = self.spare
         self.memory = None
-        self.spare = []  # the loader's goes with the loader, and this object perhaps later
+        self.spare = []  # drop the loader's list: this object may outlive the loader
         self.attach = self.answer = None
         if memory is not None:
             memory.give_back(spare)
@@ -311,8 +311,8 @@ cdef class LocalFeeder:
     def close(self):
         """Close the channel, and do no more tasks. Idempotent.
 
-        What does them is let go here: others may still refer to this object, and a generator of the
-        user is to be closed when its iterator is dropped.
+        `step` is dropped here: others may still refer to this object, and the user's generator must be
+        closed when its iterator is dropped.
         """
         self.channel.close()
         if not self.channel.is_making:

@@ -133,7 +133,7 @@ cdef bytes read_payload(rd_record* record):
 
 
 cdef void release(rd_record* record) noexcept:
-    """Release the slot of a record that is opened; whatever is raised later, nothing does it again."""
+    """Release the slot of an opened record; an exception after it does not release it again."""
     rd_slot_release(record.arena, record.slot)
     record.slot = 0
 

@@ -10,7 +10,7 @@ cdef enum:
 # A task that a worker has and has not answered.
 cdef struct flight:
     uint64_t seq
-    uint32_t run           # the one that misses it if it is lost; of no batch: another
+    uint32_t run           # the run in which it counts as lost; without a batch: another
     uint32_t sent_run      # the one that it was sent in
     uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
 
@@ -24,7 +24,7 @@ cdef struct worker_state:
     int ended              # set by the reader thread, until the worker is detached
     uint64_t result_head   # results taken from its ring; atomic, for it is also read without the lock
     uint64_t task_tail     # bytes written to its task ring
-    uint32_t stalls        # looks in a row at which it had tasks that nobody makes
+    uint32_t stalls        # checks in a row that found tasks of it and no progress
     flight* flights        # ring of `room`, oldest first: workers answer in order
     size_t head, count, room
 

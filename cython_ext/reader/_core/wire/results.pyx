@@ -123,7 +123,7 @@ cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char*
     """Note that a check failed, which saw the values ``seen``, and end all workers. Call with the
     lock held.
 
-    Whatever lies in the arena may be damaged, and more is found only when it is met. So all workers
+    Anything in the arena may be damaged, and a check finds it only when it is read. So all workers
     are replaced, and the arena with them: see Feeder.renew.
     """
     cdef uint32_t i
@@ -210,7 +210,7 @@ cdef void requeue(feed_state* s) noexcept nogil:
 
 
 cdef void inspect(feed_state* s) noexcept nogil:
-    """Look at the words that wake and count, while the consumer waits long. A worker that damaged
+    """Check the shared futex words and counts when the consumer has waited long: a worker that damaged
     them may have kept another asleep, or lost its task. Call with the lock held."""
     cdef rd_header* head = rd_head(s.arena)
     cdef worker_state* worker
@@ -248,7 +248,7 @@ cdef void inspect(feed_state* s) noexcept nogil:
             return
         if (taken == worker.task_tail and load_relaxed_i64(&heap.at_since_ns) == 0
                 and load_relaxed_u64(&heap.result_tail) == worker.result_head):
-            worker.stalls += 1  # between two words that it writes, it may look so once
+            worker.stalls += 1  # a healthy worker may look so between two stores
             if worker.stalls >= 5:
                 snprintf(seen, sizeof(seen), b"%llu tasks from batch %llu on, and %llu results so far",
                          <ull>worker.count, <ull>worker.flights[worker.head].seq, <ull>worker.result_head)
@@ -276,9 +276,9 @@ cdef void refuse_promise(feed_state* s) noexcept nogil:
 
 
 cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil:
-    """Look now and then whether a wake was lost because a worker damaged a word that it needs.
+    """Check now and then whether a wake-up was lost because a worker damaged a shared word.
 
-    Returns until when to sleep: no other waker is left then, in whatever thread.
+    Returns until when to sleep: after a lost wake-up nothing else wakes the calling thread.
     """
     cdef int64_t now = rd_now_ns()
     if now - s.inspected_ns >= INSPECT_NS:
@@ -366,7 +366,7 @@ cdef void advance(feed_state* s) noexcept nogil:
     """Push the results that are next in order into the queue; the window keeps it from filling."""
     cdef rd_record* record = &s.waiting[s.next_seq & s.mask]
     if s.owing:
-        return  # a batch comes after the states from which it may have to be made again
+        return  # first the initial states: a lost batch may have to be made again from one
     while record.kind and record.seq == s.next_seq:
         queue_put(&s.queue, record, 0)
         record.kind = 0
@@ -387,7 +387,7 @@ cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil:
 
 
 cdef void notify(feed_state* s) noexcept nogil:
-    """Let the consumer's get return NOTICE. Wakes it even if a worker died before it did."""
+    """Let the consumer's get return NOTICE. Wakes it even if a worker died just before waking it."""
     queue_notify(&s.queue)
     store_u32(&rd_head(s.arena).consumer_waiting, 0)
     add_u32(&rd_head(s.arena).consumer_word, 1)
@@ -465,7 +465,7 @@ cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
             mark_damaged(s, index, RD_ANY_SEQ, check, seen)
             return False
         if record.kind == RD_FULL and not s.is_trusted and not rd_promises_hold(s.arena):
-            # no memory, it says, because of what another seemed to need: the batch is made again
+            # it found no memory because another heap's damaged count promised too much: make the batch again
             refuse_promise(s)
             return False
         arrive(s, index, &record)

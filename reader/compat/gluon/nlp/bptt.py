@@ -196,7 +196,7 @@ class _BPTTStream(DataStream):
 def _fill(pair: npt.NDArray[Any], ids: list[Any], sentences: Iterator[list[Any]]) -> int:
     """Write the next tokens of a sequence into (data, target); returns how many.
 
-    `ids`: what is left of the sequence's sentences, from the last token written on; changed.
+    `ids`: the tokens left of the sequence, from the last one written on; changed in place.
     """
     count, most = 0, pair.shape[1]
     while count < most:

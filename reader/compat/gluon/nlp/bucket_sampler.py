@@ -130,11 +130,11 @@ class FixedBucketSampler(SeededSampler[Any]):
             self._sizes = _sizes_by_ratio(size, ratio, [int(np.sum(key)) for key in self._keys])
         pairs = zip(self._samples, self._sizes, strict=True)
         counts = [-(-len(bucket) // size) for bucket, size in pairs]
-        # the number of each bucket's first batch, from the last bucket down; then of all batches
+        # number of each bucket's first batch, last bucket first; then the number of all batches
         self._first_batches = list(itertools.accumulate(reversed(counts), initial=0))
         self._batches = np.arange(self._first_batches[-1])
         self._has_drawn = False  # `_batches` and `_samples` were shuffled, or loaded
-        self._is_ahead = False  # and the next iteration takes them as they are
+        self._is_ahead = False  # the next iteration must not shuffle them again
 
     # -- iterating -------------------------------------------------------------------------------
 

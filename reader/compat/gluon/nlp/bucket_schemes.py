@@ -115,7 +115,7 @@ class ExpWidthBucket(BucketScheme):
 
 
 def _up_to(high: int, count: int, key_at: Callable[[int], float]) -> list[int]:
-    """Return keys for 1, 2, ... `count`; the last one is the longest, and not rounded to it."""
+    """Return the keys of buckets 1 to `count`; the last one is `high` itself, without rounding."""
     return [*(round(key_at(at)) for at in range(1, count)), high]
 
 

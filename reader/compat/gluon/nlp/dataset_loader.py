@@ -1,7 +1,7 @@
 """DatasetLoader with GluonNLP's arguments: files become datasets, and those become batches.
 
-Imports the loaders and the streams' file patterns. Worker processes make datasets ahead; those of
-the batches have each dataset in their memory, and read it without asking anybody.
+Imports the loaders and the streams' file patterns. Worker processes make datasets ahead; the
+workers that make batches have each dataset in their own memory.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class DatasetLoader:
         circle_length: how many files make a dataset; the last one may have fewer.
         dataset_prefetch: how many datasets are made ahead; None: one for each worker.
         batch_prefetch: how many steps are made ahead; None: 2 for each worker.
-        dataset_cached, num_max_dataset_cached: taken, and nothing is repeated: GluonNLP repeats
-            datasets while it waits for others, and so batches that depend on the time.
+        dataset_cached, num_max_dataset_cached: accepted without effect: GluonNLP repeats datasets
+            while it waits for others, so that its batches depend on timing.
 
     Raises:
         ConfigError: no such files, or an argument that cannot work.
@@ -116,7 +116,7 @@ class DatasetLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the newest iterator: the order of the files, and the batch.
 
-        Before the first, and behind the end of an epoch, it is the beginning of one.
+        Before the first iterator, and after the end of an epoch, it is the beginning of an epoch.
         """
         newest = self._newest
         return {"files": None} if newest is None else newest.state()
@@ -145,7 +145,7 @@ class DatasetLoader:
         self._loaded = dict(state)
 
     def datasets(self, order: list[int], first: int) -> Iterator[Any]:
-        """Return the datasets of an epoch with their samplers' steps, from one on."""
+        """Return the datasets of an epoch from number `first` on, each with its sampler's steps."""
         size = self._length
         paths = [
             [self._files[number] for number in order[start : start + size]]
@@ -202,7 +202,7 @@ class _Groups:
 
 
 class _MadeHere:
-    """Datasets made one by one by whoever asks; one that an interrupt left is made again."""
+    """Makes datasets in this process, one by one; one that an interrupt cut off is made again."""
 
     def __init__(self, paths: list[list[str]], make: _Maker) -> None:
         self._paths = paths
@@ -273,7 +273,7 @@ class _DatasetIterator(Handover):
             return
 
     def reword(self, error: Exception) -> Exception | None:  # noqa: ARG002
-        """Return None: the loader of the dataset has worded it."""
+        """Return None: the dataset's own loader has reworded it already."""
         return None
 
     def _open_next(self) -> None:

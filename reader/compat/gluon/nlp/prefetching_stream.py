@@ -37,7 +37,7 @@ class PrefetchingStream(DataStream):
     """Make the items of a stream ahead, in a thread or a process of their own.
 
     Each iterator has its own worker. `iter()` starts it, and waits until it has begun to iterate
-    over the stream: an error of that is raised there. An error of a later item is raised in its
+    over the stream, and raises an error of that start. An error of a later item is raised in its
     place. Items arrive as they were yielded; from a process they are pickled.
 
     Each `iter()` draws from `random` and `numpy.random` of its caller. A process seeds both by what

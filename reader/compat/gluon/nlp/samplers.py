@@ -165,8 +165,8 @@ class SplitSampler(GlobalDrawSampler[int]):
         length: how many samples there are in all.
         num_parts: into how many parts they are divided; of each process one.
         part_index: the number of this part, from 0.
-        even_size: all parts are as long as the longest: others have random samples of all added,
-            anew in each pass; with a `seed`, samples of other parts. Else the first parts have one
+        even_size: shorter parts are filled up to the longest, anew in each pass, with random
+            samples of all parts; with a `seed`, of other parts. Else the first parts have one
             sample more than the last.
         repeat: how many passes one iteration makes; each has its own order.
         shuffle: False: keep the order of the part.
