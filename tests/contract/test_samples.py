@@ -662,7 +662,8 @@ def test_paddle_tensors_that_are_not_dense_are_refused_by_name() -> None:
 @WORKERS
 def test_paddle_tensors_of_eight_bits_keep_their_type(workers: int) -> None:
     paddle = pytest.importorskip("paddle")
-    for name in ("float8_e4m3fn", "float8_e5m2", "int8", "uint8"):
+    is_3 = int(paddle.__version__.partition(".")[0]) >= 3  # 2.6 has no floats of eight bits
+    for name in ("int8", "uint8", *(["float8_e4m3fn", "float8_e5m2"] if is_3 else [])):
         one = paddle.to_tensor([1.0, 2.0]).astype(name)
         batch = load(lambda _, one=one: one, workers, framework="paddle")
         assert name in str(batch.dtype)
