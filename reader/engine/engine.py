@@ -166,13 +166,13 @@ class Engine(Finalized):
     def _open(self, epoch: int, start: Start) -> EpochIterator:
         """Open an epoch: its first batches are being made when this returns.
 
-        Workers are started before the sampler is asked for an iterator: what that changes in the
-        trainer must not reach them.
+        Workers start before the sampler is iterated over: what that changes in the trainer must not
+        reach them.
         """
         cursor = self._cursor(epoch, start)
         options = self._options(epoch, start, cursor)
         has_shards = isinstance(self.batch_sampler, Shards)
-        stage = self._places.stage(cursor, self.config.drop_last_group, has_shards)
+        stage = self._places.stage(cursor, has_shards)
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend

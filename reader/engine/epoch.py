@@ -61,12 +61,10 @@ class EpochIterator(QuickSteps):
         super().__init__(window, schedule, stage.convert(0), cursor, stats, has_next)
         self.is_ended = True  # dropping the loan ends what there is
         self._loan = loan
-        self._backend: Backend = backend
         self._schedule = schedule
         self._supervisor = supervisor
         self._stage = stage
         self._options = options
-        self._tasks = window.tasks
         self._is_eager = options.is_eager
         self._is_plain = stage.is_plain and not has_next
         self._is_complete = False  # it ended because all batches were delivered
@@ -99,7 +97,7 @@ class EpochIterator(QuickSteps):
     @property
     def backend(self) -> Backend:
         """What makes the batches. Kept after the epoch, to look at how its workers ended."""
-        return self._backend
+        return self._loan.backend
 
     @property
     def is_usable(self) -> bool:
@@ -194,12 +192,12 @@ class EpochIterator(QuickSteps):
 
     def _take_next(self) -> None:
         """Take the next batch or Failure and land it, or end the epoch."""
-        if not self._backend.is_usable:
+        if not self._loan.backend.is_usable:
             self._supervisor.check_backend()
         rng_lock = self._rng_lock
         if rng_lock is not None:
             rng_lock.ask()
-        if not self._tasks or not self._is_eager:
+        if not self.tasks or not self._is_eager:
             self.window.fill(self._schedule)
             if self._schedule.is_over:
                 self._end()
@@ -269,7 +267,7 @@ class EpochIterator(QuickSteps):
         if item.kind is FailureKind.FULL:
             self._stage.free_slots()
             # without workers only `prepare` asks for a stream's batch again, before all others
-            self.is_quick = self.is_quick and self._backend.works_ahead
+            self.is_quick = self.is_quick and self._loan.backend.works_ahead
         if self._schedule.retry(item, supervisor):
             return
         if item.seq in supervisor.failed:
@@ -279,7 +277,9 @@ class EpochIterator(QuickSteps):
             self._schedule.refill()
         keys = self.window.task_keys(item.seq)
         seq = None if self._options.in_order else item.seq
-        carried = self._backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
+        carried = (
+            self._loan.backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
+        )
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
         task, step = self._schedule.answered(item)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn

@@ -35,14 +35,15 @@ class LandingPlaces:
         self._converts: list[Callable[[Any], Any]] = []  # by place; made with the first epoch
         self._copiers: list[Copier] = []  # by place, if they are devices
 
-    def stage(self, cursor: Cursor, drop_last_group: bool | None, has_shards: bool) -> Stage:
+    def stage(self, cursor: Cursor, has_shards: bool) -> Stage:
         """Return the stage of an epoch; see Stage."""
         self._converts = self._converts or self._make_converts()
         copiers = self._copiers
         if copiers:
             copiers[0].registrar.unlock_closed()
         ahead = self._copies_ahead if copiers else 0
-        return Stage(self._converts, cursor, drop_last_group, copiers, ahead, has_shards)
+        drop = self._config.drop_last_group
+        return Stage(self._converts, cursor, drop, copiers, ahead, has_shards)
 
     def stats(self) -> dict[str, Any] | None:
         """Return counts of the copies; None: there are no devices. See `DataLoader.stats`."""

@@ -11,8 +11,6 @@ class QuickSteps(Handover):
     convert: Callable[[Any], Any]
     @property
     def window(self) -> Window: ...
-    @property
-    def schedule(self) -> Any: ...
     def __init__(
         self,
         window: Window,

@@ -8,7 +8,7 @@ from reader._core.wire.local_channel cimport LocalFeeder
 cdef class QuickSteps(Handover):
     cdef public bint is_quick
     cdef readonly Window window
-    cdef readonly object schedule
+    cdef object schedule
     cdef public object convert
     cdef bint looks_for_end
     cdef object settle             # counts what was handed over
