@@ -1,7 +1,7 @@
 """What every test runs under: the ledger, the seed, and the order in which they are told.
 
 May import the ledger and the tools of testing; nothing of the package, which a test imports for
-itself. Owns the seed of the run: READER_TEST_SEED, or 0.
+itself. Owns the seed of the run: READER_TEST_SEED, or 0; and which variants of a test are sampled.
 """
 
 from __future__ import annotations
@@ -51,6 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+    parser.addoption(
+        "--variants",
+        choices=("all", "sampled"),
+        default="all",
+        help="of the variants of a test that is marked so, all or a fixed sample",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C and Ctrl-Backslash do what they do at a terminal, in programs of tests, too.
 
@@ -81,8 +89,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests that import a framework last: the process is dear to fork from then on."""
+    if config.getoption("--variants") == "sampled":
+        left_out = _unsampled(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: (_speaks_of_frameworks(item.path), bool(_NAMES.search(item.name))))
 
 
@@ -93,6 +105,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     text = collection_path.read_text(encoding="utf-8")
     return bool(_IMPORTED.search(text)) != (asked == "frameworks") or None
+
+
+def _unsampled(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return what the mark `sampled` leaves out: the same variants in every run and process."""
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for of_one_test in variants.values():
+        (part,) = of_one_test[0].get_closest_marker("sampled").args
+        of_one_test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out.update(of_one_test[-(-len(of_one_test) // part) :])
+    return left_out
 
 
 _NAMES = re.compile(r"torch|paddle|jax")

@@ -55,6 +55,7 @@ def _loaded(dataset: Any, **options: Any) -> list[Any]:
         return [digest_of(batch) for batch in loader]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "kind", [{}, {"num_workers": 2}, {"num_workers": 2, "worker_type": "thread"}]
 )

@@ -44,6 +44,7 @@ def check_same(ours: Any, theirs: Any) -> None:
             check_same(mine, other)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_batches_are_pytorchs(name: str, workers: int) -> None:

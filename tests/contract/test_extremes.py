@@ -194,6 +194,7 @@ def test_batch_without_fields_is_a_batch(cell: Cell, batch: Any) -> None:
     assert _batches(cell, range(4), 2, collate_fn=lambda _: batch) == [batch] * 2
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 def test_task_of_10_000_000_indices_is_one_batch(cell: Cell) -> None:
     rows = np.arange(10_000_000, dtype=np.uint32)

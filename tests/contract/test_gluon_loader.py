@@ -480,6 +480,7 @@ def test_a_killed_worker_costs_no_batch() -> None:
 # -- states --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("seed", [None, 4])

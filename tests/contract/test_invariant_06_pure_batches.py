@@ -25,6 +25,7 @@ def wanted() -> list[str]:
     return digests(Augmented(), 11, num_workers=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("workers", [0, 1, 2, 5])
 def test_06_digests_are_equal_for_any_number_of_workers(

@@ -72,6 +72,7 @@ def loaded(dataset: Any, **options: Any) -> list[Any]:
         return [digest_of(batch) for batch in loader]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("write", [into, ignored])
 @pytest.mark.parametrize("form", FORMS)

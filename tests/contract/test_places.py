@@ -185,6 +185,7 @@ def test_01_each_step_yields_one_batch_for_each_place_in_order(workers: int, pla
                     check_rows(batch, labels(batch))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("framework", ["numpy", "torch", "paddle"])
 @pytest.mark.parametrize("count", [32, 30, 24, 3, 0])
 def test_01_last_group_that_is_short_is_delivered_dropped_or_dropped_with_a_warning(

@@ -120,6 +120,7 @@ def digests(loader: Any) -> list[str]:
     return [digest_of([batch]) for batch in loader]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", WORKERS, ids=lambda found: "-".join(map(str, found.values())))
 def test_pictures_are_those_of_any_other_workers(kind: str, workers: dict[str, Any]) -> None:

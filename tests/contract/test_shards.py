@@ -103,6 +103,7 @@ def test_a_shard_that_fails_stands_for_its_step(
             assert drawn(loader) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bad", [(), (3,), (8,)])
 @pytest.mark.parametrize("is_list", [True, False])
 def test_a_run_resumes_at_any_step(bad: tuple[int, ...], is_list: bool) -> None:
@@ -232,6 +233,7 @@ def as_gluonnlp_makes_them(dataset: Any, batchify_fn: Any) -> list[Any]:
     return steps
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sample_s", [0.0, impure_datasets.SLOW_S], ids=["fast", "slow"])
 @pytest.mark.parametrize("kind", impure_datasets.KINDS)
 def test_what_a_dataset_carries_goes_from_shard_to_shard(kind: str, sample_s: float) -> None:

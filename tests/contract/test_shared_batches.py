@@ -71,6 +71,7 @@ FORMS: dict[str, Callable[[int], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("worker_type", ["process", "thread"])
 def test_first_batch_is_made_by_all_workers(form: str, worker_type: str) -> None:
@@ -83,6 +84,7 @@ def test_first_batch_is_made_by_all_workers(form: str, worker_type: str) -> None
                 assert digest_of(values(batches)) == digest_of(alone)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_started_workers_share_too(start_method: str) -> None:
     with opened(Slow(row), start_method=start_method, persistent_workers=True) as loader:
@@ -133,6 +135,7 @@ def drawn_first(index: int) -> float:
 DRAWS = [drawn_python, drawn_numpy, drawn_torch, drawn_late, drawn_first]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", DRAWS, ids=lambda make: make.__name__)
 def test_batch_that_draws_from_global_state_is_that_of_one_worker(
     make: Callable[[int], Any],
@@ -145,6 +148,7 @@ def test_batch_that_draws_from_global_state_is_that_of_one_worker(
     assert digests(dataset, 1) == digests(dataset, WORKERS) == digests(dataset, 2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [drawn_torch, drawn_late], ids=lambda make: make.__name__)
 def test_workers_own_random_numbers_are_those_of_pytorch(make: Callable[[int], Any]) -> None:
     """Their state is not seeded for each batch, and goes on over batches and epochs."""

@@ -198,6 +198,7 @@ ONE_THREAD = {"num_workers": 1, "worker_type": "thread"}
 ON_PROCESSES = [next(iter(EXACT)), next(iter(FRESH))]  # the order is the trainer's: a kind of each
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

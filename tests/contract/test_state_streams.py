@@ -150,6 +150,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), PLACES)
 def test_06_each_worker_goes_on_where_it_was_left(
     kind: Any, workers: int, persistent: bool, threads: bool, every: int
@@ -230,6 +231,7 @@ def check_resumes(make: Any, at: Any, options: dict[str, Any]) -> None:
         assert list(map(fields_of, loader)) == later
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "workers", "persistent", "threads", "every"), WRAPPED)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_06_a_stream_of_streams_goes_on_where_it_was_left(
@@ -330,6 +332,7 @@ class Dealt(IterableDataset[int]):
         return shard(items, rank=rank, world_size=size, contiguous=self.kind == "runs")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["sequence", "stream", "runs"])
 @pytest.mark.parametrize("seed", range(3))
 def test_01_any_number_of_workers_takes_what_is_left(kind: str, seed: int) -> None:
@@ -527,6 +530,7 @@ ODD: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", ODD.values(), ids=ODD)
 def test_errors_keep_their_places(kind: Any, workers: int) -> None:

@@ -166,6 +166,7 @@ def text_of(way: str) -> str:
     return textwrap.dedent(DEFINITIONS) + textwrap.dedent(RUN).format(runs=RUNS[way])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["-c", "stdin", "-m package"])
 def test_classes_of_main_travel_by_value(tmp_path: Path, way: str) -> None:
     text = text_of(way)
@@ -428,6 +429,7 @@ def test_variable_that_cannot_travel_is_named(notebook: Any, text: str, why: str
         iter(loader)
 
 
+@pytest.mark.nightly
 def test_torch_datasets_of_a_notebook_reach_workers_of_the_torch_face(notebook: Any) -> None:
     import torch
 
@@ -485,6 +487,7 @@ def test_main_module_is_imported_by_the_rules_of_multiprocessing(
         assert imported_and_lost() == (is_imported, False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_script_that_begins_anew_in_its_workers_is_told_to_guard_itself(
     tmp_path: Path, method: str

@@ -39,6 +39,7 @@ def _fuzz(first: int, count: int) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", [0, 12])
 def test_overwritten_arena_neither_crashes_nor_hangs_the_trainer(first: int) -> None:
     _fuzz(first, 12)

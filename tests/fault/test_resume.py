@@ -161,6 +161,7 @@ def batches_of(running: Program, stop: int) -> tuple[list, bool]:  # type: ignor
     return found, is_done
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["map", "stream", "wrapped"])
 def test_06_a_program_that_is_killed_again_and_again_gets_whole_epochs(

@@ -58,6 +58,7 @@ def test_08_every_kind_of_worker_works_without_proc(program: Callable[..., Progr
     assert (status, out.splitlines(), err) == (0, ALL, "")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", ["seal", "pidfd_send_signal"])
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
 def test_08_sealing_and_signals_to_pidfds_can_be_done_without(
@@ -67,6 +68,7 @@ def test_08_sealing_and_signals_to_pidfds_can_be_done_without(
     assert (status, out.splitlines(), err) == (0, ALL, "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("call", ["memfd_create", "eventfd2", "pidfd_open"])
 @pytest.mark.parametrize(
     ("number", "remedy"),

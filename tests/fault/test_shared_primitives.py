@@ -30,6 +30,7 @@ def config_of(dataset: Any) -> WorkerConfig:
     return WorkerConfig(dataset, None, None, 2, None, 0)
 
 
+@pytest.mark.sampled(2)
 @METHODS
 @WORKERS
 def test_primitives_of_a_dataset_are_those_of_the_trainer(method: str, workers: int) -> None:
@@ -71,6 +72,7 @@ def test_worker_that_replaces_a_killed_one_is_given_the_same(method: str) -> Non
         wait_until(lambda: begun.value == 3)  # the others may have made all batches before
 
 
+@pytest.mark.sampled(2)
 @METHODS
 def test_shared_tensors_stay_shared_and_others_are_copied(method: str) -> None:
     torch = pytest.importorskip("torch")

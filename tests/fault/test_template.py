@@ -101,6 +101,7 @@ SEES = """
 """
 
 
+@pytest.mark.sampled(2)
 @METHODS
 def test_07_worker_of_a_template_sees_what_a_spawned_one_sees(
     program: Start, tmp_path: Path, method: str
@@ -113,6 +114,7 @@ def test_07_worker_of_a_template_sees_what_a_spawned_one_sees(
         assert len({line[column] for line in mains}) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "how", [("-c", "{text}"), ("-m", "work.run"), ("-c", "import runpy; runpy.run_module('work')")]
 )
@@ -161,6 +163,7 @@ def test_main_module_without_a_guard_is_refused_as_by_multiprocessing(program: S
     assert "before the\n        current process has finished its bootstrapping phase" in err
 
 
+@pytest.mark.sampled(2)
 @METHODS
 def test_01_killed_template_costs_no_batch_and_workers_can_still_be_replaced(
     method: str, says: Wire, gate: Wire, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -180,6 +183,7 @@ def test_01_killed_template_costs_no_batch_and_workers_can_still_be_replaced(
     assert "each imports its own" in caplog.text
 
 
+@pytest.mark.sampled(2)
 @METHODS
 def test_killed_worker_is_reaped_and_its_signal_is_known(method: str) -> None:
     with DataLoader(PidRows(64), batch_size=4, num_workers=2, start_method=method) as loader:

@@ -152,6 +152,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_killed_torch_programs_go_on_with_other_workers_and_no_byte_is_different(
     program: Start, tmp_path: Path, seed: int

@@ -193,6 +193,7 @@ AT_EXIT = """
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     "way",

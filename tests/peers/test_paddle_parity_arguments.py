@@ -206,6 +206,7 @@ def test_paddle_checks_nothing_under_optimized_python(tmp_path: Path) -> None:
     assert found["batch_sampler with shuffle"][0] == "returned"
 
 
+@pytest.mark.nightly
 def test_checks_are_made_under_optimized_python_too(tmp_path: Path) -> None:
     is_optimized, found = _run_optimized(tmp_path, OURS)
     assert is_optimized

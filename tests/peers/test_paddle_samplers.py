@@ -494,6 +494,7 @@ def test_paddle_refuses_bad_arguments_by_assert_alone(fresh_optimised: Any) -> N
     assert fresh_optimised("paddle.io") == "accepted"
 
 
+@pytest.mark.nightly
 def test_bad_arguments_are_refused_without_asserts_too(fresh_optimised: Any) -> None:
     assert fresh_optimised("reader.compat.paddle.samplers") == "refused"
 

@@ -197,6 +197,7 @@ BAD: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("samples", BAD.values(), ids=BAD)
 def test_samples_that_default_collate_refuses_are_refused_in_its_words(
     road: Road, samples: Any

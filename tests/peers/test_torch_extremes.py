@@ -47,6 +47,7 @@ class Empty(Dataset[torch.Tensor]):
         return torch.empty(0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 def test_large_batches_of_empty_tensors_arrive(cell: str, persistent: bool) -> None:
@@ -77,6 +78,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("cell", ["fork", "spawn", "threads"])
@@ -178,6 +180,7 @@ def test_loader_of_arrays_refuses_tensors_that_no_array_can_be(
         list(loader)
 
 
+@pytest.mark.sampled(2)
 def test_samples_of_10_000_tensors_arrive(options: dict[str, Any]) -> None:
     with DataLoader(Made(_many), batch_size=2, **options) as loader:
         found = next(iter(loader))

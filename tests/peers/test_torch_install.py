@@ -230,6 +230,7 @@ PREPARED = """
 """
 
 
+@pytest.mark.nightly
 def test_loader_of_ours_inside_accelerate_says_once_that_it_was_replaced(tmp_path: Path) -> None:
     told = json.loads(run(tmp_path, PREPARED))
     batches = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

@@ -67,6 +67,7 @@ def test_what_pytorch_showed_is_believed(request: pytest.FixtureRequest) -> None
         check_same(act)
 
 
+@pytest.mark.sampled(2)
 @WORKERS
 @pytest.mark.parametrize(
     "options",

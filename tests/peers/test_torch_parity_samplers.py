@@ -107,6 +107,7 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(3)
 @SOME
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_give_the_same_order(name: str, workers: int) -> None:
@@ -220,6 +221,7 @@ def test_every_kind_of_dataset_gives_the_same(dataset: Any, workers: int) -> Non
 METHODS = ["fork", "spawn", "forkserver"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_start_methods_by_name_give_the_same(method: str) -> None:
     def act(loader: Any) -> Any:
@@ -237,6 +239,7 @@ def test_start_methods_by_name_give_the_same(method: str) -> None:
     check_same(act)
 
 
+@pytest.mark.nightly
 def test_context_object_gives_the_same() -> None:
     def act(loader: Any) -> Any:
         context = multiprocessing.get_context("forkserver")

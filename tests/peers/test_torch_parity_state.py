@@ -102,6 +102,7 @@ def resumed(kind: Any, make: Any, taken: int | None, after: str, **options: Any)
     return [list(again), list(again)]
 
 
+@pytest.mark.sampled(2)
 @WORKERS
 @pytest.mark.parametrize("name", MAKES)
 def test_state_of_every_batch_means_the_same(name: str, workers: int) -> None:

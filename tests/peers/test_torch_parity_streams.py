@@ -24,6 +24,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.peer
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sizes", [(7,), (7, 2, 4), (0, 5, 1), (1, 1, 9), (), (0, 0)], ids=str)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_shards_of_any_size_come_in_the_same_order(sizes: tuple[int, ...], workers: int) -> None:
@@ -77,6 +78,7 @@ def test_generator_decides_the_seeds_of_streams_the_same() -> None:
     check_same(act)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_streams_of_other_start_methods_are_the_same(method: str) -> None:
     def act(loader: Any) -> Any:
@@ -120,6 +122,7 @@ def test_chained_streams_give_the_same(workers: int) -> None:
     check_same(act)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("length", [6, 4, 50])
 @pytest.mark.parametrize("batch_size", [None, 2, 4])

@@ -167,6 +167,7 @@ def test_script_that_accelerate_ships_passes_with_our_loader(
     assert int(epochs) > 3
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_lightning_trains_validates_saves_resumes_and_predicts_the_same(tmp_path: Path) -> None:
     ours = run(tmp_path, LIGHTNING, OURS, "2")

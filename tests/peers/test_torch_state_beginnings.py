@@ -145,6 +145,7 @@ def test_state_of_each_worker_at_the_beginning_is_torchdatas(kind: Any) -> None:
         assert [each["iterated"] for each in own] == [1, 1]
 
 
+@pytest.mark.sampled(2)
 @KINDS
 @pytest.mark.parametrize("point", ["before", "iter", "left"])
 def test_epoch_goes_on_from_what_each_worker_began_with(kind: Any, point: str) -> None:

@@ -99,6 +99,7 @@ def check(make: Make, points: list[tuple[int, int | None]], disturb: bool = Fals
 POINTS: list[tuple[int, int | None]] = [(0, 0), (0, 2), (0, None), (1, 1), (1, None)]
 
 
+@pytest.mark.sampled(3)
 @WORKERS
 @pytest.mark.parametrize("kind", [Draws, DrawsAndTells])
 @pytest.mark.parametrize("seeded", [False, True])
@@ -114,6 +115,7 @@ def test_epochs_after_a_resumed_shuffle_are_those_of_the_straight_run(
     check(make, POINTS, disturb=True)
 
 
+@pytest.mark.sampled(3)
 @EVERY
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"persistent_workers": True}])
 @pytest.mark.parametrize("kind", [DrawsAndTells, Stream])

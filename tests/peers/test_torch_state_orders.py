@@ -132,6 +132,7 @@ def check(make: Any, options: dict[str, Any], points: list[tuple[int, int | None
             assert epochs(again, range(first, first + 2)) == wanted, (epoch, taken)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", ORDERS)
 def test_epochs_after_a_resume_are_those_of_the_straight_run(name: str, options: str) -> None:
@@ -192,6 +193,7 @@ def _drawing(way: str, workers: int) -> StatefulDataLoader:
     return StatefulDataLoader(items, num_workers=workers, **order)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("epochs_before", [0, 1])
 @pytest.mark.parametrize("used", [0, 1, 2])
 @pytest.mark.parametrize("workers", [0, 2])

@@ -53,6 +53,7 @@ def texts(batches: list[Any]) -> list[str]:
     return [str(batch) for batch in batches]
 
 
+@pytest.mark.sampled(2)
 @START
 def test_seed_of_worker_init_fn_keys_the_batches(start: str) -> None:
     first, again = run(1, seed_alike, start), run(2, seed_alike, start)

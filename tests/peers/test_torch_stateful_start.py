@@ -56,6 +56,7 @@ STARTS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(2)
 @STARTS
 @pytest.mark.parametrize("function", [refuse_last, refuse])
 def test_error_of_worker_init_fn_is_raised_by_iter(function: Any, options: dict[str, Any]) -> None:
@@ -68,6 +69,7 @@ def test_error_of_worker_init_fn_is_raised_by_iter(function: Any, options: dict[
     assert [each.tolist() for each in loader] == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
 
 
+@pytest.mark.sampled(2)
 @STARTS
 def test_start_without_an_error_is_waited_for_and_costs_no_batch(options: dict[str, Any]) -> None:
     with StatefulDataLoader(range(9), 2, num_workers=2, worker_init_fn=seed, **options) as loader:
@@ -117,6 +119,7 @@ class Dying:
         return index, torch.initial_seed()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_worker_that_takes_the_place_of_a_dead_one_is_started_the_same(
     start: str, tmp_path: Path

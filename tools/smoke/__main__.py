@@ -4,7 +4,9 @@ The wheel is made out of the sdist, as pip makes one where it finds no wheel: ru
 It is what auditwheel makes of it: one that other Linux machines take. Works in a temporary folder
 outside the checkout and removes it. Nothing is downloaded: the fresh environment borrows from the
 one this runs in, to run the package's dependencies alone. Run as
-``python -m tools.smoke [FOLDER]``; with a folder the two files are left there.
+``python -m tools.smoke [--as-built] [FOLDER]``; with a folder the two files are left there. With
+``--as-built`` the wheel gets the modules that lie in the checkout, and nothing is compiled: for the
+run of all tests, which has compiled these sources just before.
 """
 
 from __future__ import annotations
@@ -30,12 +32,18 @@ PROGRAM_TIMEOUT_S = 120
 
 def main(arguments: list[str]) -> int:
     """Run the whole of it; 0 when the package is fit to be published."""
+    as_built = arguments[:1] == ["--as-built"]
+    folders = arguments[as_built:]
     with tempfile.TemporaryDirectory(prefix="lodreader-smoke-") as name:
         work = Path(name)
         checkout = copy_checkout(work / "checkout")
-        # Named neither, build makes the sdist first and the wheel out of that sdist.
-        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", work / "dist", checkout)
+        build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", work / "dist")
+        run(*build, "--sdist", checkout)
         (sdist,) = (work / "dist").glob("*.tar.gz")
+        unpacked = unpack(sdist, work / "unpacked")
+        if as_built:
+            copy_modules(unpacked)
+        run(*build, "--wheel", unpacked)
         (wheel,) = (work / "dist").glob("*.whl")
         run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
         wheel = repair(wheel, work / "repaired")
@@ -48,9 +56,10 @@ def main(arguments: list[str]) -> int:
         install(wheel, environment)
         leave_dependencies_alone(environment)
         print(f"smoke: {wheel.name}: {run_program(environment)}", flush=True)
-        for artefact in (wheel, sdist) if arguments else ():
-            Path(arguments[0]).mkdir(parents=True, exist_ok=True)
-            shutil.copy(artefact, arguments[0])
+        for folder in folders:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            for artefact in (wheel, sdist):
+                shutil.copy(artefact, folder)
     return 0
 
 
@@ -61,6 +70,29 @@ def copy_checkout(target: Path) -> Path:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     return target
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """Unpack a sdist; return the folder of its sources."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (sources,) = folder.iterdir()
+    return sources
+
+
+def copy_modules(unpacked: Path) -> None:
+    """Copy the checkout's compiled modules to where setuptools looks for them before it compiles.
+
+    They are younger than the sources, which kept their times, so setup.py makes again only what
+    the checkout has not compiled, or compiled in another way.
+    """
+    library = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    for module in ROOT.glob("reader/_core/*/*.so"):
+        target = unpacked / "build" / library / module.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(module, target)
+    shutil.copy2(ROOT / "build/recipe", unpacked / "build/recipe")
+    shutil.copytree(ROOT / "build/cython", unpacked / "build/cython")
 
 
 def look_into_sdist(sdist: Path, checkout: Path) -> list[str]:
