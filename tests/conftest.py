@@ -50,7 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="only the files that import a framework when they are collected, or only the others",
     )
 
-
     parser.addoption(
         "--variants",
         choices=("all", "sampled"),

@@ -65,16 +65,16 @@ class Copier(Finalized):
         device: what the framework does there.
         registrar: locks slots.
         most: how many copies are under way at most.
-        is_plain: containers of a batch become dicts and lists.
+        plain_containers: containers of a batch become dicts and lists.
     """
 
     def __init__(
-        self, device: Device, registrar: Registrar, most: int = 3, is_plain: bool = False
+        self, device: Device, registrar: Registrar, most: int = 3, plain_containers: bool = False
     ) -> None:
         self._device = device
         self.registrar = registrar
         self._most = most
-        self._is_plain = is_plain
+        self._plain_containers = plain_containers
         self._open: deque[Copy] = deque()  # in the order of the stream
         self._events: list[Any] = []  # that can be recorded again
         self._newest: Copy | None = None  # it may be under way, or an interrupt left it
@@ -90,7 +90,7 @@ class Copier(Finalized):
 
         An interrupt may leave it anywhere: what was issued by then keeps its slot until it is done.
         """
-        if self._is_plain:
+        if self._plain_containers:
             batch = batch.plain_containers()
         if not self._is_issuing:
             self._newest = None

@@ -1,7 +1,8 @@
 """The cursor of an epoch: the position of the last batch delivered, and where each worker is.
 
-Imports `reader.data` and the types that cross. The stage alone moves a cursor; `state_dict` reads
-it, also when the iterator is gone. It is plain data and refers to no object of the user.
+Imports `reader.data` and the types that cross. A cursor counts the tasks that the iterator handed
+over; `state_dict` reads it, also when the iterator is gone. It is plain data and refers to no
+object of the user.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Cursor(abc.ABC):
         self.lock = threading.RLock()  # a thread may save while another one iterates
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
 
-    def settle(self) -> None:
+    def count_handed(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
         with self.lock:
             count = len(self.handed)  # meanwhile more may be handed over
@@ -58,7 +59,7 @@ class Cursor(abc.ABC):
 
     def to_start(self, worker: int) -> bytes | None:
         """What a worker is sent to go on, pickled; None: nothing."""
-        self.settle()
+        self.count_handed()
         return None if self.workers is None else self.workers.to_start(worker)
 
     @abc.abstractmethod

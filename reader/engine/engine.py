@@ -27,7 +27,7 @@ from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
-from reader.engine.epoch_errors import EpochOptions
+from reader.engine.epoch_options import EpochOptions
 from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
@@ -36,7 +36,7 @@ from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
 from reader.engine.supervisor import Supervisor
 from reader.errors import ReaderError
-from reader.exceptions.failure import as_user_error
+from reader.exceptions.user_error import as_user_error
 from reader.frameworks import check_places
 from reader.orders.order import open_order
 from reader.orders.reopened import reopened, set_seeded

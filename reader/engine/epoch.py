@@ -18,7 +18,7 @@ from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import Loan
 from reader.engine.cursor import Cursor
-from reader.engine.epoch_errors import EpochOptions
+from reader.engine.epoch_options import EpochOptions
 from reader.engine.map_tasks import MapTasks
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
@@ -58,25 +58,29 @@ class EpochIterator(QuickSteps):
     ) -> None:
         cursor, backend = stage.cursor, loan.backend
         has_next = options.on_end is not None
-        super().__init__(window, schedule, stage.convert(0), cursor, stats, has_next)
-        self.is_ended = True  # dropping the loan ends what there is
+        super().__init__(window, schedule, stage.converter(0), cursor, stats, has_next)
+        self.is_ended = (
+            True  # of this object nothing has to be finalized: dropping the loan does it
+        )
         self._loan = loan
         self._schedule = schedule
         self._supervisor = supervisor
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._is_plain = stage.is_plain and not has_next
+        self._hands_over_at_once = stage.hands_over_at_once and not has_next
         self._is_complete = False  # it ended because all batches were delivered
         self._rng_lock = None if options.is_eager else backend.rng_lock
         self._take = schedule.taking(supervisor.wait if backend.works_ahead else supervisor.make)
         works_ahead = stage.copiers and backend.works_ahead
         self._poll = schedule.polling(supervisor.poll) if works_ahead else None
         if backend.works_ahead:
-            is_usual = stage.is_plain and options.is_eager and isinstance(schedule, MapTasks)
+            is_usual = (
+                stage.hands_over_at_once and options.is_eager and isinstance(schedule, MapTasks)
+            )
         else:
             is_timed = options.timeout_s is not None or self._rng_lock is not None
-            is_usual = self._is_plain and not is_timed
+            is_usual = self._hands_over_at_once and not is_timed
         self._is_usual = is_usual
         self._workers = cursor.workers
         self._awaits_first = self.awaits_initial_states  # no quick steps until they have come
@@ -158,7 +162,7 @@ class EpochIterator(QuickSteps):
         """End the epoch here, so that its workers can serve another one. Idempotent."""
         self.drop()
         self.window.forget_error()
-        self._stage.cursor.settle()
+        self._stage.cursor.count_handed()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -169,10 +173,10 @@ class EpochIterator(QuickSteps):
     def prepare(self) -> None:
         """Make what is handed over next. An interrupt may leave it anywhere: it is called again."""
         try:
-            if not self._is_plain:
+            if not self._hands_over_at_once:
                 self._stage.check_capture()
             if self.is_due:
-                self._stage.cursor.settle()
+                self._stage.cursor.count_handed()
             while True:
                 if self.ahead and (size := self._stage.group_size(self.ahead)):
                     self._land_ahead()
@@ -228,19 +232,19 @@ class EpochIterator(QuickSteps):
         self.window.leaving = item.seq
         if self._is_eager:
             self._schedule.refill()  # runs the user's sampler; Ctrl-C there loses no batch
-        task, step = self._schedule.answered(item)
+        task, step = self._schedule.answered_task(item)
         task.snapshot = item.attached
         if task.part and self._stage.is_left(task, self.ahead):
             self.skip(Made(None, task, step=step))
             return
-        if self._is_plain:
+        if self._hands_over_at_once:
             self.land_plain(task, item, step)
             return
         try:
             if type(item) is UserBatch:
                 batch = item.value
             else:
-                batch = self._stage.convert(len(self.ahead), task.part)(item)
+                batch = self._stage.converter(len(self.ahead), task.part)(item)
         except Exception as error:
             if not is_interrupt(error):
                 if self._stage.group_size(self.ahead):
@@ -258,7 +262,7 @@ class EpochIterator(QuickSteps):
         """Handle a Failure in the place of a batch: return to continue, or have it raised."""
         supervisor = self._supervisor
         if item.kind is FailureKind.END:
-            task, step = self._schedule.answered(item)
+            task, step = self._schedule.answered_task(item)
             task.is_end, task.snapshot = True, item.payload
             self.skip(Made(None, task, step=step))
             self._schedule.end(item.worker)
@@ -281,7 +285,7 @@ class EpochIterator(QuickSteps):
             self._loan.backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         )
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
-        task, step = self._schedule.answered(item)
+        task, step = self._schedule.answered_task(item)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
         if task.part and self._stage.is_left(task, self.ahead):
             self.skip(Made(None, task, step=step))  # the step's exception was raised
@@ -314,10 +318,10 @@ class EpochIterator(QuickSteps):
                 return
             left = len(self.ahead)
             self.pass_ahead()
-            self._stage.cursor.settle()
+            self._stage.cursor.count_handed()
             self._stage.warn_of_short_group(left, self._stage.cursor.batches)
         self._stage.sweep()
         cursor = self._stage.cursor
-        cursor.settle()
+        cursor.count_handed()
         cursor.is_finished |= self._is_complete
         raise StopIteration

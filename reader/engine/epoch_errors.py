@@ -12,6 +12,7 @@ from typing import Any
 
 from reader._core.wire.failure import Failure, FailureKind
 from reader.engine.backends.backend import Backend, Death
+from reader.engine.epoch_options import EpochOptions
 from reader.errors import (
     ArenaFull,
     DatasetError,
@@ -22,44 +23,10 @@ from reader.errors import (
     shown,
 )
 from reader.exceptions.exception_codec import add_note
-from reader.exceptions.failure import as_user_error, traceback_text, with_context
-from reader.policy import ErrorPolicy
+from reader.exceptions.user_error import as_user_error, traceback_text, with_context
 from reader.worker.loop import WorkerError
-from reader.worker.worker_state import EpochStart
 
-__all__ = ["EpochOptions", "closed", "died", "failed_start", "failure", "in_fork", "late"]
-
-
-@dataclasses.dataclass(frozen=True)
-class EpochOptions:
-    """How one epoch is run.
-
-    Attributes:
-        epoch: its number.
-        timeout_s: of one batch; None: for ever.
-        worker_retries: how often a batch is made again when its worker died.
-        is_eager: False: a batch is asked for only while the consumer waits for it.
-        in_order: False: batches are delivered as they come.
-        errors: the words of exceptions.
-        start_of: what a worker is sent before its first task, by its number; None: nothing.
-        on_end: called when the last batch was delivered.
-        length: how many batches there will be; None: not known.
-    """
-
-    epoch: int
-    timeout_s: float | None
-    worker_retries: int
-    is_eager: bool
-    in_order: bool = True
-    errors: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
-    start_of: Callable[[int], EpochStart] | None = None
-    on_end: Callable[[], None] | None = None
-    length: Callable[[], int] | None = None
-
-    @property
-    def raises_deaths(self) -> bool:
-        """Whether a worker's death is raised even where it costs no batch."""
-        return self.errors.raises_deaths and self.worker_retries == 0
+__all__ = ["closed", "died", "exception_of", "failed_start", "in_fork", "late"]
 
 
 def late(
@@ -116,7 +83,7 @@ def _worded(
     return error
 
 
-def failure(
+def exception_of(
     backend: Backend,
     item: Failure,
     carried: WorkerError | None,

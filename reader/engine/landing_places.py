@@ -64,23 +64,25 @@ class LandingPlaces:
                 config.framework, config.feed_list, config.return_list, config.places
             )
         is_private = config.num_workers > 0 and not config.use_shared_memory
-        is_plain = policy.has_plain_containers
+        plain_containers = policy.has_plain_containers
         if not callable(adapters[0]):
-            self._copiers = self._make_copiers(adapters, is_plain)
+            self._copiers = self._make_copiers(adapters, plain_containers)
             return [copier.issue for copier in self._copiers]
-        if is_private or is_plain:
-            return [functools.partial(_convert, each, is_private, is_plain) for each in adapters]
+        if is_private or plain_containers:
+            return [
+                functools.partial(_convert, each, is_private, plain_containers) for each in adapters
+            ]
         found: list[Callable[[Any], Any]] = adapters
         return found
 
-    def _make_copiers(self, devices: list[Any], is_plain: bool) -> list[Copier]:
+    def _make_copiers(self, devices: list[Any], plain_containers: bool) -> list[Copier]:
         config = self._config
         copies = 1 + self._copies_ahead
         # each worker keeps some slots at hand, of each size that its batches have
         workers = max(1, config.num_workers)
         slots = 2 * (workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
         registrar = Registrar(devices[0].locker, slots, config.pin_limit)
-        return [Copier(device, registrar, max(2, copies), is_plain) for device in devices]
+        return [Copier(device, registrar, max(2, copies), plain_containers) for device in devices]
 
     @property
     def _copies_ahead(self) -> int:
@@ -88,8 +90,10 @@ class LandingPlaces:
         return self._config.reader_buffer_size if self._config.use_buffer_reader else 0
 
 
-def _convert(adapter: Callable[[Any], Any], is_private: bool, is_plain: bool, batch: Any) -> Any:
+def _convert(
+    adapter: Callable[[Any], Any], is_private: bool, plain_containers: bool, batch: Any
+) -> Any:
     """Have an adapter make a batch of a copy, or of plain containers."""
     if is_private:
         batch = batch.private_copy()
-    return adapter(batch.plain_containers() if is_plain else batch)
+    return adapter(batch.plain_containers() if plain_containers else batch)

@@ -83,7 +83,7 @@ class MapTasks:
         self._keys: list[Any] = []  # the batch of keys whose task is not in flight yet, or nothing
         self._torn: list[bool] = []  # not empty: a signal's handler raised in the sampler
         self._task: Task | None = None  # made of it
-        self._is_plain = takes_keys and order.mark is None
+        self._needs_no_mark = takes_keys and order.mark is None
         self._has_len = hasattr(type(dataset), "__len__")
         self._early: list[BaseException] = []  # what was raised in the place of the first task
         self._interrupted = (-1, 0)  # the last batch at which the order was opened again, how often
@@ -117,6 +117,9 @@ class MapTasks:
 
     def draw(self) -> Task | None:
         """Return the next task, the same one until `drawn`; None at the end.
+
+        Once a built-in sampler has yielded its first batch the window draws the others itself
+        (`Window.draw_from`), and asks here for those alone that it refuses.
 
         Raises:
             SamplerError: the sampler yielded something that is no batch of indices.
@@ -210,7 +213,7 @@ class MapTasks:
                 " yield at least one index"
             )
         is_batched, takes_any = self._is_batched, self._takes_any_key
-        is_usual = self._is_plain and not self._is_first and is_batched
+        is_usual = self._needs_no_mark and not self._is_first and is_batched
         if is_usual and (takes_any or are_indices(keys, self._count)):
             worker = -1 if self._round_robin is None else self._round_robin.next_worker()
             # the user's list stays as it is, whatever the dataset does to its keys; a face that
@@ -314,7 +317,7 @@ class MapTasks:
         """Fill the window while a batch is out of the queue and not delivered yet."""
         self._window.fill(self, 1)
 
-    def answered(self, item: Any) -> tuple[Task, None]:
+    def answered_task(self, item: Any) -> tuple[Task, None]:
         """Return the task of which an item is the answer; see Schedule."""
         return self._window.tasks[item.seq], None
 

@@ -50,7 +50,7 @@ class Remedies(Protocol):
     def trim(self) -> None:
         """Have the memory of released batches given back."""
 
-    def settle(self) -> None:
+    def await_idle(self) -> None:
         """Wait until no worker has anything to do."""
 
 
@@ -88,7 +88,7 @@ class Schedule(Protocol):
     def refill(self) -> None:
         """Fill the window while a batch is out of the queue and not delivered yet."""
 
-    def answered(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
+    def answered_task(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
         """Return the task of which an item is the answer, and what accepts the item.
 
         That is written in C; None: the feeder accepts it, and its task goes.

@@ -29,7 +29,7 @@ class Stage:
         most_ahead: how many batches are landed before they are handed over, at most: those of one
             group, and with devices those whose copies run while the user works.
         cursor: the position of the last batch delivered.
-        is_plain: a batch can be handed over as soon as it is made.
+        hands_over_at_once: a batch can be handed over as soon as it is made.
         has_shards: the batch sampler says which batches make a step; shard k lands on place k.
 
     Args:
@@ -54,13 +54,13 @@ class Stage:
         self.places = len(converts)
         self.copiers = copiers
         self.most_ahead = self.places * (1 + copies_ahead)
-        self.is_plain = self.places == 1 and not copiers and not has_shards
+        self.hands_over_at_once = self.places == 1 and not copiers and not has_shards
         self.has_shards = has_shards
         self._converts = converts
         self._drop_last_group = drop_last_group
 
-    def convert(self, index: int, part: int = 0) -> Convert:
-        """Return what lands a batch.
+    def converter(self, index: int, part: int = 0) -> Convert:
+        """Return what makes the user's batch of one.
 
         Args:
             index: among those that are not handed over yet.

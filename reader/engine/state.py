@@ -88,7 +88,7 @@ class LoaderState:
     def cursor(self) -> Cursor | None:
         """The position of the iterator that the user got last."""
         if self._cursor is not None:
-            self._cursor.settle()
+            self._cursor.count_handed()
         return self._cursor
 
     # -- saving ----------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class LoaderState:
 
     def _open_state(self, cursor: Cursor) -> dict[str, Any]:
         """Return what the state says of an epoch that is begun and not finished."""
-        cursor.settle()
+        cursor.count_handed()
         state: dict[str, Any] = {
             "epoch": cursor.epoch,
             "epochs": dict(cursor.epochs),

@@ -113,7 +113,7 @@ class StreamTasks:
 
     def number_of(self, seq: int | None) -> int:  # noqa: ARG002
         """Return the number of the next batch in its epoch, for messages."""
-        self._cursor.settle()
+        self._cursor.count_handed()
         return self._cursor.batches
 
     def taking(self, wait: Callable[[], Any]) -> Callable[[], Any]:
@@ -148,7 +148,7 @@ class StreamTasks:
         if not self._early:
             self._window.fill(self, 1)
 
-    def answered(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
+    def answered_task(self, item: Any) -> tuple[Task, Callable[[], Any] | None]:
         """Return the task of which an item is the answer, and what accepts the item."""
         if self._early and self._asked is None and self._early[0][0] is item:
             return self._early[0][1], self._early.popleft
@@ -177,7 +177,7 @@ class StreamTasks:
         other batch takes up memory. The third time ArenaFull is raised; the next call starts over.
         """
         with interrupt_after():
-            task, step = self.answered(item)
+            task, step = self.answered_task(item)
             if step is None:
                 self._window.accept(item.seq)
             else:
@@ -193,7 +193,7 @@ class StreamTasks:
             self._set_aside(remedies.wait())
         remedies.trim()
         if self._tries == 2:
-            remedies.settle()  # the other workers give their spare slots back
+            remedies.await_idle()  # the other workers give their spare slots back
         number = item.seq.to_bytes(8, "little") if is_new else task.payload
         if task.worker in self._dead:
             return  # it died just now

@@ -17,15 +17,8 @@ from reader._core.steps.window import Window
 from reader._core.wire.failure import Failure
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool_cache import Loan
-from reader.engine.epoch_errors import (
-    EpochOptions,
-    closed,
-    died,
-    failed_start,
-    failure,
-    in_fork,
-    late,
-)
+from reader.engine.epoch_errors import closed, died, exception_of, failed_start, in_fork, late
+from reader.engine.epoch_options import EpochOptions
 from reader.engine.schedule import Schedule
 from reader.errors import ReaderError
 from reader.worker.loop import WorkerError
@@ -177,7 +170,7 @@ class Supervisor:
     ) -> BaseException:
         """Return the exception of a Failure, with the deaths at its batch."""
         deaths = self.deaths.get(item.seq, [])
-        return failure(self._backend, item, carried, keys, deaths, self._options, number)
+        return exception_of(self._backend, item, carried, keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
         """A worker failed to start, and is not replaced: raise that at its first batch, or now."""
@@ -256,9 +249,9 @@ class Supervisor:
             self._window.hold_all()
             in_order = self._options.in_order
             self._feeder.begin_run(self._options.epoch, self._feeder.accepted, in_order)
-        self.settle()  # the answers to the old run are dropped by now
+        self.await_idle()  # the answers to the old run are dropped by now
         self.trim()
-        self.settle()
+        self.await_idle()
         self._schedule.send()
 
     def halve(self) -> None:
@@ -275,7 +268,7 @@ class Supervisor:
         """Have the memory of released batches given back."""
         self._feeder.trim()
 
-    def settle(self) -> None:
+    def await_idle(self) -> None:
         """Wait until no worker has anything to do; `timeout` at most."""
         while self._feeder.is_busy():
             self._is_torn = True

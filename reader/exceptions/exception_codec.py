@@ -2,7 +2,7 @@
 
 The user's code may have broken any method of its exception, so that every call of one is guarded,
 and fields go through the descriptors of `BaseException`. Imports `reader.errors` and
-`reader.data.exception_*`; keeps no state, and the bytes belong to the caller.
+the other modules of this room; keeps no state, and the bytes belong to the caller.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Fetcher:
             made = [self.dataset[keys]]
             if self.collate_fn is not None:
                 made.append(self.collate_fn(made.pop()))
-            channel.hand_over(made)
+            channel.write_from(made)
         elif self.collate_fn is not None:
             samples = self._samples(channel, keys)
             if channel.is_stale:
@@ -102,7 +102,7 @@ class Fetcher:
                 return
             made = [self.collate_fn(samples)]
             del samples  # what only the batch refers to may need no copy: see LeafMaker
-            channel.hand_over(made)
+            channel.write_from(made)
         elif self._columns is not None and self._gather(channel, self._columns, keys):
             return
         else:

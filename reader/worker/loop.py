@@ -19,7 +19,7 @@ from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.config import WORKER_KINDS
 from reader.errors import ArenaFull, DatasetError
 from reader.exceptions.exception_codec import encode
-from reader.exceptions.failure import from_user_code, traceback_text
+from reader.exceptions.user_error import from_user_code, traceback_text
 from reader.policy import Prepare, Reseed, WorkerPolicy
 from reader.random import seeds
 from reader.worker import context

@@ -345,7 +345,7 @@ class StreamFetcher:
         else:
             self._make_of_samples(channel, drawn)
         if drawn.made:
-            channel.hand_over(drawn.made)
+            channel.write_from(drawn.made)
 
     def _make_of_samples(self, channel: WorkerChannel, drawn: _Drawn) -> None:
         """Draw samples and make the batch of them, unless the channel has an answer already."""
@@ -398,7 +398,7 @@ class StreamFetcher:
         """Send what the arena had no room for before."""
         channel.set_attachment(drawn.snapshot)
         if drawn.made:
-            channel.hand_over(drawn.made)
+            channel.write_from(drawn.made)
         elif drawn.is_end or (
             self.stream.drop_last and len(drawn.samples) < (self.stream.batch_size or 1)
         ):

@@ -93,7 +93,7 @@ def test_position_counts_quick_steps(workers: int) -> None:
         next(batches)
         assert batches.cursor.batches <= number + 1  # counted in lots
         if number % 5 == 2:
-            batches.cursor.settle()
+            batches.cursor.count_handed()
             assert batches.cursor.batches == number + 1
     assert next(batches, None) is None
     assert batches.cursor.is_finished

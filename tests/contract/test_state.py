@@ -397,14 +397,14 @@ def test_what_is_handed_over_while_two_threads_count_is_counted(
     def count_and_wait(self: MapCursor, tasks: list[Task]) -> None:
         count(self, tasks)
         if not threads:  # another thread counts, and a batch is handed over, right here
-            threads.append(threading.Thread(target=cursor.settle))
+            threads.append(threading.Thread(target=cursor.count_handed))
             threads[0].start()
             threads[0].join(0.1)
             cursor.handed.append(Task(0, b"", seq=1))
 
     monkeypatch.setattr(MapCursor, "_count", count_and_wait)
     cursor.handed.append(Task(0, b"", seq=0))
-    cursor.settle()
+    cursor.count_handed()
     threads[0].join()
-    cursor.settle()
+    cursor.count_handed()
     assert cursor.batches == 2

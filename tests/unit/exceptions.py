@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reader.exceptions.failure import decode, encode
+from reader.exceptions.user_error import decode, encode
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,9 @@ def in_a_forked_worker(make: Callable[[], BaseException]) -> BaseException:
 
 def in_another_program(code: str) -> BaseException:
     """Run `code`, which leaves an exception in `exc`, in a fresh interpreter; decode it here."""
-    program = "import sys\nfrom reader.exceptions.failure import encode\n" + textwrap.dedent(code)
+    program = "import sys\nfrom reader.exceptions.user_error import encode\n" + textwrap.dedent(
+        code
+    )
     program += "\nsys.stdout.buffer.write(encode(exc))"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True)
     return decode(run.stdout)

@@ -347,7 +347,7 @@ def test_small_checks_by_themselves() -> None:
 
 def test_importing_imports_no_framework() -> None:
     code = (
-        "import sys, reader.config, reader.exceptions.failure, reader.random.seeds\n"
+        "import sys, reader.config, reader.exceptions.user_error, reader.random.seeds\n"
         "heavy = {'torch', 'paddle', 'jax', 'tensorflow', 'mxnet'}\n"
         "sys.exit(' '.join(heavy & sys.modules.keys()) or 0)"
     )

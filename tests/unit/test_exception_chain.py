@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reader.exceptions.failure import as_user_error, decode, encode, traceback_text, with_context
+from reader.exceptions.user_error import as_user_error, decode, encode, traceback_text, with_context
 from tests.unit.exceptions import OddConstructor, carry, notes_of, raise_from, raised
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from reader.errors import DatasetError, WorkerDied
 from reader.exceptions import exception_codec
-from reader.exceptions.failure import with_context
+from reader.exceptions.user_error import with_context
 from tests.unit.exceptions import (
     OddConstructor,
     carry,

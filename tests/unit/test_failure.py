@@ -15,7 +15,7 @@ import reader
 from reader.checks import as_int
 from reader.errors import DatasetError, InternalError
 from reader.exceptions import failure
-from reader.exceptions.failure import (
+from reader.exceptions.user_error import (
     as_user_error,
     decode,
     from_user_code,

@@ -33,7 +33,7 @@ class Paper:
             self.full -= 1
             raise ArenaFull
 
-    def hand_over(self, made: list[Any]) -> None:
+    def write_from(self, made: list[Any]) -> None:
         self.write(made[0])
         made.clear()
 

@@ -1,7 +1,7 @@
 """The decorators of `paddle.reader` that read ahead in threads: `buffered` and `xmap_readers`.
 
-Imports `reader.checks` and `reader.exceptions.failure`. A generator owns its threads: they end when
-it ends, is closed or is collected. They share only SimpleQueues with it, whose `put` takes no
+Imports `reader.checks` and `reader.exceptions.user_error`. A generator owns its threads: they end
+when it ends, is closed or is collected. They share only SimpleQueues with it, whose `put` takes no
 Python lock, so that the garbage collector may collect a generator at any point of any thread.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from reader._core.interpreter.signals import interrupt_after
 from reader.checks import as_bool, as_int
 from reader.errors import ConfigTypeError, got
-from reader.exceptions.failure import as_user_error
+from reader.exceptions.user_error import as_user_error
 
 __all__ = ["as_count", "as_reader", "buffered", "xmap_readers"]
 

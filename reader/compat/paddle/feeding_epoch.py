@@ -17,7 +17,7 @@ from paddle.base import core
 from reader._core.batch.tensor import LoDTensor
 from reader._core.interpreter.signals import interrupt_after
 from reader.compat.paddle.source import set_place
-from reader.exceptions.failure import as_user_error, with_context
+from reader.exceptions.user_error import as_user_error, with_context
 from reader.frameworks.paddle_version import DenseTensor, DenseTensorArray
 
 __all__ = ["FeedingEpoch"]

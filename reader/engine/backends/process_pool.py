@@ -21,7 +21,7 @@ from reader._core.wire.worker_reports import Damage
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
-from reader.exceptions.failure import decode
+from reader.exceptions.user_error import decode
 from reader.processes.handle import WorkerHandle, send_signal
 from reader.processes.pickling import NotFound, not_found
 from reader.processes.process import ProcessStarter, forget_process, leave_process

@@ -16,7 +16,7 @@ cdef class SampleLeaf:
     cdef rd_view view            # reads the memory of its tensors; NULL: a converter does
     cdef bint is_number          # LEAF_SCALAR: python_type is one of NumPy's own; see NUMBERS
     cdef bint in_sequence        # LEAF_OBJECT: its container is a sequence
-    cdef bint is_plain           # rows can be copied as bytes: no records, no extended type
+    cdef bint copies_as_bytes           # rows can be copied as bytes: no records, no extended type
     cdef int ndim
     cdef int64_t[64] extents
     cdef Py_ssize_t nbytes       # of one sample

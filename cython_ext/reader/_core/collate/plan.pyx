@@ -180,7 +180,7 @@ cdef class Plan:
         else:
             leaf.type = (FLOAT64 if what == LEAF_FLOAT else INT64 if what == LEAF_INT
                          else BOOL8 if what == LEAF_BOOL else COMPLEX128)
-        leaf.is_plain = leaf.type.storage.names is None and not leaf.type.extended
+        leaf.copies_as_bytes = leaf.type.storage.names is None and not leaf.type.extended
         leaf.nbytes = <Py_ssize_t>rd_extents_nbytes(leaf.type.itemsize, leaf.extents, leaf.ndim)
         # a field may span half of INT64_MAX: the rest is for the other fields
         self.most_rows = min(self.most_rows, <int64_t>(
@@ -375,7 +375,7 @@ cdef class Plan:
         if cnp.PyArray_Check(sample):
             array = <cnp.ndarray>sample
             type = leaf.type
-            if (leaf.is_plain and <PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>type.storage
+            if (leaf.copies_as_bytes and <PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>type.storage
                     and cnp.PyArray_NDIM(array) == leaf.ndim
                     and cnp.PyArray_IS_C_CONTIGUOUS(array) and leaf.nbytes <= NOGIL_NBYTES):
                 dims = cnp.PyArray_DIMS(array)

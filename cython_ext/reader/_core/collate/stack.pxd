@@ -36,7 +36,7 @@ cdef class BatchWriter:
     cdef bint fills                # of stack(): samples may write themselves to their rows
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
-    cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1
+    cdef int put_beside(self, list objects, Schema schema, rd_record* record) except -1
     cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record)
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL
     cdef int put_table(self, rd_slot* slot, Py_ssize_t nfields) noexcept

@@ -1,4 +1,4 @@
-"""Stacking in place: a worker writes each sample once, straight into its place in a slot.
+"""Stacking in place: a worker asks for each sample, and the plan copies it once, to its place in a slot.
 
 Imports the arena's heap, plans, payloads, structure and the Schema of tensor. A BatchWriter belongs to one
 worker and one thread.
@@ -481,10 +481,10 @@ cdef class BatchWriter:
         record.schema = plan.schema
         objects = plan.object_lists()
         if self.side is not None:
-            self.hand_over(objects, plan.its_schema, record)
+            self.put_beside(objects, plan.its_schema, record)
             if slot is not NULL:
                 self.put_table(slot, len(plan.fields))
-                self.heap.settle(slot, self.objects_at)
+                self.heap.note_written(slot, self.objects_at)
         else:
             payload = self.payload(objects, plan.its_schema, None, record)
             slot = self.add_payload(slot, plan, len(plan.fields), payload, record)
@@ -493,7 +493,7 @@ cdef class BatchWriter:
         record.generation = 0 if slot is NULL else slot.generation
         return slot
 
-    cdef int hand_over(self, list objects, Schema schema, rd_record* record) except -1:
+    cdef int put_beside(self, list objects, Schema schema, rd_record* record) except -1:
         """Put all but the arrays into the side table."""
         beside = None if self.attach is None else self.attach()
         record.token = self.side.put(record.run, (schema, objects, beside))
@@ -540,14 +540,14 @@ cdef class BatchWriter:
             # rare: the objects are larger than those of the last batch
             larger = self.heap.alloc(at + size)
             memcpy(base + larger.start, base + slot.start, at)
-            self.heap.settle(slot, at)
+            self.heap.note_written(slot, at)
             self.heap.abandon(slot)
             slot = larger
         self.put_table(slot, nfields)
         slot.objects = at if size else 0
         slot.objects_nbytes = size
         memcpy(base + slot.start + at, data, size)
-        self.heap.settle(slot, at + size)
+        self.heap.note_written(slot, at + size)
         if size and plan is not None:
             plan.objects_room = size + size // 4 + 64
         return slot
@@ -620,10 +620,10 @@ cdef class BatchWriter:
             if self.side is None:
                 slot = self.add_payload(slot, None, len(arrays), payload, record)
             else:
-                self.hand_over(flat.objects, schema, record)
+                self.put_beside(flat.objects, schema, record)
                 if slot is not NULL:
                     self.put_table(slot, len(arrays))
-                    self.heap.settle(slot, self.objects_at)
+                    self.heap.note_written(slot, self.objects_at)
         except BaseException:
             if slot is not NULL:
                 self.heap.abandon(slot)
@@ -649,7 +649,7 @@ cdef class BatchWriter:
         data = pickled
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
-        self.heap.settle(slot, len(pickled))
+        self.heap.note_written(slot, len(pickled))
         # it needs no field table and no offset of objects: records.load_schema checks the sums kept there
         slot.objects = rd_place_sum(slot)
         slot.nfields = rd_payload_sum(NULL, 0, data, len(pickled))

@@ -43,7 +43,7 @@ cdef class Heap:
     cdef int64_t reserve_samples(self, bint is_firm) except -1
     cdef void end_task(self) noexcept nogil
     cdef void end_grant(self) noexcept nogil
-    cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil
+    cdef void note_written(self, rd_slot* slot, uint64_t used) noexcept nogil
     cdef int trim_own(self) noexcept nogil
     cdef bint knows(self, rd_slot* slot) noexcept nogil
     cdef void abandon(self, rd_slot* slot) noexcept nogil

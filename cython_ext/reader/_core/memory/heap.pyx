@@ -351,7 +351,7 @@ cdef class Heap:
         self.granted = 0
         self.publish()
 
-    cdef void settle(self, rd_slot* slot, uint64_t used) noexcept nogil:
+    cdef void note_written(self, rd_slot* slot, uint64_t used) noexcept nogil:
         """The first ``used`` bytes of a slot are written: the system counts them from now on.
 
         Reserved memory beyond that may be used for other slots, and is counted when it is written.

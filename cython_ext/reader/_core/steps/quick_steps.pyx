@@ -41,7 +41,7 @@ cdef class QuickSteps(Handover):
         self.window = window
         self.schedule = schedule
         self.convert = convert
-        self.settle = cursor.settle
+        self.count_handed = cursor.count_handed
         self.looks_for_end = looks_for_end
         self.feeder, self.tasks = window.feeder, window.tasks
         self.handed, self.stats = cursor.handed, stats
@@ -73,7 +73,7 @@ cdef class QuickSteps(Handover):
         Like `prepare`, it may be left by an exception anywhere."""
         cdef LoDTensorArray item
         if self.due():
-            self.settle()
+            self.count_handed()
         if self.ahead or window.is_closed or not window.tasks or not feeder.is_here():
             return False
         found = feeder.ready()
@@ -94,7 +94,7 @@ cdef class QuickSteps(Handover):
     cdef bint make_step(self, Window window, LocalFeeder feeder) except -1:
         """Have this thread make the next batch; else as `take_step`."""
         if self.due():
-            self.settle()
+            self.count_handed()
         if self.ahead or window.is_closed or not feeder.channel.is_here():
             return False
         window.fill(self.schedule)

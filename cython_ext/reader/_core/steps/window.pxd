@@ -31,7 +31,7 @@ cdef class Window:
     cdef list odd                  # batches with an index out of range, for the source
 
     cpdef fill(self, source, int64_t taken=*)
-    cdef Task draw(self)
+    cdef Task draw_built_in(self)
     cdef bint send_to(self, Task task) except -1
     cdef int tell_drawn(self, source) except -1
     cdef int pass_by(self, Task task, source) except -1

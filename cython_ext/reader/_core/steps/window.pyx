@@ -245,7 +245,7 @@ cdef class Window:
             seq = self.dispatched
             drawn = None
             try:
-                drawn = self.draw()
+                drawn = self.draw_built_in()
                 is_drawn_here = drawn is not None
                 if drawn is None:
                     drawn = source.draw()
@@ -276,7 +276,7 @@ cdef class Window:
                     self.error = self.reword(error)
                 return
 
-    cdef Task draw(self):
+    cdef Task draw_built_in(self):
         """Return the task of the next batch of a built-in sampler; None: the source draws it."""
         cdef Indices found
         cdef Task task

@@ -365,7 +365,7 @@ cdef class WorkerChannel:
         self.writer.write(batch, &record)
         self.done(&record)
 
-    def hand_over(self, list made not None):
+    def write_from(self, list made not None):
         """As `write`, of the only object in a list, which loses it then; see LocalChannel."""
         self.write(made[0])
         made.clear()
@@ -426,7 +426,7 @@ cdef class WorkerChannel:
         memcpy(<char*>self.arena.c.base + slot.start, data, len(payload))
         slot.objects_nbytes = len(payload)
         record.payload_sum = rd_payload_sum(NULL, 0, data, len(payload))
-        self.heap.settle(slot, len(payload))
+        self.heap.note_written(slot, len(payload))
         record.slot = rd_slot_offset(self.arena.c, slot)
         record.generation = slot.generation
         return 0

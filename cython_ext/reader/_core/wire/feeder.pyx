@@ -32,7 +32,7 @@ from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.wire.records cimport drop_damaged, last_state, open_batch, open_payload
 from reader._core.wire.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between,
                                         SEEN_NBYTES, damage_of, mark_damaged, note_damage, take_all, flight,
-                                        worker_state, drop, least_busy, place, push_task, note_initial_state,
+                                        worker_side, drop, least_busy, enqueue, push_task, note_initial_state,
                                         notify, drain, feed_get, reader_thread)
 from reader._core.wire.ring cimport rd_task, RD_TASK_INLINE, rd_task_push
 
@@ -91,7 +91,7 @@ cdef class Feeder:
         self.s.mask = room - 1
         self.s.waiting = <rd_record*>calloc(room, sizeof(rd_record))
         self.s.failures = <rd_record*>calloc(nworkers, sizeof(rd_record))
-        self.s.workers = <worker_state*>calloc(nworkers, sizeof(worker_state))
+        self.s.workers = <worker_side*>calloc(nworkers, sizeof(worker_side))
         self.s.states = <rd_record*>calloc(nworkers, sizeof(rd_record))
         if not (self.s.waiting and self.s.failures and self.s.states and self.s.workers):
             raise MemoryError()
@@ -293,7 +293,7 @@ cdef class Feeder:
         Its rings are then empty and ready for a replacement.
         """
         cdef rd_heap* heap = rd_heap_at(self.s.arena, worker)
-        cdef worker_state* w = &self.s.workers[worker]
+        cdef worker_side* w = &self.s.workers[worker]
         cdef flight* f
         cdef size_t i
         seqs = []
@@ -475,7 +475,7 @@ cdef class Feeder:
             if rd_slot_read(self.s.arena, slot, &copy) or copy.capacity < task.nbytes:
                 return False  # found by the next look
             memcpy(<char*>self.s.arena.base + copy.start, data, task.nbytes)
-            self.heap.settle(slot, task.nbytes)
+            self.heap.note_written(slot, task.nbytes)
             task.spill = rd_slot_offset(self.s.arena, slot)
         drain(&self.s)  # count the answers that woke nobody, too
         pthread_mutex_lock(&self.s.lock)
@@ -504,7 +504,7 @@ cdef class Feeder:
         record.worker = <unsigned short>worker
         pthread_mutex_lock(&self.s.lock)
         record.run = self.s.run
-        place(&self.s, &record)
+        enqueue(&self.s, &record)
         pthread_mutex_unlock(&self.s.lock)
 
     def take(self, timeout=None):

@@ -171,9 +171,9 @@ cdef class LocalChannel:
             writer.write(batch, &record)
             self.keep(&record)
         else:
-            self.hand_over([batch])
+            self.write_from([batch])
 
-    def hand_over(self, list made not None):
+    def write_from(self, list made not None):
         """Keep a ready-made batch, the only object in a list, which loses it.
 
         What nothing else refers to then is not copied: see LeafMaker. After an exception the list

@@ -15,7 +15,7 @@ cdef struct flight:
     uint64_t spill         # slot of the trainer's heap that carries a long task; 0 = none
 
 # One worker as the trainer sees it. `lock` of the feed guards it.
-cdef struct worker_state:
+cdef struct worker_side:
     int pidfd              # readable when the process ended; -1: a thread, or gone
     int alive              # whether it takes tasks
     int said_hello
@@ -38,7 +38,7 @@ cdef struct feed_state:
     pthread_mutex_t lock
     pthread_mutex_t trim_lock   # one thread at a time frees memory; no other lock is taken with it
     queue_state queue
-    worker_state* workers
+    worker_side* workers
     uint32_t run           # the current attempt at an epoch
     uint64_t epoch
     uint64_t next_seq      # the batch that goes into the queue next
@@ -64,7 +64,7 @@ cdef void drop(feed_state* s, rd_record* record) noexcept nogil
 cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* payload) noexcept nogil
 cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil
 cdef void note_initial_state(feed_state* s, uint32_t index) noexcept nogil
-cdef void place(feed_state* s, rd_record* record) noexcept nogil
+cdef void enqueue(feed_state* s, rd_record* record) noexcept nogil
 cdef void notify(feed_state* s) noexcept nogil
 cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char* check,
                        const char* seen) noexcept nogil

@@ -56,7 +56,7 @@ cdef rd_arena* arena_of(feed_state* s, const rd_record* record) noexcept nogil:
 
 cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* record) noexcept nogil:
     """Check a record against what the trainer knows. Returns the check that failed, or NULL."""
-    cdef worker_state* worker = &s.workers[index]
+    cdef worker_side* worker = &s.workers[index]
     cdef flight* oldest
     cdef rd_slot* slot
     if record.sum != rd_record_sum(record):
@@ -96,7 +96,7 @@ cdef const char* find_damage(feed_state* s, uint32_t index, const rd_record* rec
 
 cdef void tell_record(feed_state* s, uint32_t index, const rd_record* record, char* seen) noexcept nogil:
     """Put what `find_damage` looked at into a text of SEEN_NBYTES."""
-    cdef worker_state* worker = &s.workers[index]
+    cdef worker_side* worker = &s.workers[index]
     cdef flight* oldest = &worker.flights[worker.head]
     cdef rd_slot* slot = NULL
     cdef int n = snprintf(seen, SEEN_NBYTES, b"kind %u of worker %u for batch %llu, run %u, slot %llu.%u, "
@@ -171,7 +171,7 @@ cdef void ask_again(feed_state* s, const rd_record* record) noexcept nogil:
     Its task is in flight again, and `detach` reports it as lost. What is queued behind it waits for
     its turn once more.
     """
-    cdef worker_state* worker = &s.workers[record.worker]
+    cdef worker_side* worker = &s.workers[record.worker]
     cdef rd_record later
     if record.run == s.run and worker.count < worker.room:
         worker.head = (worker.head + worker.room - 1) % worker.room
@@ -213,7 +213,7 @@ cdef void inspect(feed_state* s) noexcept nogil:
     """Check the shared futex words and counts when the consumer has waited long: a worker that damaged
     them may have kept another asleep, or lost its task. Call with the lock held."""
     cdef rd_header* head = rd_head(s.arena)
-    cdef worker_state* worker
+    cdef worker_side* worker
     cdef rd_heap* heap
     cdef uint64_t taken
     cdef uint32_t i
@@ -291,7 +291,7 @@ cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil:
     return now if deadline_ns < 0 or now < deadline_ns else deadline_ns
 
 
-cdef void land(feed_state* s, worker_state* worker, rd_record* record) noexcept nogil:
+cdef void retire(feed_state* s, worker_side* worker, rd_record* record) noexcept nogil:
     """Remove the worker's oldest task, which a result answers."""
     cdef flight* oldest
     if worker.count == 0:
@@ -327,7 +327,7 @@ cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil:
 cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* payload) noexcept nogil:
     """Note a task as in flight and write it to the ring. Call with the lock held. Returns 0, or -1
     if the ring is full."""
-    cdef worker_state* w = &s.workers[worker]
+    cdef worker_side* w = &s.workers[worker]
     cdef flight* f = &w.flights[(w.head + w.count) % w.room]
     cdef bint is_batch = (task.kind != TASK_TRIM and task.kind != TASK_EPOCH
                           and task.kind != TASK_ENTER)
@@ -351,7 +351,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     return rc
 
 
-cdef void place(feed_state* s, rd_record* record) noexcept nogil:
+cdef void enqueue(feed_state* s, rd_record* record) noexcept nogil:
     """Put a result into the queue, or keep it until those before it have come."""
     if s.any_order:
         queue_put(&s.queue, record, 0)
@@ -396,7 +396,7 @@ cdef void notify(feed_state* s) noexcept nogil:
 
 cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogil:
     """Handle one result of one worker."""
-    cdef worker_state* worker = &s.workers[index]
+    cdef worker_side* worker = &s.workers[index]
     s.received += 1
     if record.kind == RD_HELLO:
         worker.said_hello = 1
@@ -410,7 +410,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         worker.alive = 0
         notify(s)
         return
-    land(s, worker, record)
+    retire(s, worker, record)
     if load_u32(&s.starving) and exchange_u32(&s.starving, 0):
         notify(s)
     if record.kind == RD_SKIPPED:
@@ -436,7 +436,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         return
     if record.seq != s.next_seq:
         s.reordered += 1
-    place(s, record)
+    enqueue(s, record)
 
 
 cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:

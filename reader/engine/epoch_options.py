@@ -1,0 +1,46 @@
+"""How one epoch is run: its number, its limits, and what is called at its beginning and end.
+
+Imports the policy of errors and what workers are sent. Never changes once it is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from reader.policy import ErrorPolicy
+from reader.worker.worker_state import EpochStart
+
+__all__ = ["EpochOptions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochOptions:
+    """How one epoch is run.
+
+    Attributes:
+        epoch: its number.
+        timeout_s: of one batch; None: for ever.
+        worker_retries: how often a batch is made again when its worker died.
+        is_eager: False: a batch is asked for only while the consumer waits for it.
+        in_order: False: batches are delivered as they come.
+        errors: the words of exceptions.
+        start_of: what a worker is sent before its first task, by its number; None: nothing.
+        on_end: called when the last batch was delivered.
+        length: how many batches there will be; None: not known.
+    """
+
+    epoch: int
+    timeout_s: float | None
+    worker_retries: int
+    is_eager: bool
+    in_order: bool = True
+    errors: ErrorPolicy = ErrorPolicy()  # noqa: RUF009
+    start_of: Callable[[int], EpochStart] | None = None
+    on_end: Callable[[], None] | None = None
+    length: Callable[[], int] | None = None
+
+    @property
+    def raises_deaths(self) -> bool:
+        """Whether a worker's death is raised even where it costs no batch."""
+        return self.errors.raises_deaths and self.worker_retries == 0
