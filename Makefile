@@ -12,6 +12,8 @@ ARGS ?=
 DEMO_ARGS ?=
 SMOKE_ARGS ?=
 BENCH_ARGS ?=
+# Each claim once; make nightly asks for it under every start method and number of workers, too: all.
+VARIANTS ?= sampled
 
 MAKEFLAGS += --no-print-directory
 # What tests start imports the package hundreds of times: it is compiled once, whatever is set here.
@@ -88,9 +90,6 @@ PARALLEL := -n $(JOBS) --variants $(VARIANTS)
 # Workers are forked from processes that have torch and paddle in them: with huge pages a fork copies
 # a third of the page tables.
 QUICK_FORKS := GLIBC_TUNABLES=glibc.malloc.hugetlb=1
-# Each claim once; make nightly asks for it under every start method and number of workers, too:
-# VARIANTS=all.
-VARIANTS ?= sampled
 OURS := not gpu and not evidence$(if $(filter sampled,$(VARIANTS)), and not nightly)
 OF_TOOLS := $(wildcard tests/tools tests/unit/test_bench*.py)
 # pytest says 5 where nothing was left to run: ARGS="-k arena" names no test of each kind.
