@@ -7,6 +7,7 @@ import os
 import random
 import re
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -374,6 +375,7 @@ class _RingsOverwritten:
     def __getitem__(self, index: int) -> Any:
         if index == 1 and not os.pread(self.done, 1, 0):
             os.pwrite(self.done, b"1", 0)
+            time.sleep(0.5)  # by then the ring holds all tasks: none is written over the damage
             at = Scribbler(random.Random(0), "tasks")
             ctypes.memset(at.base + at.areas, 0x5A, at.task_ring)
         return np.full(3, index)
@@ -384,7 +386,7 @@ def test_death_of_a_worker_that_found_damage_itself_is_not_put_on_the_dataset(
 ) -> None:
     done = os.memfd_create("done")
     with reader.DataLoader(
-        _RingsOverwritten(done), batch_size=1, num_workers=1, start_method="fork"
+        _RingsOverwritten(done), batch_size=1, num_workers=1, prefetch_factor=8, start_method="fork"
     ) as loader:
         found = [int(batch[0, 0]) for batch in loader]
     os.close(done)

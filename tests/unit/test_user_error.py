@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import reader
 from reader.checks import as_int
 from reader.errors import DatasetError, InternalError
-from reader.exceptions import failure
+from reader.exceptions import user_error
 from reader.exceptions.user_error import (
     as_user_error,
     decode,
@@ -67,7 +67,7 @@ def test_traceback_of_the_loader_s_own_error_stays_whole() -> None:
 
 
 def test_traceback_that_cannot_be_formatted_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure.traceback, "format_exception", lambda *_: 1 / 0)
+    monkeypatch.setattr(user_error.traceback, "format_exception", lambda *_: 1 / 0)
     assert traceback_text(ValueError()) == "(the traceback of ValueError could not be formatted)\n"
 
 
@@ -88,9 +88,9 @@ def test_odd_notes_attribute_is_survived() -> None:
 
 
 def test_python_without_notes_gets_a_remote_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure, "_SHOWS_NOTES", False)
+    monkeypatch.setattr(user_error, "_SHOWS_NOTES", False)
     exc = with_context(ValueError(1), where="batch 1", traceback_text="Traceback ...")
-    assert isinstance(exc.__cause__, failure.RemoteTraceback)
+    assert isinstance(exc.__cause__, user_error.RemoteTraceback)
     assert "raised in batch 1" in str(exc.__cause__)
     assert "Traceback ..." in str(exc.__cause__)
     assert "reader: raised in batch 1" in notes_of(exc)
