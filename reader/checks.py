@@ -69,7 +69,7 @@ def meant_by(name: str, known: list[str], elsewhere: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(name.lower().replace("_", ""), plain, 1)
     if near:
         return f"did you mean {plain[near[0]]}?"
-    return f"there are {', '.join(known)}"
+    return f"the arguments are {', '.join(known)}"
 
 
 def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remedy: str) -> int:

@@ -168,8 +168,8 @@ class LoaderConfig:
             )
         if o["prefetch_next_epoch"] and not (o["persistent_workers"] and o["num_workers"]):
             raise ConfigError(
-                "prefetch_next_epoch=True makes the next epoch's first batches in workers that"
-                f" stay, got persistent_workers={o['persistent_workers']} and"
+                "prefetch_next_epoch=True needs workers that persist between epochs, got"
+                f" persistent_workers={o['persistent_workers']} and"
                 f" num_workers={o['num_workers']}. Pass persistent_workers=True and num_workers=1"
                 " or more."
             )
@@ -199,8 +199,8 @@ _NUMBERS = (
     ("reader_buffer_size", 0, "It is how many batches are staged for the consumer; default 2."),
     ("prefetch_factor", 1, "It is how many batches each worker may have in flight; default 2."),
     ("worker_retries", 0, "0 raises WorkerDied at the first death of a worker."),
-    ("max_bytes", 1, "None lets the arena grow as needed."),
-    ("pin_limit", 0, "None locks the slots that copies to devices read in turn; 0 locks none."),
+    ("max_bytes", 1, "None lets the shared memory of batches grow as needed."),
+    ("pin_limit", 0, "None page-locks what copies to devices read from; 0 page-locks nothing."),
     ("snapshot_every_n_steps", 0, "0 or None takes no state; batches are then drawn again."),
 )
 _MAY_BE_NONE = ("batch_size", "max_bytes", "pin_limit", "snapshot_every_n_steps")
@@ -218,9 +218,9 @@ def _convert_numbers(o: dict[str, Any]) -> None:
         o["seed"] = as_int("seed", o["seed"], low=0, high=SEED_LIMIT - 1, remedy=remedy)
     if o["pin_limit"] is not None and 0 < o["pin_limit"] < PAGESIZE:
         raise ConfigError(
-            f"pin_limit={o['pin_limit']} bytes is less than the smallest slot, {PAGESIZE} bytes."
-            " Pass at least the size of a few batches, 0 to lock no pages, or None for as many"
-            " slots as copies read in turn"
+            f"pin_limit must be 0, None, or at least one page ({PAGESIZE} bytes), got"
+            f" {o['pin_limit']} bytes. Pass at least the size of a few batches, 0 to page-lock"
+            " nothing, or None to page-lock what copies to devices read from"
         )
     o["timeout"] = _as_timeout(o["timeout"])
 

@@ -67,14 +67,14 @@ def got(value: object) -> str:
 
 
 _LIMITS = {
-    errno.EMFILE: "this process has as many files open as it may: raise that limit (ulimit -n), or"
+    errno.EMFILE: "this process has reached its limit of open files: raise it (ulimit -n), or"
     " close loaders and drop batches that are not needed",
-    errno.ENFILE: "the system has as many files open as it may: raise fs.file-max (sysctl)",
-    errno.ENOSYS: "this system lacks the call, or a sandbox hides it: reader needs Linux 5.9 or"
-    " later, with memfd_create, eventfd2 and pidfd_open (worker threads need no pidfd_open)",
-    errno.EPERM: "a sandbox forbids the call: allow memfd_create, eventfd2, pidfd_open and"
-    " pidfd_send_signal in its seccomp profile, or use worker_type='thread', which needs the first"
-    " two alone",
+    errno.ENFILE: "the system has reached its limit of open files: raise fs.file-max (sysctl)",
+    errno.ENOSYS: "this system lacks a system call, or a sandbox hides it: reader needs Linux 5.9"
+    " or later, with memfd_create, eventfd2 and pidfd_open (worker threads need no pidfd_open)",
+    errno.EPERM: "a sandbox forbids a system call: allow memfd_create, eventfd2, pidfd_open and"
+    " pidfd_send_signal in its seccomp profile, or pass worker_type='thread', which needs only"
+    " the first two",
     errno.EAGAIN: "raise the limit on processes (ulimit -u, or pids.max of the cgroup), or lower"
     " num_workers",
     errno.ENOMEM: "there is no memory: raise the limit on memory, or lower num_workers",
@@ -229,9 +229,10 @@ class WorkerDied(ReaderError, RuntimeError):
             return "Something outside the loader sent that signal to the worker."
         if not self.was_ready:
             return (
-                "What it printed says why. With start_method='spawn' and 'forkserver' each worker"
+                "See what it printed. With start_method='spawn' and 'forkserver' each worker"
                 " imports the main script: make and iterate loaders below"
-                ' `if __name__ == "__main__":`, else the import starts them once more, and fails.'
+                ' `if __name__ == "__main__":`, otherwise this import starts workers, too, and'
+                " fails."
             )
         return (
             "Code in the dataset, or a library under it, ended the process (os._exit): repeat"
@@ -266,9 +267,9 @@ class ArenaFull(MemoryError, ReaderError):
         self.knob = knob
         if message is None:
             message = (
-                f"a batch needs {need_bytes:,} bytes of the arena, and {have_bytes:,} of its limit"
-                f" of {limit_bytes:,} are free. Raise {knob}, lower batch_size or prefetch_factor,"
-                " or keep fewer batches alive."
+                f"a batch needs {need_bytes:,} bytes of shared memory, and {have_bytes:,} bytes of"
+                f" the limit of {limit_bytes:,} are free. Raise {knob}, lower batch_size or"
+                " prefetch_factor, or keep fewer batches alive."
             )
         super().__init__(message)
 
@@ -326,7 +327,7 @@ class LoadTimeout(ReaderError, TimeoutError):
             limit = "its deadline" if timeout_s is None else f"timeout={timeout_s:g} s"
             message = (
                 f"{what} did not arrive within {limit}. Raise timeout= (0 waits without a"
-                " deadline), use more num_workers, or find what blocks in the dataset."
+                " deadline), raise num_workers, or find what blocks in the dataset."
             )
         super().__init__(message)
 

@@ -190,9 +190,8 @@ def check_stream(o: dict[str, Any]) -> None:
     for name in ("shuffle", "sampler", "batch_sampler"):
         if o[name] is not None and o[name] is not False:
             raise ConfigError(
-                f"{name} chooses indices, and an IterableDataset has none: it was given with"
-                f" {name}={shown(o[name])}. Leave it out, and let the dataset's __iter__ decide the"
-                " order."
+                f"{name}={shown(o[name])} chooses indices, and an IterableDataset has none. Leave"
+                f" out {name}, and let the dataset's __iter__ decide the order."
             )
 
 

@@ -92,7 +92,7 @@ def parse_place(value: Any) -> Place:
         return Place("jax", None, value)
     if type(value).__module__ == "torch" and isinstance(getattr(value, "type", None), str):
         return CPU if value.type == "cpu" else _from_text(str(value))
-    raise ConfigTypeError(f"places must name where batches land, got {got(value)}. {_REMEDY}.")
+    raise ConfigTypeError(f"places must name a device for batches, got {got(value)}. {_REMEDY}.")
 
 
 def _from_text(text: str) -> Place:
@@ -126,7 +126,7 @@ def _from_paddle(place: Any) -> Place:
             return Place("gpu", int(place.get_device_id()))
         if name == "CustomPlace":
             return Place(place.get_device_type(), int(place.get_device_id()))
-        raise ConfigError(f"places: batches cannot land on {place} in this version. {_REMEDY}.")
+        raise ConfigError(f"places: batches cannot be copied to {place}. {_REMEDY}.")
     if place.is_cpu_place():
         return CPU
     if place.is_cuda_pinned_place():
@@ -135,4 +135,4 @@ def _from_paddle(place: Any) -> Place:
         return Place("gpu", int(place.gpu_device_id()))
     if place.is_custom_place():
         return Place(place.get_device_type(), int(place.custom_device_id()))
-    raise ConfigError(f"places: batches cannot land on {place} in this version. {_REMEDY}.")
+    raise ConfigError(f"places: batches cannot be copied to {place}. {_REMEDY}.")

@@ -99,8 +99,8 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         most = as_int("max_tokens", max_tokens, low=1, remedy="Or pass batch_size.")
         if most < self.edges[-1]:
             raise ConfigError(
-                f"max_tokens={most} is less than a sample of the longest bucket may have"
-                f" ({self.edges[-1]}). Pass more, or leave out long samples"
+                f"max_tokens must be at least the length of the longest bucket, {self.edges[-1]},"
+                f" got {most}. Pass a larger max_tokens, or leave out long samples"
             )
         return [most // edge for edge in self.edges]
 

@@ -201,7 +201,7 @@ def as_datasets(taker: str, datasets: Any) -> list[Any]:
         )
     found = list(datasets)
     if not found:
-        raise ConfigError(f"{taker} takes one dataset or more, got none. Leave it out, or fill it.")
+        raise ConfigError(f"{taker} takes one dataset or more, got none. Pass a list of datasets.")
     return found
 
 

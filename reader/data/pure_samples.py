@@ -38,7 +38,7 @@ def has_pure_samples(dataset: Any) -> bool:
         if not isinstance(said, (bool, np.bool_)):
             raise ConfigTypeError(
                 f"{_NAME} of a dataset must be True or False, got {got(said)}. True promises that"
-                " a sample depends on its index alone, and on reader.sample_rng"
+                " a sample depends only on its index and on reader.sample_rng"
             )
         return bool(said)
     if type(dataset) in _PLAIN:

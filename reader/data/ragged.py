@@ -105,7 +105,8 @@ class RaggedFields:
         missing = [field for field in self.fields if field not in keys]
         if missing:
             raise CollateError(
-                f"RaggedFields names {missing}, and the samples have the fields {keys}"
+                f"RaggedFields has the fields {missing}, which the samples lack: their fields are"
+                f" {keys}. Pass the keys or positions of existing fields"
             )
         made = {key: self._field(key, [sample[key] for sample in samples]) for key in keys}
         return made if isinstance(first, Mapping) else list(made.values())

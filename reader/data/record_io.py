@@ -90,7 +90,8 @@ class RecordIO(Dataset[bytes]):
             offset = self._offsets[index]
         except (IndexError, TypeError):
             raise IndexError(
-                f"record {got(index)} of '{self.path}', which has {len(self)} records"
+                f"the index must be an int in [{-len(self)}, {len(self)}), as '{self.path}'"
+                f" has {len(self)} records, got {got(index)}"
             ) from None
         return self._read(offset, f"record {index}")
 
@@ -110,7 +111,8 @@ class RecordIO(Dataset[bytes]):
         while True:
             flag, length = self._head(at, name, offset)
             if flag not in wanted:
-                raise self._damage(name, offset, f"a part with flag {flag} stands at offset {at}")
+                what = f"the part at offset {at} has flag {flag}, expected one of {wanted}"
+                raise self._damage(name, offset, what)
             parts.append(self._bytes(at + _HEAD.size, length, name, offset))
             if flag in (_WHOLE, _LAST):
                 return parts[0] if flag == _WHOLE else _MAGIC.join(parts)
@@ -226,7 +228,8 @@ class RecordWriter:
         longest = max(end - begin for begin, end in zip(begins, ends, strict=True))
         if longest > MAX_NBYTES:
             raise ConfigError(
-                f"a record of {len(view)} bytes: the format has room for {MAX_NBYTES} in a part"
+                f"a record may have at most {MAX_NBYTES} bytes between two magic numbers, got"
+                f" {longest} in a record of {len(view)} bytes. Split it into several records"
             )
         self._offsets[number] = self._file.tell()
         self._next_key = max(self._next_key, number + 1)

@@ -67,8 +67,8 @@ def from_paddle(value: Any) -> Found | None:
     if isinstance(value, core.eager.Tensor):
         if value._is_initialized() and not value.is_dense():
             raise DatasetError(
-                "a paddle tensor that is sparse, a table of selected rows or distributed cannot be"
-                " collated; make it dense (to_dense), or pass a collate_fn"
+                "a sparse, distributed or SelectedRows paddle tensor cannot be collated; make it"
+                " dense (to_dense), or pass a collate_fn"
             )
         if 0 in value.shape:
             return _empty(tuple(value.shape), str(value.dtype).rpartition(".")[2])

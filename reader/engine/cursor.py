@@ -294,7 +294,10 @@ class WorkerCursor:
             )
         unknown = saved["state"].keys() - set(_STATES)
         if unknown:
-            raise StateError(f"a worker in the state has no {sorted(unknown)}. {_BAD}")
+            raise StateError(
+                f"'state' of a worker may have the keys {_STATES}, got also {sorted(unknown)}."
+                f" {_BAD}"
+            )
         cursor = cls(dict(saved["state"]))
         if "rng" in cursor._state:
             cursor._state["rng"] = from_json(cursor._state["rng"])
@@ -315,9 +318,9 @@ class WorkerCursor:
             recorded > self.made or (recorded < self.made and not is_position)
         ):
             raise StateError(
-                f"the state records draws for {recorded} of {self.made} batches of a worker,"
-                f" {'with' if is_position else 'without'} a state of its dataset: they cannot all"
-                f" be drawn again. {_BAD}"
+                f"the state contradicts itself: it has the sizes of {recorded} batches of a worker"
+                f" that made {self.made}, {'with' if is_position else 'without'} a state of its"
+                f" dataset. {_BAD}"
             )
 
 
@@ -354,8 +357,8 @@ class WorkerCursors:
             raise StateError(
                 f"this state cannot be resumed: it was saved by {len(saved)} workers, each at a"
                 f" position of its own, and this loader has {workers}. Pass"
-                f" num_workers={len(saved)}, or let the dataset divide its items by reader.shard,"
-                " one sample for each: then any number of workers goes on"
+                f" num_workers={len(saved)}. To resume with any number of workers, have the"
+                " dataset's __iter__ iterate over reader.shard(items), one sample for each item"
             )
         made = cls(workers, batch_size)
         made._origin = [cursor.to_json(batch_size) for cursor in saved], last
@@ -438,7 +441,9 @@ def _added(draws: list[list[int]], count: int, size: int) -> list[list[int]]:
 
 def _checked(name: str, saved: dict[str, Any], is_right: Callable[[Any], bool]) -> Any:
     if name not in saved or not is_right(saved[name]):
-        raise StateError(f"{name} of a worker in the state is {got(saved.get(name))}. {_BAD}")
+        raise StateError(
+            f"{name!r} of a worker in the state is not valid: got {got(saved.get(name))}. {_BAD}"
+        )
     return saved[name]
 
 

@@ -49,11 +49,11 @@ def late(
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""
             place = f"batch {seq}, sample {row}{sample}"
-            at.append(f"{backend.name_of(worker)} is at {place} for {seconds:.1f} s")
+            at.append(f"{backend.name_of(worker)} has been at {place} for {seconds:.1f} s")
     return LoadTimeout(
         f"batch {delivered} of epoch {options.epoch} did not come within"
-        f" timeout={options.timeout_s:g} s: {'; '.join(at)}. Iterate on to wait for it"
-        " again, or raise timeout",
+        f" timeout={options.timeout_s:g} s: {'; '.join(at)}. Call next() again to wait"
+        " longer, or raise timeout",
         timeout_s=options.timeout_s,
         batch=delivered,
         epoch=options.epoch,
@@ -117,8 +117,8 @@ def exception_of(
         )
     if item.kind is FailureKind.OPEN:
         error = DatasetError(
-            f"batch {number} of epoch {epoch} arrived and cannot be opened: {item.payload!r};"
-            " an object in it does not survive pickling"
+            f"batch {number} of epoch {epoch} cannot be unpickled in this process:"
+            f" {item.payload!r}; return objects that can be pickled and unpickled"
         )
         error.__cause__ = item.payload
         return error
@@ -162,9 +162,9 @@ def _death(deaths: list[Death], indices: list[Any], epoch: int, number: int) -> 
         if last.damage is not None and len({_check_of(death) for death in deaths}) == 1:
             add_note(
                 error,
-                "reader: each time in new shared memory, and each time the same check failed"
-                f" ({last.damage.check}): native code that writes out of bounds whenever it makes"
-                " this batch does that, and so would a mistake in that check, which is ours",
+                "reader: the same check failed each time, each time in new shared memory"
+                f" ({last.damage.check}). Either native code writes out of bounds whenever it makes"
+                " this batch, or the check in reader is wrong: then please report this text",
             )
     return error
 
@@ -190,8 +190,8 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
 def in_fork() -> ReaderError:
     """Return what an iterator raises in a process that was forked after it was made."""
     return ReaderError(
-        "this iterator belongs to the process that forked this one; its workers do not exist here:"
-        " make a new iterator, iter(loader), after the fork"
+        "this iterator belongs to the parent process, and its workers do not exist in this forked"
+        " process: make a new iterator, iter(loader), after the fork"
     )
 
 

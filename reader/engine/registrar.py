@@ -93,8 +93,8 @@ class Registrar(Finalized):
             lock.unlock()
             self._failure = failure
             _log.warning(
-                "slots could not be page-locked (%s): batches are copied to the device from pages"
-                " that are not locked, which the driver stages. See docs/devices.md",
+                "shared memory could not be page-locked (%s): batches are copied to the device from"
+                " pageable memory, which is slower. See docs/devices.md",
                 failure,
             )
             return False

@@ -265,8 +265,8 @@ class LoaderState:
             found = find_carriers(state["epochs"], **carriers)
         except KeyError as error:
             raise StateError(
-                f"the state has an epoch for {error}, and this loader has nothing there with"
-                f" set_epoch. {_REMEDY}"
+                f"the state has an epoch for {error}, and this loader has no {error} with a"
+                f" set_epoch method. {_REMEDY}"
             ) from None
         self._saved_workers(state)  # refuses what it cannot read
         try:
@@ -385,7 +385,7 @@ def check_plain(state: dict[str, Any]) -> None:
         if isinstance(value, dict) and len(path) < _MAX_DEPTH:
             if not all(type(key) is str for key in value):
                 raise StateError(
-                    f"{_place(path)} must have texts as keys, got {got(list(value))}. {_REMEDY}"
+                    f"{_place(path)} must have str keys only, got {got(list(value))}. {_REMEDY}"
                 )
             todo += [((*path, key), each) for key, each in value.items()]
         elif isinstance(value, list) and len(path) < _MAX_DEPTH:

@@ -259,7 +259,8 @@ class Supervisor:
         if self._window.size > 1:
             self._window.size //= 2
             _log.warning(
-                "memory is short: batches in flight are reduced to %d for the rest of epoch %d",
+                "shared memory is short: at most %d batches are in flight for the rest of epoch %d."
+                " Lower batch_size or prefetch_factor, or keep fewer batches alive",
                 self._window.size,
                 self._options.epoch,
             )

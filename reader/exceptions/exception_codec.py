@@ -95,7 +95,7 @@ def encode(exc: BaseException) -> bytes:
         node.args.append(_Value("str", node.text, pickle.dumps(node.text)))
         node.notes.append(
             f"reader: the worker raised {type_name(type(exc))}; all but its text is lost, because"
-            f" carrying it raised {type_name(type(failure))}"
+            f" pickling it raised {type_name(type(failure))}"
         )
         return pickle.dumps([node])
 
@@ -144,7 +144,9 @@ class _Encoder:
                 self._fill(node, exc)
             except BaseException as failure:
                 kind = type_name(type(failure))
-                node.notes.append(f"reader: parts are lost, because carrying it raised {kind}")
+                node.notes.append(
+                    f"reader: parts of this exception are lost, because pickling it raised {kind}"
+                )
 
     def _position(self, exc: BaseException) -> int | None:
         """Return the position of `exc` among the nodes; None when there are too many."""

@@ -94,14 +94,14 @@ def as_user_error(exc: BaseException) -> BaseException:
     elif isinstance(exc, GeneratorExit):
         effect = "Python takes it for the end of a generator and may drop it silently"
     elif not isinstance(exc, Exception):
-        effect = "it would pass by `except Exception` and end the program as if you asked for it"
+        effect = "`except Exception` does not catch it, and it would end the program"
     else:
         return exc
     text = guarded(str, exc)
     error = DatasetError(
         f"code of the dataset raised {type_name(type(exc))}{f'({text})' if text else ''}, which is"
-        f" not passed on as it is: {effect}. The original is the __cause__ of this error. Where the"
-        " dataset means an error, raise an ordinary exception instead."
+        f" not passed on as it is: {effect}. The original is the __cause__ of this error. Raise"
+        " an ordinary exception to report an error of the dataset."
     )
     error.__cause__ = exc
     return error

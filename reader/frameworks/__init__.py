@@ -128,7 +128,7 @@ def check_places(framework: str, places: Sequence[Place]) -> None:
             reason = missing_device(place)
         if reason is not None:
             raise ConfigError(
-                f"{reason}. places={str(place)!r} was given: pass a place that there is,"
-                ' framework="torch", "paddle" or "jax" for devices, or places="cpu" and move the'
+                f"{reason}. places={str(place)!r} was given: pass an available place; or"
+                ' framework="torch", "paddle" or "jax" for devices; or places="cpu" and move the'
                 " batches in the training step"
             )

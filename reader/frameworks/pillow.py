@@ -105,8 +105,9 @@ def encode(array: Any, ending: str, quality: int) -> bytes:
     is_right = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
     if pixels.dtype != np.uint8 or not is_right or not pixels.size:
         raise ConfigTypeError(
-            "an image is an array of 8 bits, height x width x channels, got"
-            f" {pixels.dtype} of shape {pixels.shape}: {got(array)}. Convert it to uint8"
+            "an image must be a non-empty uint8 array of shape (height, width) or (height, width,"
+            f" channels) with 1, 3 or 4 channels, got {pixels.dtype} of shape {pixels.shape}:"
+            f" {got(array)}. Convert it"
         )
     options = {"quality": quality} if kind == "JPEG" else {"compress_level": min(quality, 9)}
     image = image_module.fromarray(np.ascontiguousarray(pixels))

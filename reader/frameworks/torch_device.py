@@ -32,11 +32,11 @@ def missing_device(place: Place) -> str | None:
     """Say why batches cannot go to a place that is not the CPU; None: they can."""
     version = f"torch {torch.__version__}"
     if not hasattr(torch.Stream, "__enter__"):
-        return f"{version} has no streams that serve every device: batches go there from 2.7 on"
+        return f"{version} cannot copy batches to devices: torch 2.7 or later is needed"
     if place.kind == "gpu_pinned":
         if torch.accelerator.is_available():
             return None
-        return f"{version} finds no device that {str(place)!r} would be locked for here"
+        return f"{version} finds no accelerator here, which {str(place)!r} needs"
     try:
         device = torch_device(place)
         module: Any = torch.get_device_module(device)

@@ -166,7 +166,9 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
         StateError: it cannot.
     """
     if not isinstance(state, dict) or not isinstance(state.get("way"), str):
-        raise StateError(f"order in the state must be a dict with a way, got {got(state)}. {LOAD}")
+        raise StateError(
+            f"'order' in the state must be a dict with a str 'way', got {got(state)}. {LOAD}"
+        )
     way = state["way"]
     own = way_of(batches, every)
     batching = batching_of(batches)
@@ -180,8 +182,8 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
     }
     if not is_able.get(way, False):
         raise StateError(
-            f"the order in the state was left in the way {way!r}, and that of"
-            f" {type(source).__name__} here is entered by {own!r}. {LOAD}"
+            f"the order in the state was saved by the method {way!r}, and the order of"
+            f" {type(source).__name__} here resumes by {own!r}. {LOAD}"
         )
     check = {
         "entry": SeekableOrder.check,
@@ -195,7 +197,7 @@ def check_order_state(batches: Any, state: Any, every: int, is_begun: bool = Fal
         SeekableOrder.check_begun(batches, batching, state)
     if "source" in state and not has_state(source):
         raise StateError(
-            f"the state has one of the sampler, and {type(source).__name__} here has no"
+            f"the state contains a state of the sampler, and {type(source).__name__} here has no"
             f" load_state_dict. {LOAD}"
         )
 

@@ -299,7 +299,7 @@ class StatefulOrder(ReplayedOrder):
         if "iterator" in state and self._iterator is not self._source:
             if not has_state(self._iterator):
                 raise StateError(
-                    f"the state has one of the sampler's iterator, and that of"
+                    f"the state contains a state of the sampler's iterator, and the iterator of"
                     f" {type(self._source).__name__} here has no load_state_dict. {LOAD}"
                 )
             self._iterator.load_state_dict(copy.deepcopy(state["iterator"]))
@@ -357,9 +357,13 @@ class StatefulOrder(ReplayedOrder):
         if type(state.get("over", False)) is not bool:
             raise StateError(f"over in the state must be a bool, got {got(state['over'])}. {LOAD}")
         if type(state.get("first", "")) not in (int, type(None)):
-            raise StateError(f"first in the state is {got(state.get('first'))}. {LOAD}")
+            value = got(state["first"]) if "first" in state else "none"
+            raise StateError(f"'first' in the state must be an int or None, got {value}. {LOAD}")
         if "source" not in state and "iterator" not in state:
-            raise StateError(f"the state lacks that of the sampler: {got(state)}. {LOAD}")
+            raise StateError(
+                f"the state must have 'source' or 'iterator', the state of the sampler, got"
+                f" {got(state)}. {LOAD}"
+            )
 
 
 def _first_key_of(batch: Any) -> int:

@@ -94,8 +94,8 @@ class SeekableOrder:
         drawer = _drawer(batches, batching)
         if drawer is not None and "drawn" not in state:
             raise StateError(
-                f"the state lacks what the order was drawn with, and {type(drawer).__name__} here"
-                f" would draw another one. {LOAD}"
+                "the state must have 'drawn', the seed or random state of the order: without it,"
+                f" {type(drawer).__name__} here would give another order. {LOAD}"
             )
 
 

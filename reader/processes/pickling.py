@@ -198,7 +198,8 @@ def not_found(error: NotFound) -> ConfigError:
     remedy = "see that each process can import it"
     if module == "__main__" and not is_imported():
         why = (
-            "they cannot import a main module that is no file, and it cannot be sent with its code"
+            "the main module is not a file that they can import, and"
+            f" {name} cannot be pickled by value"
         )
         remedy = "define it in a module of its own"
     elif module == "__main__":

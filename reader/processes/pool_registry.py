@@ -100,9 +100,9 @@ def check_interpreter() -> None:
     """
     if sys.is_finalizing():
         raise ReaderError(
-            "a loader was iterated over while the interpreter ends, in __del__ of an object that"
-            " lived until then: no module can be imported any more, and no worker started. Iterate"
-            " before the program ends, for example in a function that atexit.register was given"
+            "a loader cannot be iterated over while the interpreter shuts down (in __del__ of an"
+            " object): modules cannot be imported and workers cannot be started any more. Iterate"
+            " before that, for example in a function that is passed to atexit.register"
         )
 
 

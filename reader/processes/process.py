@@ -229,7 +229,10 @@ class ProcessStarter(Finalized):
             self.close()
 
     def _give_up_template(self) -> None:
-        _log.warning("the process that imports libraries for workers ended; each imports its own")
+        _log.warning(
+            "the process that preloads libraries for workers ended; each worker now imports them"
+            " itself, and starts slower"
+        )
         if self._template is not None:
             self._template.close()
         self._template = None

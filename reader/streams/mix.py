@@ -178,7 +178,8 @@ class MixIterator(WrapperIterator):
         if (counts, stop) != (self._counts, self._stop):
             raise StateError(
                 f"the state is that of a mix of shares {counts} with stop={stop!r}, and this one"
-                f" has {self._counts} and {self._stop!r}. Mix as when it was saved."
+                f" has {self._counts} and {self._stop!r}. Pass the weights and stop of the mix that"
+                " was saved."
             )
         self._load_sources(sources, ended, is_empty)
         self._ended, self._is_empty, self._is_over = list(ended), list(is_empty), is_over

@@ -159,12 +159,13 @@ class RebatchIterator(WrapperIterator):
                 self._hold(drawn[0])
         source.pass_errors(self._next_piece(), errors)
         found = self._held.pieces
-        pieces = found[len(found) - count :] if count <= len(found) else []
+        pieces = found[max(0, len(found) - count) :]
         rows = sum(len(fields[0]) for fields in pieces)
         if len(pieces) != count or used > rows:
             raise StateError(
-                f"the state has {count} pieces of which {used} rows were yielded, and only"
-                f" {len(found)} were found. Load a state that was saved with the same dataset."
+                f"the state needs {count} pieces with at least {used} rows, and the dataset yields"
+                f" {len(pieces)} with {rows} rows. Load a state that was saved with the same"
+                " dataset."
             )
         self._held = _Held(pieces, count, used, rows - used, draws, before, list(unfit))
 

@@ -228,7 +228,11 @@ class SourceIterator:
         """Go where a state was saved. Raises what the user's code raises."""
         (phase,) = read_state(state, phase=str)
         if phase not in {each.value for each in _Phase}:
-            raise StateError(f"phase in the state of an iterator is {phase!r}. {_REMEDY}")
+            known = ", ".join(repr(each.value) for each in _Phase)
+            raise StateError(
+                f"'phase' in the state of an iterator must be one of {known}, got {phase!r}."
+                f" {_REMEDY}"
+            )
         if "dataset" in state and self._keeps_dataset:
             self._dataset.load_state_dict(state["dataset"])
             self.begin()

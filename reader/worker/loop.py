@@ -229,7 +229,10 @@ class WorkerLoop:
             if kind == TaskKind.TASK_BROKEN:
                 hint = ""
                 if "'__main__'" in str(keys):
-                    hint = " (of a main module that is no file, workers have what the dataset uses)"
+                    hint = (
+                        " (if the main module is not a file, workers have only what the dataset"
+                        " uses of it)"
+                    )
                 raise DatasetError(
                     "the sampler's keys for this batch cannot be unpickled in the worker:"
                     f" {keys!r}{hint}; yield integers, strings or other keys that survive pickling"

@@ -44,7 +44,7 @@ WRONG: list[tuple[str, Any, bool, str]] = [
     ("places", "gpu:0", False, "places"),
     ("places", "tpu", False, "arrays of NumPy lie on the CPU. places='tpu:0'"),
     ("places", "tpu 1", False, "there is no place 'tpu 1'"),
-    ("pin_limit", 100, False, "pin_limit=100 bytes is less than the smallest slot"),
+    ("pin_limit", 100, False, "pin_limit must be 0, None, or at least one page"),
     ("pin_limit", -1, False, "pin_limit"),
     ("places", "cpu:1", False, "there is no place 'cpu:1'"),
     ("places", [], False, "at least one place"),
@@ -158,9 +158,9 @@ def test_dataset_without_len_works_with_a_sampler() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"shuffle": True}, "shuffle chooses indices"),
-        ({"sampler": [0]}, "sampler chooses indices"),
-        ({"batch_sampler": [[0]]}, "batch_sampler chooses indices"),
+        ({"shuffle": True}, "shuffle=True chooses indices"),
+        ({"sampler": [0]}, r"sampler=\[0\] chooses indices"),
+        ({"batch_sampler": [[0]]}, r"batch_sampler=\[\[0\]\] chooses indices"),
     ],
 )
 def test_iterable_dataset_has_no_indices_to_choose(options: dict[str, Any], text: str) -> None:

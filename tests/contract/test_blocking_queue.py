@@ -55,7 +55,7 @@ def test_04_full_and_empty_queues_time_out(timeout: float) -> None:
         queue.pop(timeout=timeout)
     queue.push(item(0))
     refused = item(1)
-    with pytest.raises(LoadTimeout, match="no room"):
+    with pytest.raises(LoadTimeout, match="still full after"):
         queue.push(refused, timeout=timeout)
     assert number_of(refused) == 1
     assert number_of(queue.pop(timeout=timeout)) == 0

@@ -465,7 +465,7 @@ def test_variables_of_another_program_are_refused(old_ir: None) -> None:
     feed_list = inputs()
     with (
         paddle.static.program_guard(paddle.static.Program()),
-        pytest.raises(ConfigError, match="'x' of feed_list belongs to another program"),
+        pytest.raises(ConfigError, match="'x' of feed_list is not in the default"),
     ):
         from_generator(feed_list, 2, iterable=False)
 

@@ -207,9 +207,9 @@ def test_level_of_detail_is_checked_and_told_as_lengths() -> None:
     assert "lod=" in repr(tensor)
     for lod, text in (
         ([[1, 7]], "begin with 0"),
-        ([[0, 5, 3, 7]], "never fall"),
-        ([[0, 6]], "ends with 6.*7"),
-        ([[0, 1], [0, 3, 7]], "ends with 1.*2"),
+        ([[0, 5, 3, 7]], "never decrease"),
+        ([[0, 6]], "last offset of lod level 0 must be 7, .*rows.* got 6"),
+        ([[0, 1], [0, 3, 7]], "last offset of lod level 0 must be 2, .*sequences.* got 1"),
         ([[]], "begin with 0"),
     ):
         with pytest.raises(ConfigError, match=text):

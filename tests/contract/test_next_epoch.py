@@ -130,7 +130,7 @@ def told(batches: Any) -> set[int]:
 
 def test_prefetch_needs_workers_that_stay() -> None:
     for options in ({}, {"num_workers": 2}, {"persistent_workers": True}):
-        with pytest.raises(ConfigError, match="prefetch_next_epoch=True makes"):
+        with pytest.raises(ConfigError, match="prefetch_next_epoch=True needs"):
             DataLoader(Rows(), prefetch_next_epoch=True, **options)  # type: ignore[arg-type]
 
 

@@ -250,7 +250,7 @@ def test_only_a_batch_in_an_arena_of_this_process_has_pages_to_lock() -> None:
     plain = LoDTensorArray([np.ones(3)])
     assert plain.slot_address is None
     assert not plain.is_page_locked
-    with pytest.raises(ReaderError, match="lies in no arena"):
+    with pytest.raises(ReaderError, match="is not in shared memory"):
         plain.lock_pages()
     with pytest.raises(TypeError, match=r"LoDTensorArray\.lock_pages"):
         PageLock()
@@ -264,7 +264,7 @@ def test_forked_child_neither_locks_nor_unlocks() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                with pytest.raises(ReaderError, match="process that forked this one"):
+                with pytest.raises(ReaderError, match="belongs to the parent process"):
                     batch.lock_pages()
                 lock.unlock()
                 os._exit(0)

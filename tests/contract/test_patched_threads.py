@@ -48,7 +48,7 @@ def test_09_what_eventlet_replaced_is_named(
     monkeypatch.setitem(sys.modules, "eventlet.patcher", patched(name))
     with (
         DataLoader(Rows(8), num_workers=2, **options) as loader,  # type: ignore[arg-type]
-        pytest.raises(ConfigError, match=rf"needs {name} as Python has them, and eventlet"),
+        pytest.raises(ConfigError, match=rf"needs the unpatched modules {name}, and eventlet"),
     ):
         iter(loader)
 

@@ -61,7 +61,7 @@ def test_text_that_names_no_place_is_refused_with_what_can_be_passed(text: str) 
 @pytest.mark.parametrize("value", [0, 1.5, True, b"cpu", object(), {"cpu": 1}, {"cpu"}, Place])
 def test_value_that_is_no_place_is_refused_by_type(value: Any) -> None:
     for wrong in (value, [value], ("cpu", value)):
-        with pytest.raises(ConfigTypeError, match="places must name where batches land"):
+        with pytest.raises(ConfigTypeError, match="places must name a device for batches"):
             parse_places(wrong)
 
 
@@ -151,7 +151,7 @@ def test_place_that_no_framework_has_is_refused_when_the_loader_is_made(
     with pytest.raises(ConfigError) as info:
         DataLoader(Rows(), places=text, framework=framework)
     assert str(parse_place(text)) in str(info.value)
-    assert "pass a place that there is" in str(info.value)
+    assert "pass an available place" in str(info.value)
 
 
 # ---- groups ------------------------------------------------------------------------------------

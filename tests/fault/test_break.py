@@ -433,7 +433,7 @@ ITERATE_AT_THE_END = """
                 try:
                     list(batches)
                 except ReaderError as error:
-                    said = "the interpreter ends" in str(error), "was closed" in str(error)
+                    said = "the interpreter shuts down" in str(error), "was closed" in str(error)
                     print("ends" if said[0] else "closed" if said[1] else error, flush=True)
                 except BaseException as error:
                     print(self.options, repr(error), flush=True)

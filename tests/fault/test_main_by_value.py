@@ -309,7 +309,7 @@ CELLS = (
     try:
         list(DataLoader(ByKey(), sampler=[Key.FIRST], num_workers=1))
     except DatasetError as error:
-        assert "workers have what the dataset uses" in str(error), error
+        assert "workers have only what the dataset uses" in str(error), error
         print("fine")
     """,
 )
@@ -462,7 +462,7 @@ def test_torch_datasets_of_a_notebook_reach_workers_of_the_torch_face(notebook: 
 
 def test_what_a_worker_cannot_import_is_told_with_the_remedy(notebook: Any) -> None:
     text = str(not_found(NotFound("__main__", "Name")))
-    assert "they cannot import a main module that is no file" in text
+    assert "the main module is not a file that they can import" in text
     assert "define it in a module of its own, or use start_method='fork'" in text
     error = NotFound("reader", "nothing")
     error.__cause__ = AttributeError("no nothing")

@@ -96,7 +96,7 @@ def test_04_late_batch_names_the_thread_and_comes_later(
         batches = iter(loader)
         check_rows(patiently(batches), range(4))
         says.hear()
-        with pytest.raises(LoadTimeout, match=r"worker thread 1 is at batch 1, sample 1 \(dat"):
+        with pytest.raises(LoadTimeout, match=r"thread 1 has been at batch 1, sample 1 \(dat"):
             next(batches)
         gate.say()
         for n in range(1, 16):

@@ -153,7 +153,7 @@ def test_what_paddle_accepts_is_accepted_with_the_same_length(
         ({"num_worker": 2}, "did you mean num_workers?"),
         ({"sampler": [0]}, "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)"),
         ({"seed": 1}, "it is an argument of reader.DataLoader; use that with framework='paddle'"),
-        ({"quux": 1}, "there are dataset, feed_list, places"),
+        ({"quux": 1}, "the arguments are dataset, feed_list, places"),
     ],
     ids=lambda each: str(each)[:20],
 )

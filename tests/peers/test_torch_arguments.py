@@ -46,7 +46,7 @@ MEANT = [
     ({"start_method": "spawn"}, 'pass multiprocessing_context="fork", "forkserver" or "spawn"'),
     ({"workers": 2}, "pass num_workers="),
     ({"places": "cpu"}, "it is an argument of reader.DataLoader; use that with framework='torch'"),
-    ({"quux": 2}, "there are dataset, batch_size, shuffle, sampler"),
+    ({"quux": 2}, "the arguments are dataset, batch_size, shuffle, sampler"),
 ]
 
 

@@ -238,7 +238,7 @@ def test_loader_of_ours_inside_accelerate_says_once_that_it_was_replaced(tmp_pat
     ours, torchs = "reader.compat.torch.loader", "torch.utils.data.dataloader"
     assert [each[0] for each in told] == [torchs, torchs, torchs, ours, ours]
     [[text, place]] = told[0][2]
-    assert "Accelerate replaces this DataLoader of reader by one of PyTorch's" in text
+    assert "Accelerate replaces this DataLoader of reader with a loader of PyTorch" in text
     assert "reader.compat.torch.install()" in text
     assert Path(place).name == "program.py"
     assert [each[2] for each in told[1:]] == [[]] * 4

@@ -261,8 +261,8 @@ def test_states_of_a_dataset_leave_the_trainers_random_state_alone() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        (("dataset_state",), None, "records draws for 0 of 2 batches"),
-        (("_snapshot", "_worker_snapshots", "worker_0", "part", "draws"), [[5, 5]], "for 5 of"),
+        (("dataset_state",), None, "sizes of 0 batches of a worker that made 2"),
+        (("_snapshot", "_worker_snapshots", "worker_0", "part", "draws"), [[5, 5]], "of 5 batch"),
         (("fetcher_state", "dataset_iter_state"), {"at": 1}, "here has no load_state_dict"),
     ],
 )

@@ -317,12 +317,12 @@ def test_state_that_lacks_anything_is_refused(name: str, steps: int) -> None:
     ("path", "value", "text"),
     [
         (("_steps_since_snapshot",), 1, "_steps_since_snapshot in the state must be 0, got 1"),
-        (("_iterator_finished",), True, "a finished epoch, and of 2"),
+        (("_iterator_finished",), True, "finished epoch, whose count of batches must be 0, got 2"),
         (("_snapshot", "_snapshot_step"), 3, "_snapshot_step in the state must be 2, got 3"),
         (("_snapshot", "_main_snapshot", "_num_workers"), 4, "number of _worker_snapshots, got 4"),
         (("_snapshot", "_main_snapshot", "_base_seed"), -1, "must be a seed, got -1"),
         (("_snapshot", "_worker_snapshots", "worker_0", "worker_id"), 1, "worker_0 must be 0"),
-        (("_snapshot", "_main_snapshot", "engine", "order", "drawn"), {}, "have the seed of a"),
+        (("_snapshot", "_main_snapshot", "engine", "order", "drawn"), {}, "'seed' in the state"),
     ],
 )
 def test_damaged_state_is_refused_with_what_does_not_fit(

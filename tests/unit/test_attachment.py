@@ -93,7 +93,7 @@ def test_an_attachment_that_raises_is_an_error_of_its_batch(road: Wire, way: str
 def test_an_attachment_that_cannot_be_pickled_is_an_error_of_its_batch(way: str) -> None:
     with wire() as road:
         road.channel.set_attachment(threading.Lock)
-        with pytest.raises(DatasetError, match="what belongs to the batch, a lock, to the trainer"):
+        with pytest.raises(DatasetError, match="what belongs to the batch, a lock, to the main"):
             getattr(road, way)(SAMPLES)
         road.channel.set_attachment(None)
         assert len(getattr(road, way)(SAMPLES)) >= 1

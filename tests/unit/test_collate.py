@@ -247,7 +247,7 @@ class StreamOf:
         (Pad(), [{"a": 1}, {"b": 1}], r"keys \['a'\] of sample 0"),
         (Pad(), [(1, 2), (1,)], "the 2 fields of sample 0"),
         (Pad(), [{"a": {"b": [1]}}, {"a": {"b": "x"}}], r"field \['a'\]\['b'\]: cannot collate"),
-        (Pack(budget=2), [[1, 2], [3]], "cannot pack 2 samples of 3 rows into 2"),
+        (Pack(budget=2), [[1, 2], [3]], "cannot pack 2 samples with 3 rows in all into 2"),
         (Pack(), [np.ones((1, 2)), np.ones((1, 3))], "all but the first axis must agree"),
         (Tuple(Pad(), Pad()), [([1],)], "must be a tuple of 2 fields"),
         (Tuple(Pad(), Pad()), [([1], [1]), ([1], [[1]])], r"field \[1\]: cannot collate sample 1"),

@@ -117,7 +117,7 @@ BAD_TYPE: list[tuple[str, Any, str]] = [
     ("batch_sampler", 5, r"batch_sampler must be an iterable of lists of indices, got 5 \(int\)"),
     ("feed_list", "x", r"feed_list must be a list or tuple .* got 'x' \(str\)\. Pass \[variable"),
     ("batch_sise", 3, r"no argument 'batch_sise': did you mean batch_size\?"),
-    ("zzz", 3, r"no argument 'zzz': there are feed_list, places, .*"),
+    ("zzz", 3, r"no argument 'zzz': the arguments are feed_list, places, .*"),
 ]
 
 
@@ -133,7 +133,7 @@ BAD_VALUE: list[tuple[dict[str, Any], str]] = [
     ({"num_workers": -1}, r"num_workers must be an int of 0 or more, got -1 \(int\)"),
     ({"prefetch_factor": 0}, r"prefetch_factor must be an int of 1 or more, got 0"),
     ({"worker_retries": -1}, r"worker_retries must be .* got -1 .*raises WorkerDied at the first"),
-    ({"max_bytes": 0}, r"max_bytes must be an int of 1 or more, got 0 .* lets the arena grow"),
+    ({"max_bytes": 0}, r"max_bytes must be an int of 1 or more, got 0 .* lets the shared memory"),
     ({"seed": -1}, r"seed must be an int in \[0, \d+\], got -1 .* a fresh seed from the system"),
     ({"seed": 2**64}, r"seed must be an int in \[0, \d+\], got 18446744073709551616"),
     ({"timeout": -0.1}, r"timeout must be .* got -0\.1 \(float\)\. 0 waits without a deadline"),
@@ -143,12 +143,12 @@ BAD_VALUE: list[tuple[dict[str, Any], str]] = [
     ({"framework": "mx"}, r"framework must be one of .* got 'mx'\. framework=\"numpy\" works"),
     ({"places": "tpu 1"}, r"places: there is no place 'tpu 1'\. Pass \"cpu\""),
     ({"places": ["cpu", "gpu:1"]}, r"places: cpu, gpu:1 are of different kinds"),
-    ({"pin_limit": 4095}, r"pin_limit=4095 bytes is less than the smallest slot, 4096 bytes"),
+    ({"pin_limit": 4095}, r"pin_limit must be .* one page \(4096 bytes\), got 4095 bytes"),
     ({"places": []}, r"places must name at least one place, got \[\] \(list\)"),
-    ({"places": 3}, r"places must name where batches land, got 3 \(int\)\. Pass \"cpu\""),
+    ({"places": 3}, r"places must name a device for batches, got 3 \(int\)\. Pass \"cpu\""),
     ({"reader_buffer_size": -1}, r"reader_buffer_size must be an int of 0 or more, got -1"),
     ({"drop_last_group": "no"}, r"drop_last_group must be a bool, got 'no' \(str\)"),
-    ({"prefetch_next_epoch": True}, r"prefetch_next_epoch=True .* workers that stay"),
+    ({"prefetch_next_epoch": True}, r"prefetch_next_epoch=True .* workers that persist"),
     ({"start_method": "thread", "num_workers": 1}, r"start_method must be None or one of .*'fork'"),
     ({"start_method": "spawn"}, r"start_method='spawn' contradicts num_workers=0, .* Pass num_w"),
     ({"worker_type": "fiber"}, r"worker_type must be one of 'process', 'thread', got 'fiber' .*"),
@@ -390,7 +390,7 @@ MEANT = [
     ({"multiprocessing_context": "spawn"}, r'pass start_method="fork", "forkserver" or "spawn"'),
     ({"device": "cuda"}, r"'device': pass places="),
     ({"workers": 2}, r"'workers': pass num_workers="),
-    ({"quux": 2}, r"'quux': there are dataset, feed_list, places"),
+    ({"quux": 2}, r"'quux': the arguments are dataset, feed_list, places"),
 ]
 
 

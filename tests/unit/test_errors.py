@@ -149,7 +149,7 @@ def test_worker_died_shortens_a_long_list_of_indices() -> None:
 
 def test_arena_full_says_need_have_limit_and_knob() -> None:
     exc = ArenaFull(need_bytes=2_000, have_bytes=10, limit_bytes=1_500, knob="max_bytes")
-    assert str(exc).startswith("a batch needs 2,000 bytes of the arena, and 10 of its limit of")
+    assert str(exc).startswith("a batch needs 2,000 bytes of shared memory, and 10 bytes of")
     assert "Raise max_bytes" in str(exc)
     assert (exc.need_bytes, exc.have_bytes, exc.limit_bytes, exc.knob) == (
         2_000, 10, 1_500, "max_bytes",

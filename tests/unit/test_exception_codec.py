@@ -247,7 +247,7 @@ def test_failing_getstate_is_noted() -> None:
     exc.a = 1  # type: ignore[attr-defined]
     back = carry(exc)
     assert (back.a, back.args) == (1, ("x",))
-    assert "parts are lost, because carrying it raised RuntimeError" in notes_of(back)
+    assert "of this exception are lost, because pickling it raised RuntimeError" in notes_of(back)
 
 
 def test_exceptions_with_several_builtin_bases() -> None:

@@ -401,7 +401,7 @@ def test_a_state_of_another_seed_brings_its_carry_along() -> None:
         (lambda: rollover().load_state_dict({"carry": [1, 2, 3, 4]}), "batch_size=4"),
         (lambda: iterator().load_state_dict({"carry": 3}), "a dict with 'carry'"),
         (lambda: iterator().load_state_dict({"carry": []}), "'taken'"),
-        (lambda: iterator().load_state_dict({"carry": [], "taken": 0}), "order in the state"),
+        (lambda: iterator().load_state_dict({"carry": [], "taken": 0}), "'order' in the state"),
         (lambda: begun().load_state_dict({}), "this iterator has begun"),
         (lambda: seekable().load_state_dict({}), "that of its sampler, RandomSampler"),
         (lambda: seekable().load_state_dict({"sampler": {"seed": 1}}), "epoch"),

@@ -311,7 +311,7 @@ def test_shards_that_cannot_be_are_refused() -> None:
     with pytest.raises(AssertionError, match=r"part_index must be in \[0, 1\], got 2"):
         ShardedIterator(KEYS, 2, 2)
     sharded = ShardedIterator(FixedBucketSampler(KEYS, 4, shuffle=True, seed=2), 2, 0, seed=1)
-    with pytest.raises(StateError, match="lacks that of its sampler"):
+    with pytest.raises(StateError, match="must have 'sampler', the state of its"):
         sharded.load_state_dict({"seed": 1, "epoch": 0})
     with pytest.raises(StateError, match="is a dict with 'seed'"):
         sharded.load_state_dict({"seed": 1, "epoch": 0, "sampler": {}})

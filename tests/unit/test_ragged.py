@@ -58,7 +58,7 @@ def test_named_fields_are_ragged_and_the_others_are_stacked(workers: int) -> Non
         ([], "no samples"),
         ([np.zeros(2)], "dicts, tuples or lists.*concat_ragged"),
         ([(1, 2), (1,)], "sample 1 has 1 fields and sample 0 has 2"),
-        ([(1,)], r"names \[1\], and the samples have the fields \[0\]"),
+        ([(1,)], r"has the fields \[1\], which the samples lack: their fields are \[0\]"),
         ([(np.zeros(1), np.zeros(1)), (np.zeros(2), np.zeros(1))], r"field 0 .*RaggedFields\(0"),
     ],
 )

@@ -270,8 +270,8 @@ def test_what_cannot_be_rebatched_is_refused(arguments: Any, kind: Any, text: st
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"pieces": 9}, "the state has 9 pieces of which 5 rows were yielded, and only"),
-        ({"used": 99}, "of which 99 rows were yielded"),
+        ({"pieces": 9}, "the state needs 9 pieces with at least 5 rows, and the dataset yields"),
+        ({"used": 99}, "with at least 99 rows"),
         ({"draws": 40}, "Walk ends before the place where the state was saved"),
         ({"draws": None}, "draws in the state of an iterator must be of type int"),
         ({"unfit": 5}, "unfit in the state of an iterator must be of type list"),

@@ -66,9 +66,9 @@ class _Archive(Dataset):
             if len(found) == len(names):
                 return found
         raise ConfigError(
-            f"{type(self).__name__} needs the files {', '.join(names)} in '{self.root}', and not"
-            f" all of them are there. They come from {self.source}; reader downloads nothing. Put"
-            " them there, or pass another root="
+            f"{type(self).__name__} needs the files {', '.join(names)} in '{self.root}', and some"
+            f" are missing. reader downloads nothing: take them from {self.source} and put them"
+            " there, or pass another root="
         )
 
     def __getitem__(self, index: int, /) -> Any:

@@ -93,7 +93,10 @@ class ImageFolderDataset(Dataset):
         self._transform = transform
         folder = Path(root).expanduser()
         if not folder.is_dir():
-            raise ConfigError(f"there is no folder '{folder}': pass that with a folder a class")
+            raise ConfigError(
+                f"there is no folder '{folder}'. Pass the folder that contains one subfolder per"
+                " class"
+            )
         self.synsets: list[str] = []
         self.items: list[tuple[str, int]] = []
         ignored: list[Path] = []
@@ -110,8 +113,8 @@ class ImageFolderDataset(Dataset):
                     ignored.append(path)
         if ignored:
             warnings.warn(
-                f"Ignoring {len(ignored)} files of '{folder}', such as '{ignored[0]}': images are"
-                f" {', '.join(_ENDINGS)} files, in a folder a class",
+                f"Ignoring {len(ignored)} files of '{folder}', such as '{ignored[0]}': images must"
+                f" be {', '.join(_ENDINGS)} files in one subfolder per class",
                 stacklevel=2,
             )
 
@@ -207,4 +210,4 @@ def _entry(name: str, entry: Any) -> tuple[str, npt.NDArray[np.float32]]:
             return path, np.array(several, np.float32)
     except (TypeError, ValueError):
         pass
-    raise ConfigError(f"{name} is {got(entry)}, and not one or more labels and a path")
+    raise ConfigError(f"{name} must be one or more labels and a path, got {got(entry)}")

@@ -118,7 +118,7 @@ class MXRecordIO:
         if not is_right:
             raise ArgumentError(
                 f"'{self.uri}' cannot be {use}: it was opened with flag '{self.flag}'. Open it"
-                " with the other one"
+                " with flag 'r' to read, or 'w' to write"
             )
         if not self.is_open:
             raise ConfigError(f"'{self.uri}' cannot be {use}: it is closed. Call open()")
@@ -200,9 +200,9 @@ class MXIndexedRecordIO(MXRecordIO):
                 is_right = False
             if not is_right:
                 raise ConfigError(
-                    f"line {number} of the index '{self.idx_path}' is {line[:80]!r}, and not a key,"
-                    f" a tab and an offset within the {nbytes} bytes of '{self.uri}'. Is it the"
-                    " index of these records?"
+                    f"line {number} of the index '{self.idx_path}' must be a key, a tab and an"
+                    f" offset within the {nbytes} bytes of '{self.uri}', got {line[:80]!r}. Pass"
+                    " the index that was written with these records"
                 )
             yield found
 

@@ -70,8 +70,8 @@ def pack(header: Any, s: bytes) -> bytes:
         return _HEADER.pack(*header) + labels + s
     except struct.error as error:
         raise ConfigError(
-            f"a record cannot begin with {got(header)}: {error}. flag has 32 bits, the label is a"
-            " number, id and id2 have 64 bits and no sign"
+            f"the header {got(header)} cannot be packed: {error}. Pass a real number or several as"
+            " label, and ints from 0 to 2**64 - 1 as id and id2"
         ) from None
 
 
@@ -92,8 +92,8 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
     size = 4 * header.flag
     if len(content) < size:
         raise DatasetError(
-            f"the header of a record counts {header.flag} labels, {size} bytes, and {len(content)}"
-            " bytes follow it. Was it written by pack?"
+            f"the header of a record says {header.flag} labels ({size} bytes), but only"
+            f" {len(content)} bytes follow it. Pass a record that pack() wrote"
         )
     labels = np.frombuffer(content, "<f4", header.flag).astype(np.float32)
     return header._replace(label=labels), content[size:]

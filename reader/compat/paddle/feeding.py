@@ -79,11 +79,10 @@ class FeedingLoader(SourceLoader):
     ) -> None:
         if framework.in_pir_mode():
             raise ConfigError(
-                "a loader with iterable=False was asked for in PIR mode, the default of paddle 3,"
-                " and works only in programs of the old IR: PIR has no ops that read from a queue."
-                " Use iterable=True and exe.run(feed=...) with what it yields; or make program and"
-                " loader, and run them, under paddle.pir_utils.OldIrGuard() or with"
-                " FLAGS_enable_pir_api=0"
+                "iterable=False does not work in PIR mode, the default of paddle 3: PIR has no ops"
+                " that read from a queue. Pass iterable=True and use exe.run(feed=...) with what"
+                " the loader yields; or make and run program and loader under"
+                " paddle.pir_utils.OldIrGuard() or with FLAGS_enable_pir_api=0"
             )
         super().__init__(StaticFields(feed_list))
         self._capacity = capacity
@@ -143,8 +142,8 @@ class FeedingLoader(SourceLoader):
             )
         if self._state is FeedingState.FEEDING:
             raise ArgumentError(
-                "start() was called in an epoch that start() began before; call reset() first, also"
-                " after EOFException"
+                "start() was called a second time without reset(): call reset() first, also after"
+                " EOFException"
             )
         if self._state is FeedingState.CLOSED:
             self._queue.reset()
@@ -232,9 +231,9 @@ def _add_read_ops(
     for variable in feed_list:
         if variable.block.program is not program:
             raise ConfigError(
-                f"variable '{variable.name}' of feed_list belongs to another program than the"
-                " default main program, to which the read op would be added; make the loader under"
-                " the paddle.static.program_guard of that program"
+                f"variable '{variable.name}' of feed_list is not in the default main program, to"
+                " which the read op is added. Make the loader inside paddle.static.program_guard("
+                "...) with the program of the variable"
             )
     number = next(_numbers)
     block = program.current_block()

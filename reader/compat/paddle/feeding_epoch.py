@@ -78,7 +78,7 @@ class FeedingEpoch:
         if self._thread.is_alive():
             _log.warning(
                 "the generator of a feeding program did not yield its next item within %g s after"
-                " reset(); its thread is left behind and ends when it does",
+                " reset(); its thread keeps running until the generator yields",
                 _JOIN_S,
             )
 

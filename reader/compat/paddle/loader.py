@@ -64,7 +64,8 @@ _ELSEWHERE = {
     "sampler": "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)",
     "pin_memory": "Paddle chooses by itself; see use_pinned_memory",
     "generator": "call paddle.seed and numpy.random.seed, or pass a batch_sampler",
-    "multiprocessing_context": "workers start as Python's default says",
+    "multiprocessing_context": "workers start by the default method; see"
+    " multiprocessing.set_start_method",
     "device": "pass places=",
     "place": "pass places=",
     **dict.fromkeys(

@@ -103,7 +103,7 @@ class _OnePerWorker(IterableDataset[Any]):
         for number, item in enumerate(self.readers[worker.id]()):
             if item is None:
                 raise NoneSampleError(
-                    f"sample has None! Reader {worker.id} yielded None as item {number}, which"
-                    " stands for no sample. Leave it out, or yield something else in its place."
+                    f"sample has None! Reader {worker.id} yielded None as item {number}, and None"
+                    " is not a valid sample. Skip it, or yield another value in its place."
                 )
             yield item

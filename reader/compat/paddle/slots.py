@@ -72,8 +72,8 @@ class FeedSlot:
             dtype = np.dtype("uint16" if is_bfloat16 else kind)
         except TypeError as error:
             raise ConfigError(
-                f"variable '{name}' of feed_list is of type {kind}, which no array can be converted"
-                " to; declare it with a type of NumPy, or bfloat16, and cast it in the program"
+                f"variable '{name}' of feed_list has dtype {kind}, which NumPy does not have."
+                " Declare it with a dtype of NumPy or bfloat16, and cast it in the program"
             ) from error
         lod_level = int(getattr(variable, "lod_level", 0) or 0)
         return cls(name, shape, dtype, is_bfloat16, lod_level)
@@ -104,7 +104,7 @@ class FeedSlot:
             raise CollateError(
                 f"the samples of variable '{self.name}' (lod_level={self.lod_level}) cannot be"
                 f" concatenated: {error}. Each must be a sequence"
-                f"{' of sequences' * (self.lod_level - 1)} of equal items"
+                f"{' of sequences' * (self.lod_level - 1)} of items of one shape"
             ) from error
         array = self._fit(array)
         lod = [[0, *np.cumsum(level).tolist()] for level in lengths]

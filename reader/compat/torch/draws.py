@@ -106,7 +106,11 @@ def check(state: Any, generator: torch.Generator | None) -> None:
                 return
         except (TypeError, ValueError):
             pass
-    what = "seeds: the loader has no generator" if generator is None else "the state of a generator"
+    what = (
+        "a list of ints, since the loader has no generator"
+        if generator is None
+        else "the state of a generator, as text"
+    )
     raise StateError(
         f"_generator in the state must be {what}, got {got(state)}. Load what state_dict() of"
         " reader.compat.torch.StatefulDataLoader with the same generator argument returned"

@@ -140,8 +140,8 @@ class PermutedOrder:
             seed = state.get("seed")
             if type(seed) is not int or not -(2**63) <= seed < 2**64:
                 raise StateError(
-                    "the state must have the seed of a shuffled order, got"
-                    f" {got(seed)}. Load a state that was also saved without a generator"
+                    f"'seed' in the state must be the seed of a shuffled order, got {got(seed)}."
+                    " Load a state that was saved without generator="
                 )
             return
         try:
@@ -150,6 +150,6 @@ class PermutedOrder:
             size = -1
         if size != len(own.get_state()):
             raise StateError(
-                "the state must have the state of a shuffled order's generator, got"
-                f" {got(state.get('generator'))}. Load one that was also saved with a generator"
+                "'generator' in the state must be the state of a torch.Generator, as text, got"
+                f" {got(state.get('generator'))}. Load a state that was saved with generator="
             )

@@ -33,9 +33,9 @@ def warn_if_replaced(loader: Any, own: Any) -> None:
     while str(_name_at(level)).startswith("accelerate"):
         level += 1
     warnings.warn(
-        f"Accelerate replaces this {type(loader).__name__} of reader by one of PyTorch's, made of"
-        " its arguments. Call reader.compat.torch.install() before it does, and the one it makes is"
-        " of reader, too",
+        f"Accelerate replaces this {type(loader).__name__} of reader with a loader of PyTorch with"
+        " the same arguments. To keep reader, call reader.compat.torch.install() before"
+        " Accelerate prepares the loader",
         stacklevel=level,
     )
 

@@ -146,7 +146,8 @@ class SavedEpoch:
             )
         if self.is_finished and step:
             raise StateError(
-                f"the state is that of a finished epoch, and of {got(step)} batches. {_REMEDY}"
+                "the state contradicts itself: it is that of a finished epoch, whose count of"
+                f" batches must be 0, got {got(step)}. {_REMEDY}"
             )
 
     def _cursors(self, snapshots: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -171,7 +172,10 @@ class SavedEpoch:
             if is_known:
                 cursors.append(cursor)
             elif any(cursor.get(name) != value for name, value in _no_cursor().items()):
-                raise StateError(f"part of worker_{worker} is {got(cursor)}. {_REMEDY}")
+                raise StateError(
+                    f"'part' of worker_{worker} in the state must be that of a worker that has not"
+                    f" begun, got {got(cursor)}. {_REMEDY}"
+                )
         return copy.deepcopy(cursors) or None
 
     def fit_to(self, engine: Any) -> None:

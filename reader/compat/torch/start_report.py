@@ -56,7 +56,7 @@ class StartReport:
                 if not ready:
                     raise LoadTimeout(
                         f"worker_init_fn has not returned within timeout={timeout_s:g} s in workers"
-                        f" {sorted(waited)}. Raise timeout, or have worker_init_fn return",
+                        f" {sorted(waited)}. Raise timeout, or find what blocks in worker_init_fn",
                         timeout_s=timeout_s,
                         batch=0,
                         epoch=epoch,

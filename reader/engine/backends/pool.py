@@ -253,17 +253,17 @@ def _check_unpatched(config: WorkerConfig) -> None:
     gevent, eventlet = (sys.modules.get(name) for name in ("gevent.monkey", "eventlet.patcher"))
     if gevent is not None and config.is_thread and gevent.is_module_patched("_thread"):
         raise ConfigError(
-            f"{used} needs threads of the system, and gevent.monkey has replaced them by greenlets,"
-            " which do not run while the loader waits. Use worker processes (num_workers=1 or"
-            " more), or patch_all(thread=False)"
+            f"{used} needs operating system threads, and gevent.monkey has replaced them with"
+            " greenlets, which do not run while the loader waits. Pass num_workers=1 or more with"
+            ' worker_type="process", or call patch_all(thread=False)'
         )
     patched = eventlet is not None and [
         name for name in ("thread", "select", "os") if eventlet.is_monkey_patched(name)
     ]
     if patched:
         raise ConfigError(
-            f"a loader needs {', '.join(patched)} as Python has them, and eventlet has replaced"
-            " them: its green threads do not run while the loader waits. Use"
-            " eventlet.monkey_patch(thread=False, select=False, os=False), or call the loader in a"
-            " process of its own"
+            f"a loader needs the unpatched modules {', '.join(patched)}, and eventlet has patched"
+            " them: its green threads do not run while the loader waits. Call"
+            " eventlet.monkey_patch(thread=False, select=False, os=False), or use the loader in"
+            " another process"
         )

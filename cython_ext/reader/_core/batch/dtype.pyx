@@ -95,7 +95,8 @@ def field_type(dtype):
     else:
         self.storage = np.dtype(dtype)
         if self.storage.hasobject:
-            raise TypeError(f"dtype {self.storage} holds Python objects and cannot be shared memory")
+            raise TypeError(f"dtype {self.storage} holds Python objects, which cannot be stored in "
+                            f"shared memory; use a dtype of numbers")
         if not self.storage.isnative:
             self.storage = self.storage.newbyteorder("=")
         if self.storage.kind in "iu":

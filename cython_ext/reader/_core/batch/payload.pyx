@@ -12,8 +12,8 @@ cdef bytes pickle_schema(Schema schema):
         return pickle.dumps(schema, 5)
     except Exception as error:
         raise DatasetError(
-            f"cannot send the structure of the batch ({schema.structure!r}) to the trainer: {error}; use "
-            f"containers whose types and keys can be pickled") from error
+            f"cannot send the structure of the batch ({schema.structure!r}) to the main process: "
+            f"{error}; use containers whose types and keys can be pickled") from error
 
 
 cdef bytes pickle_attached(object value):
@@ -21,8 +21,8 @@ cdef bytes pickle_attached(object value):
         return pickle.dumps(value, 5)
     except Exception as error:
         raise DatasetError(
-            f"cannot send what belongs to the batch, a {type(value).__name__}, to the trainer: "
-            f"{error}; it must consist of what pickle accepts") from error
+            f"cannot send what belongs to the batch, a {type(value).__name__}, to the main "
+            f"process: {error}; make it of objects that can be pickled") from error
 
 
 cdef bytes pickle_objects(list objects, Structure structure, object pack=None, list fields=None):
@@ -39,9 +39,9 @@ cdef bytes pickle_objects(list objects, Structure structure, object pack=None, l
             if its_error is not None:
                 raise DatasetError(
                     f"cannot send {'field ' + where if where else 'the value'} of the batch to the "
-                    f"trainer: a {type(culprit).__name__} cannot be pickled: {its_error}; return "
-                    f"arrays, numbers, strings or objects that pickle accepts") from its_error
-        raise DatasetError(f"cannot send the batch to the trainer: {error}") from error
+                    f"main process: a {type(culprit).__name__} cannot be pickled: {its_error}; "
+                    f"return arrays, numbers, strings or objects that can be pickled") from its_error
+        raise DatasetError(f"cannot send the batch to the main process: {error}") from error
 
 
 def find_culprit(value, where, dumps, depth=0):

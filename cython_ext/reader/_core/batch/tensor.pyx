@@ -202,19 +202,20 @@ cdef class LoDTensor:
             level = tuple(int(entry) for entry in level)
             if not level or level[0] != 0 or any(b < a for a, b in zip(level, level[1:])):
                 raise ConfigError(
-                    f"lod level {number} is {list(level)}; offsets begin with 0 and never fall"
+                    f"the offsets of lod level {number} must begin with 0 and never decrease, got "
+                    f"{list(level)}"
                 )
             levels.append(level)
         for number, level in enumerate(levels):
             if number + 1 < len(levels):
-                wanted, what = len(levels[number + 1]) - 1, f"level {number + 1} has sequences"
+                wanted, what = len(levels[number + 1]) - 1, f"sequences of level {number + 1}"
             else:
-                wanted, what = (self.extents[0] if self.ndim else 0), "the tensor has rows"
+                wanted, what = (self.extents[0] if self.ndim else 0), "rows of the tensor"
             last = level[len(level) - 1]
             if last != wanted:
                 raise ConfigError(
-                    f"lod level {number} ends with {last}, but {what}: {wanted}; make the last "
-                    f"offset equal to it"
+                    f"the last offset of lod level {number} must be {wanted}, the number of "
+                    f"{what}, got {last}"
                 )
         self.offsets = tuple(levels)
 
@@ -304,13 +305,15 @@ cdef class LoDTensor:
         """
         cdef bint versioned = max_version is not None and max_version[0] >= 1
         if stream is not None or (dl_device is not None and tuple(dl_device)[0] != 1):
-            raise BufferError(f"the tensor lies on the CPU: stream={stream}, dl_device={dl_device}")
+            raise BufferError(f"the tensor is on the CPU: pass stream=None and dl_device=None or "
+                              f"(1, 0), got stream={stream} and dl_device={dl_device}")
         if self.type.dl_code < 0:
             raise BufferError(f"DLPack has no element type for {self.type.name}")
         if copy:
             return LoDTensor(self.storage_copy()).__dlpack__(max_version=max_version)
         if self.readonly and not versioned:
-            raise BufferError("the tensor is read-only, which DLPack can say from version 1.0 on")
+            raise BufferError("the tensor is read-only, and DLPack supports that from version 1.0 "
+                              "on: pass max_version=(1, 0) or copy=True")
         return self.make_capsule(versioned)
 
     cdef object storage_copy(self):

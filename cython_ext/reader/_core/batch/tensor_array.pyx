@@ -46,8 +46,8 @@ cdef list unpack(bytes packed, list fields):
         try:  # a signal's handler raises it once, and an object in the batch again
             pickle.loads(packed)
         except type(error):
-            raise DatasetError(f"the batch arrived and cannot be opened: {error!r}; an object in it "
-                               f"does not survive pickling") from error
+            raise DatasetError(f"the batch cannot be unpickled in this process: {error!r}; return "
+                               f"objects that can be pickled and unpickled") from error
         raise
     finally:
         _unpacking.fields = before
@@ -251,10 +251,10 @@ cdef class LoDTensorArray:
         that lies in no arena, and in a forked child.
         """
         if self.lease is None:
-            raise ReaderError("this batch lies in no arena, so it has no pages to lock")
+            raise ReaderError("this batch is not in shared memory, so it has no pages to lock")
         if rd_is_foreign(self.lease.c.arena):
-            raise ReaderError("this batch belongs to the process that forked this one, which alone "
-                              "may lock its pages")
+            raise ReaderError("this batch belongs to the parent process: lock its pages there, not "
+                              "in a forked process")
         return PageLock.take(self.lease)
 
     @property

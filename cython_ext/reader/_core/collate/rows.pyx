@@ -79,8 +79,8 @@ cdef class Rows(Unwritten):
             size = (total + round_to - 1) // round_to * round_to
         elif total > size:
             raise CollateError(
-                f"cannot pack {len(self.arrays)} samples of {total} rows into {size}; make smaller "
-                f"batches (BucketBatchSampler takes max_tokens), or pack into more")
+                f"cannot pack {len(self.arrays)} samples with {total} rows in all into {size}; "
+                f"make smaller batches (BucketBatchSampler takes max_tokens), or raise budget")
         self.is_joined = True
         self.ndim = cnp.PyArray_NDIM(first)
         self.extents[0] = size

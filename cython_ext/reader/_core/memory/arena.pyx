@@ -123,7 +123,7 @@ cdef class Arena:
         cdef Arena self
         cdef bint is_tight = False
         if nheaps > 0xffff:
-            raise ConfigError(f"an arena has room for 65534 workers, not for {nworkers}")
+            raise ConfigError(f"num_workers must be at most 65534, got {nworkers}")
         space = resource.getrlimit(resource.RLIMIT_AS)[0]
         if space != resource.RLIM_INFINITY:  # other loaders and the program must fit, too
             reserve = min(reserve, <uint64_t>space // 8)
@@ -293,7 +293,7 @@ cdef class Arena:
 
     cdef int check_open(self) except -1:
         if self.c is NULL:
-            raise ReaderError("the arena was closed")
+            raise ReaderError("the shared memory was closed; iterate over the loader again")
         return 0
 
     def stop(self):

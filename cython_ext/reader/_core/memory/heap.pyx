@@ -177,8 +177,9 @@ cdef class Heap:
             self.refuse_damaged()
         if self.c.nslots == self.arena.c.slot_table_count:
             raise ArenaFull(
-                f"{self.c.nslots} batches of one worker are kept, and there is room for no more; "
-                f"drop batches that are no longer needed, or set max_bytes higher: it scales the table",
+                f"{self.c.nslots} batches of one worker are kept alive, which is the limit; drop "
+                f"batches that are no longer needed, or raise max_bytes above the memory of the "
+                f"machine, which raises this limit",
                 need_bytes=capacity, have_bytes=0, limit_bytes=self.arena.c.limit_nbytes, knob="max_bytes",
             )
         if self.c.chunk_end - self.c.chunk_at < capacity:

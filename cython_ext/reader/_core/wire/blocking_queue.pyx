@@ -251,8 +251,8 @@ cdef class BlockingQueue:
     cdef int check_process(self) except -1:
         if self.fork_generation != process_ledger().fork_generation:
             raise ReaderError(
-                "this BlockingQueue was made in the process that forked this one and cannot be used "
-                "here: its other threads do not exist; make a new one after the fork")
+                "this BlockingQueue was made in the parent process and cannot be used in a forked "
+                "process: its other threads do not exist; make a new one after the fork")
         return 0
 
     def push(self, batch, timeout=None):
@@ -276,8 +276,8 @@ cdef class BlockingQueue:
                     PyErr_CheckSignals()
                 if deadline >= 0 and rd_now_ns() >= deadline:
                     raise LoadTimeout(
-                        f"no room in the queue within {timeout} s: all {self.q.capacity} places are "
-                        f"taken; pop more often, or use a larger capacity")
+                        f"the queue was still full after {timeout} s: it holds {self.q.capacity} "
+                        f"batches; pop more often, or pass a larger capacity")
                 look = next_look(deadline)
                 with nogil:
                     rc = queue_put(&self.q, &item, look)

@@ -126,8 +126,8 @@ cdef class Feeder:
             raise ReaderError("the loader was closed; iterate over it again to start new workers")
         if self.fork_generation != process_ledger().fork_generation:
             raise ReaderError(
-                "this iterator belongs to the process that forked this one; its workers and its "
-                "reader thread do not exist here: make a new iterator, iter(loader), after the fork")
+                "this iterator belongs to the parent process, and its workers do not exist in this "
+                "forked process: make a new iterator, iter(loader), after the fork")
         return 0
 
     @property

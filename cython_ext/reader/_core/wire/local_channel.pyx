@@ -287,8 +287,8 @@ cdef class LocalFeeder:
             if channel.is_closed or not self.tasks:
                 return None
             if channel.is_making:
-                raise ReaderError("the dataset asks for the next batch of the iterator that is just "
-                                  "making one of it; give the dataset a loader of its own")
+                raise ReaderError("the dataset iterates over the loader that is just fetching from "
+                                  "it; give the dataset a loader of its own")
             seq, kind, payload = self.tasks[0]
             channel.seq = seq
             if channel.memory is not None:

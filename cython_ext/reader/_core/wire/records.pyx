@@ -35,7 +35,7 @@ class Damaged(Exception):
 cdef int read_slot(rd_record* record, rd_slot* copy) except -1:
     """Copy the slot of a record and check what is in it."""
     if rd_slot_read(record.arena, rd_slot_at(record.arena, record.slot), copy):
-        raise Damaged(b"a slot lies elsewhere than it can",
+        raise Damaged(b"a slot has an invalid offset or size",
                       f"{copy.capacity} bytes at {copy.start} of {record.arena.nbytes}")
     if copy.generation != record.generation:
         raise Damaged(b"a slot has another generation than its result",

@@ -96,7 +96,8 @@ class DatasetLoader:
         )
         self._workers = num_dataset_workers
         ahead = num_dataset_workers if dataset_prefetch is None else dataset_prefetch
-        self._ahead = as_int("dataset_prefetch", ahead, low=0, remedy="None: one a worker.")
+        remedy = "None prefetches one dataset for each worker."
+        self._ahead = as_int("dataset_prefetch", ahead, low=0, remedy=remedy)
         self._options: dict[str, Any] = {
             "batchify_fn": batchify_fn,
             "num_workers": num_batch_workers,
@@ -138,8 +139,8 @@ class DatasetLoader:
             or not all(type(each) is int and 0 <= each < count for each in files)
         ):
             raise StateError(
-                "the state of a DatasetLoader is a dict with 'files', their numbers in the order"
-                f" of the epoch, of {count} files; got {got(state)}. Load a state of the same files"
+                "the state of a DatasetLoader must be a dict with 'files', the list of file indices"
+                f" (below {count}) of the epoch, got {got(state)}. Load a state of the same files"
             )
         state_number(state, "dataset", sys.maxsize)
         self._loaded = dict(state)

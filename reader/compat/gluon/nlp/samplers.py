@@ -258,5 +258,5 @@ class SplitSampler(GlobalDrawSampler[int]):
 
 def _as_sort_keys(sort_keys: Any) -> Any:
     if not len(sort_keys):
-        raise ArgumentError("sort_keys is empty: pass a key for each of one sample or more.")
+        raise ArgumentError("sort_keys is empty. Pass one key for each sample, one or more.")
     return sort_keys

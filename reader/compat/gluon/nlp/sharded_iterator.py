@@ -117,7 +117,8 @@ class ShardedIterator(SeededSampler[Any]):
         if self._has_inner_state:
             if "sampler" not in state:
                 raise StateError(
-                    f"the state of a ShardedIterator lacks that of its sampler, got {got(state)}."
+                    "the state of a ShardedIterator must have 'sampler', the state of its sampler,"
+                    f" got {got(state)}."
                     " Load a state that was saved with the same sampler."
                 )
             check_state = getattr(self.sampler, "check_state", None)
