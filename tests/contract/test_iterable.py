@@ -360,9 +360,9 @@ def test_07_seeded_stream_leaves_the_random_state_of_the_trainer_alone() -> None
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"shuffle": True}, "shuffle chooses indices"),
-        ({"sampler": [0]}, "sampler chooses indices"),
-        ({"batch_sampler": [[0]]}, "batch_sampler chooses indices"),
+        ({"shuffle": True}, "shuffle=True chooses indices"),
+        ({"sampler": [0]}, r"sampler=\[0\] chooses indices"),
+        ({"batch_sampler": [[0]]}, r"batch_sampler=\[\[0\]\] chooses indices"),
         ({"batch_size": None, "drop_last": True}, "drop_last"),
     ],
 )
