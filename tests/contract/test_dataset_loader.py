@@ -59,6 +59,7 @@ def expected(circle: int, order: Any = range(5)) -> list[list[int]]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("circle", [1, 2, 5])
 def test_every_file_comes_once(files: str, workers: tuple[int, int], circle: int) -> None:

@@ -40,6 +40,7 @@ def _pad_to(nbytes: int) -> Callable[[Any], Any]:
     return lambda _: [np.ones(nbytes - 128, np.uint8), np.empty((0, 7), np.float64)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [40_960, 50_000])
 def test_many_samples_without_bytes_are_a_batch(each_cell: Cell, size: int) -> None:
     if each_cell.get("start_method") in ("spawn", "forkserver"):
@@ -61,6 +62,7 @@ def test_rows_without_bytes_are_collated(cell: Cell) -> None:
     assert [batch.shape for batch in found] == [(1 << 40, 0, 5)] * 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [

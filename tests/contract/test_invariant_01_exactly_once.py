@@ -24,6 +24,7 @@ from reader import (
 from tests.datasets import Batched, Calls, InfoRows, Rows, check_rows
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_01_each_sample_once_in_order_over_epochs(
     each_cell: dict[str, Any], persistent: bool
@@ -71,6 +72,7 @@ def test_06_seeded_shuffle_is_the_same_in_another_loader(cell: dict[str, Any]) -
     assert found[0][0] != found[0][1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "sampler",
     [

@@ -109,6 +109,7 @@ def _of_pairs(dataset: Any, options: dict[str, Any]) -> Any:
     return DataLoader(dataset, batch_sampler=_Pairs(dataset), **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [_own, _of_pairs, _torchs], ids=["own", "pairs", "torch"])
 @pytest.mark.parametrize("taken", [0, 1, 9])
 @pytest.mark.parametrize(
@@ -176,6 +177,7 @@ def cycle_of(value: Any) -> Any:
     return made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("view", VIEWS)
 @WORKERS
 def test_02_slot_is_held_exactly_as_long_as_anything_views_it(workers: int, view: str) -> None:

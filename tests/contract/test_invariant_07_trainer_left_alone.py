@@ -65,6 +65,7 @@ def test_07_torch_random_state_is_not_touched(cell: dict[str, Any]) -> None:
     assert torch.equal(torch.get_rng_state(), wanted)
 
 
+@pytest.mark.sampled(2)
 def test_07_signal_handlers_and_mask_are_not_touched(each_cell: dict[str, Any]) -> None:
     def state() -> Any:
         handlers = {n: signal.getsignal(n) for n in signal.valid_signals()}
@@ -75,6 +76,7 @@ def test_07_signal_handlers_and_mask_are_not_touched(each_cell: dict[str, Any]) 
     assert state() == before
 
 
+@pytest.mark.sampled(2)
 def test_07_environment_folder_and_start_method_are_not_touched(each_cell: dict[str, Any]) -> None:
     def state() -> Any:
         return (

@@ -37,6 +37,7 @@ SHAPES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
 @SHAPES
 @COUNTS
@@ -59,6 +60,7 @@ def test_01_workers_take_turns_under_each_start_method(method: str) -> None:
             assert [values_of(batch) for batch in loader] == order_of(UNEVEN, 2, 4)
 
 
+@pytest.mark.sampled(2)
 @SHAPES
 @COUNTS
 def test_01_drop_last_drops_the_short_batch_of_each_worker_alone(
@@ -131,6 +133,7 @@ def test_01_property_any_shards_any_window(
         assert [values_of(batch) for batch in loader] == wanted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("contiguous", [False, True])
 @COUNTS
 def test_01_shard_deals_each_item_to_one_worker(workers: int, contiguous: bool) -> None:
@@ -179,6 +182,7 @@ WRAPPED: dict[str, tuple[Any, list[int]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("make", "wanted"), WRAPPED.values(), ids=WRAPPED)
 @COUNTS
 def test_01_a_stream_of_streams_has_each_sample_of_each_worker_once(

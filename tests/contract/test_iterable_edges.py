@@ -61,6 +61,7 @@ def notes_of(error: BaseException) -> str:
 # ---- samples -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "dtype", ["?", "i1", "u2", "f2", "f4", "f8", "i8", "c16", "M8[s]", "S3", "U2", "i4,f8"]
 )
@@ -357,6 +358,7 @@ def test_01_exception_of_every_batch_is_told_and_the_epoch_ends(workers: int) ->
 # ---- breaks, speed, several at once ------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
 @WORKERS
 def test_01_break_at_every_position_leaves_the_next_epoch_whole(

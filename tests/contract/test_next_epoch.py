@@ -330,6 +330,7 @@ def samplers() -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.sampled(3)
 @PATHS
 @EITHER
 @pytest.mark.parametrize("kind", ["ours", "ours, rank 1", "in order", "paddle"])

@@ -36,6 +36,7 @@ def is_shared(at: int) -> bool:
 # ---- private memory ----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @FRAMEWORKS
 @WORKERS
 def test_02_kept_private_batches_hold_no_slot_and_stay_right(workers: int, framework: str) -> None:

@@ -119,6 +119,7 @@ LAYOUTS: dict[str, Callable[[], np.ndarray]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @WORKERS
 def test_arrays_of_every_layout_are_stacked(workers: int, layout: str) -> None:
@@ -156,6 +157,7 @@ class Level(enum.IntEnum):
     HIGH = 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
@@ -205,6 +207,7 @@ def test_numbers_of_numpy_keep_their_bytes(workers: int, code: str) -> None:
     assert (batch == wanted).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "value",
     [
@@ -358,6 +361,7 @@ WANTED: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", CONTAINERS)
 @WORKERS
 def test_containers_keep_their_type(workers: int, kind: str) -> None:
@@ -365,6 +369,7 @@ def test_containers_keep_their_type(workers: int, kind: str) -> None:
     assert look(load(make, workers)) == WANTED[kind]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", CONTAINERS)
 @WORKERS
 def test_collate_fn_may_return_any_container(workers: int, kind: str) -> None:
@@ -418,6 +423,7 @@ def test_lod_tensors_are_stacked_as_arrays(workers: int) -> None:
 TORCH = "float32 float64 float16 bfloat16 int8 uint8 int16 int32 int64 bool complex64 complex128"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*TORCH.split(), "float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_torch_tensors_are_stacked(framework: str, name: str) -> None:
@@ -477,6 +483,7 @@ def test_odd_torch_tensors_are_refused_by_name(workers: int) -> None:
         assert "torch tensor" in str(info.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*TORCH.split(), "str", "datetime", "uint16", "void"])
 @pytest.mark.parametrize("framework", ["torch", "paddle"])
 def test_numpy_samples_become_tensors_where_the_framework_has_the_type(

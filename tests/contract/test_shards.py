@@ -88,6 +88,7 @@ def test_steps_come_as_the_sampler_has_them(workers: dict[str, Any]) -> None:
         assert drawn(loader) == EXPECTED[:2]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("bad", [(2,), (0, 3), (8,), (11, 12, 13), (5,), (19,), (1, 4, 7, 9)])
 def test_a_shard_that_fails_stands_for_its_step(

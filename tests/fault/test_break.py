@@ -33,6 +33,7 @@ def check_epoch(batches: Any, count: int = 24, first: int = 0) -> None:
     assert n == -(-count // 4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_01_break_at_every_position_leaves_the_next_epoch_whole(

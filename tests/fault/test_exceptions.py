@@ -76,6 +76,7 @@ def test_03_loop_that_is_left_after_an_exception_leaves_nothing_to_the_collector
     loader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
 @WORKERS_AND_OUTLAWS
 def test_01_exception_that_would_end_the_loop_in_a_dataset_arrives_as_dataset_error(
@@ -419,6 +420,7 @@ def test_01_batch_of_strings_only_arrives(workers: int) -> None:
         assert list(loader) == [["s0", "s1", "s2", "s3"], ["s4", "s5", "s6", "s7"]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nothing", [None, (), [], {}, "", b"", False, 0])
 @WORKERS
 def test_01_batch_without_tensors_that_is_false_or_empty_arrives(
@@ -510,6 +512,7 @@ MIXED: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", MIXED)
 @WORKERS
 def test_samples_that_do_not_fit_are_named_with_how_they_differ(workers: int, case: str) -> None:
@@ -632,6 +635,7 @@ GARBAGE: dict[str, tuple[Any, type[BaseException], str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("workers", "case"),  # without workers no key is pickled
     [(n, case) for n in (0, 2) for case in GARBAGE if n or case != "unpicklable"],

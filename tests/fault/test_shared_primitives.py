@@ -100,6 +100,7 @@ BY_NAME = """
 """
 
 
+@pytest.mark.nightly
 def test_tensors_shared_by_name_outlive_their_first_workers(program: Start) -> None:
     pytest.importorskip("torch")  # whose own process for such tensors ends with the program
     assert program(BY_NAME).finish() == (0, "True\n", "")

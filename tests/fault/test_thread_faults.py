@@ -216,6 +216,7 @@ TURNS = "while True: pass"
 STUCK = pytest.mark.parametrize("stuck", [SLEEPS, TURNS], ids=["sleeps", "computes"])
 
 
+@pytest.mark.sampled(2)
 @STUCK
 @pytest.mark.parametrize("options", ["", "seed=1", "persistent_workers=True"])
 def test_04_ctrl_c_is_answered_while_a_thread_is_stuck_and_the_program_ends(

@@ -45,6 +45,7 @@ TRAINER = """
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("action", ["wait", "c", "busy"])
 def test_03_workers_go_at_once_when_their_trainer_dies(
@@ -293,6 +294,7 @@ LEAVING = """
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("when", ["within", "between"])
 @pytest.mark.parametrize(("workers", "kind"), [("2", "process"), ("1", "process"), ("2", "thread")])
 def test_04_daemon_thread_that_loads_epoch_after_epoch_ends_silently_with_its_program(

@@ -147,6 +147,7 @@ def test_what_paddle_accepts_is_accepted_with_the_same_length(
     assert ours == theirs
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "text"),
     [

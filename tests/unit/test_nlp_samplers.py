@@ -339,6 +339,7 @@ SHUFFLED: dict[str, Callable[[], Options]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", SHUFFLED)
 def test_01_loader_resumes_at_any_batch(kind: str, workers: int) -> None:

@@ -69,6 +69,7 @@ MAKERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MAKERS)
 @given(count=st.integers(0, 200), position=st.integers(0, 210))
 def test_the_rest_is_that_of_the_whole(name: str, count: int, position: int) -> None:
