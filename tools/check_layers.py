@@ -49,7 +49,7 @@ FACE = "the face"
 
 # the lowest first
 FLOORS: dict[str, tuple[str, ...]] = {
-    "_core": ("interpreter", "random", "memory", "batch", "collate", "wire", "steps"),
+    "_core": ("interpreter", "random", "memory", "pixels", "batch", "collate", "wire", "steps"),
 }
 
 # Each of these is imported in reader/frameworks/<adapter>, in files beside it that are named

@@ -1,6 +1,7 @@
 """Measure batches of JPEG files, decoded and resized to 224 x 224, beside other loaders.
 
-    python -m tools.images_bench [--files 256] [--rounds 5] [--scale 1] [--decoders] [--json FILE]
+    python -m tools.images_bench [--files 256] [--rounds 5] [--scale 1] [--input KIND] [--decoders]
+        [--json FILE]
 
 Makes a folder of JPEG files of about 500 x 375 pixels (`--scale` times that) from scikit-learn's
 two photographs, and has each loader make batches of 64 with 2 workers or threads, all in turns, in
@@ -9,6 +10,12 @@ one run. Every sample is the same work: the file is read, decoded to red, green 
 torchvision's and ours are bilinear and take the mean where an image shrinks; SPDL's is swscale's
 bilinear. The consumer reads one number of each page. Medians of the rounds are shown.
 
+`--input training` measures what a training on pictures takes instead: RandomResizedCrop to 224 x
+224, RandomHorizontalFlip, Normalize, as float32, channels first; `--input validation` Resize to
+256, CenterCrop of 224 and the same numbers. The peers use torchvision's transforms, on images of
+Pillow and on tensors. Two rows more show where the time is: the crop as uint8, and the whole file
+decoded and dropped.
+
 `--decoders` measures the decoders and resizers by themselves instead, in CPU time of one thread.
 Contestants that cannot be imported are left out, with the reason.
 """
@@ -16,6 +23,7 @@ Contestants that cannot be imported are left out, with the reason.
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import json
 import statistics
@@ -28,8 +36,17 @@ from typing import Any
 import numpy as np
 
 from reader import DataLoader
-from reader.images import ImageFolder
+from reader.images import (
+    CenterCrop,
+    ImageFolder,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    decode,
+)
 
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WORKERS, BATCH, SIZE = 2, 64, (224, 224)
 _FILTER = "scale=w=224:h=224:flags=bilinear,format=pix_fmts=rgb24"
 
@@ -42,6 +59,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--input", choices=("resized", "training", "validation"), default="resized")
     parser.add_argument("--decoders", action="store_true")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
@@ -53,7 +71,7 @@ def main() -> int:
             found = decoders(root, chosen.rounds)
             unit = "ms per image, CPU"
         else:
-            found = loaders(root, chosen.rounds)
+            found = loaders(root, chosen.rounds, chosen.input)
             unit = "ms per batch"
     first = next(iter(found.values()))
     for name, value in found.items():
@@ -89,9 +107,9 @@ def make_files(root: Path, count: int, scale: float) -> int:
 # -- loaders ------------------------------------------------------------------------------------
 
 
-def loaders(root: Path, rounds: int) -> dict[str, float]:
+def loaders(root: Path, rounds: int, kind: str = "resized") -> dict[str, float]:
     """Return the seconds per batch of each loader."""
-    contestants = dict(_loaders(root))
+    contestants = dict(_loaders(root) if kind == "resized" else _inputs(root, kind))
     for run in contestants.values():
         _seconds_per_batch(run)  # workers start, and files are read from the disk
     times: dict[str, list[float]] = {name: [] for name in contestants}
@@ -109,6 +127,13 @@ def _seconds_per_batch(batches: Batches) -> float:
     return (time.perf_counter() - begun) / count
 
 
+def _resized(image: Any, out: Any) -> None:
+    from reader._core.pixels.render import render
+
+    height, width = image.shape[:2]
+    render(image, (0, height, 0, height), (0, width, 0, width), out)
+
+
 def _loaders(root: Path) -> Iterator[tuple[str, Batches]]:
     folder = ImageFolder(root, size=SIZE)
     count = len(folder) // BATCH * BATCH
@@ -124,7 +149,7 @@ def _loaders(root: Path) -> Iterator[tuple[str, Batches]]:
         made: Any = TorchLoader(
             dataset, BATCH, num_workers=WORKERS, persistent_workers=True, drop_last=True
         )
-        return lambda: (images for images, _ in made)
+        return functools.partial(_first_of_each, made)
 
     yield "PyTorch's loader, Pillow (bilinear)", torch_loader(_WithPillow(folder.samples))
     try:
@@ -151,7 +176,85 @@ def _ours(dataset: Any, kind: Any) -> Batches:
         persistent_workers=True,
         drop_last=True,
     )
-    return lambda: (images for images, _ in loader)
+    return functools.partial(_first_of_each, loader)
+
+
+def _inputs(root: Path, kind: str) -> Iterator[tuple[str, Batches]]:
+    """Yield contestants that make the input of a network."""
+    views = {
+        "training": [RandomResizedCrop(), RandomHorizontalFlip()],
+        "validation": [Resize(256), CenterCrop(224)],
+    }[kind]
+    options: dict[str, Any] = {"layout": "channels_first", "dtype": "float32"}
+    ours = ImageFolder(root, size=SIZE, transforms=[*views, Normalize(MEAN, STD)], **options)
+    for workers in ("process", "thread"):
+        yield f"reader.images, {workers} workers", _ours(ours, workers)
+    yield (
+        "reader.images, process workers, uint8",
+        _ours(ImageFolder(root, size=SIZE, transforms=views), "process"),
+    )
+    yield (
+        "reader, process workers, files decoded and dropped",
+        _ours(_Decoded(ours.samples), "process"),
+    )
+    try:
+        from torch.utils.data import DataLoader as TorchLoader
+        from torchvision import transforms as v1
+        from torchvision.datasets import ImageFolder as TheirFolder
+        from torchvision.transforms import v2
+    except (ImportError, RuntimeError) as error:
+        print(f"left out: PyTorch with torchvision ({error})")
+        return
+    from reader.compat.torch import DataLoader as OurTorchLoader
+
+    theirs = {
+        "training": [v1.RandomResizedCrop(SIZE), v1.RandomHorizontalFlip()],
+        "validation": [v1.Resize(256), v1.CenterCrop(224)],
+    }[kind]
+    on_pillow = TheirFolder(
+        str(root), v1.Compose([*theirs, v1.ToTensor(), v1.Normalize(MEAN, STD)])
+    )
+    views = {
+        "training": [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip()],
+        "validation": [v2.Resize(256), v2.CenterCrop(224)],
+    }[kind]
+    import torch
+
+    numbers = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    on_tensors = TheirFolder(str(root), v2.Compose([*views, *numbers]), loader=_read_tensor)
+    for name, dataset in (("on Pillow", on_pillow), ("v2 on tensors", on_tensors)):
+        for loader, maker in (
+            ("PyTorch's loader", TorchLoader),
+            ("reader.compat.torch", OurTorchLoader),
+        ):
+            made: Any = maker(
+                dataset, BATCH, num_workers=WORKERS, persistent_workers=True, drop_last=True
+            )
+            yield f"{loader}, torchvision {name}", functools.partial(_first_of_each, made)
+
+
+def _first_of_each(loader: Any) -> Iterator[Any]:
+    return (images for images, _ in loader)
+
+
+def _read_tensor(path: str) -> Any:
+    from torchvision.io import ImageReadMode, decode_jpeg, read_file
+
+    return decode_jpeg(read_file(path), ImageReadMode.RGB)
+
+
+class _Decoded:
+    """Files that are read and decoded whole; one row of pixels is kept."""
+
+    def __init__(self, samples: list[tuple[str, int]]) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path, number = self._samples[index]
+        return decode(path)[0, :224].copy(), number
 
 
 class _WithPillow:
@@ -242,8 +345,6 @@ def decoders(root: Path, rounds: int) -> dict[str, float]:
 def _decoders(contents: list[bytes]) -> Iterator[tuple[str, Callable[[int], Any]]]:
     from PIL import Image
 
-    from reader.images import decode
-
     def by_pillow(number: int) -> Any:
         return Image.open(io.BytesIO(contents[number])).convert("RGB")
 
@@ -255,14 +356,12 @@ def _decoders(contents: list[bytes]) -> Iterator[tuple[str, Callable[[int], Any]
         "decoded and resized: Pillow",
         lambda n: np.array(by_pillow(n).resize(SIZE[::-1], bilinear)),
     )
-    yield "decoded: reader.images (simplejpeg)", lambda n: decode(contents[n], out=whole[n])
+    yield "decoded: reader.images", lambda n: decode(contents[n], out=whole[n])
     yield "decoded: Pillow", lambda n: np.array(by_pillow(n))
     out = np.empty((*SIZE, 3), np.uint8)
-    from reader._core.collate.resample import resample
-
     yield (
         "resized: reader.images",
-        lambda n: resample(whole[n], (0, 0, *whole[n].shape[:2]), out),
+        lambda n: _resized(whole[n], out),
     )
     yield "resized: Pillow", lambda n: np.array(images[n].resize(SIZE[::-1], bilinear))
     try:

@@ -1,7 +1,7 @@
 """An image as its file holds it: its size from the header, its pixels when asked for.
 
-Imports the core's resample, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no
-state: any thread may decode, and the GIL is released while a file is read, decoded and resized.
+Imports the core's render, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no state:
+any thread may decode, and the GIL is released while a file is read, decoded and resized.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.collate.resample import resample
+from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.frameworks import pillow
-from reader.images.crops import Box
+from reader.images.libjpeg import libjpeg
+from reader.images.transform import MAX_PIXELS, Pixels, Size, as_size
+from reader.images.view import Box, View
 
-__all__ = ["EncodedImage", "Pixels", "Size", "decode", "image_size"]
+__all__ = ["EncodedImage", "Source", "decode", "image_size"]
 
-Pixels = npt.NDArray[np.uint8]
-Size = tuple[int, int]  # height, width
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 _CHANNELS = {"RGB": 3, "L": 1}
-_MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memory up
 _SIGNATURES = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -42,6 +41,20 @@ _SIGNATURES = (
     (b"\x1f\x8b", "gzip"),
 )
 _KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # those that are decoded
+_END_OF_JPEG = b"\xff\xd9"
+_ORIENTATION = 0x0112  # a tag of Exif
+_SIDEWAYS = 5  # from that orientation on rows are columns
+_FORTH, _BACK = slice(None), slice(None, None, -1)
+_TURNS = {  # rows and columns, after those of sideways images were exchanged
+    1: (_FORTH, _FORTH),
+    2: (_FORTH, _BACK),
+    3: (_BACK, _BACK),
+    4: (_BACK, _FORTH),
+    5: (_FORTH, _FORTH),
+    6: (_FORTH, _BACK),
+    7: (_BACK, _BACK),
+    8: (_BACK, _FORTH),
+}
 _WHAT_TO_DO = "Make the file anew, or leave it out of the dataset"
 
 
@@ -52,16 +65,17 @@ def decode(
     crop: Box | None = None,
     mode: str = "RGB",
     out: Pixels | None = None,
+    upright: bool = False,
 ) -> Pixels:
     """Return the pixels of an image file: JPEG, PNG, BMP, GIF, PPM, TIFF or WebP.
 
     The kind is found from the content, whatever the file is called. Of several images in a file it
-    is the first. A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still as large as
-    `size`. Then the crop is resized by a bilinear filter that takes the mean where it shrinks, as
-    Pillow's does. Where nothing is resized the pixels are those that Pillow gives, within 2 levels.
-    Transparency is dropped, 16 bits are cut to 8, and Exif's orientation is not applied: an image
-    comes as it lies in its file, as from Pillow and torchvision's ImageFolder (Pillow turns a
-    TIFF). The GIL is released meanwhile.
+    is the first. Of a JPEG only the rows and columns of the crop are decoded, and at 1/2, 1/4 or
+    1/8 of their size where that is still as large as `size`. Then the crop is resized by a bilinear
+    filter that takes the mean where it shrinks, as Pillow's does. Where nothing is resized the
+    pixels are those that Pillow gives, within 2 levels. Transparency is dropped, 16 bits are cut to
+    8, and without `upright` an image comes as it lies in its file, as from Pillow and torchvision's
+    ImageFolder (Pillow turns a TIFF). The GIL is released meanwhile.
 
     Args:
         source: the path of a file, or its content as bytes or another object of contiguous bytes.
@@ -71,12 +85,14 @@ def decode(
         mode: "RGB": red, green and blue; "L": grey, one channel.
         out: what the pixels are written to: a writable, C-contiguous array of uint8 that has the
             result's shape, such as a row of a batch. After an error it may hold part of an image.
+        upright: turn the image as Exif says that the camera was held, before it is cropped.
 
     Returns:
         An array of uint8, height x width x 3, or x 1 with "L"; `out` where that was given.
 
     Raises:
-        ImageError: the file cannot be read, is damaged or cut off, or is of another kind.
+        ImageError: the file cannot be read, is damaged or cut off, or is of another kind. Damage
+            that lies in a JPEG behind the crop is not seen.
         ConfigError, ConfigTypeError: an argument that cannot be, such as a crop outside of the
             image, or simplejpeg or Pillow is missing.
 
@@ -87,7 +103,19 @@ def decode(
     >>> decode(file.getvalue(), size=(2, 2), crop=(0, 0, 30, 30)).tolist()
     [[[255, 0, 0], [255, 0, 0]], [[255, 0, 0], [255, 0, 0]]]
     """
-    return EncodedImage(source).pixels(size=size, crop=crop, mode=mode, out=out)
+    image = EncodedImage(source, mode, upright)
+    view = image.view()
+    if crop is not None:
+        view.crop(*view.checked_box(crop))
+    if size is not None:
+        view.resize(*as_size(size))
+    shape = (view.height, view.width, image.channels)
+    if out is None:
+        out = np.empty(shape, np.uint8)
+    else:
+        _check_out(out, shape)
+    image.render(view, out)
+    return out
 
 
 def image_size(source: Source) -> Size:
@@ -108,111 +136,138 @@ class EncodedImage:
     """The content of an image file, whose header is read.
 
     Args:
-        source: as for `decode`.
+        source, mode, upright: as for `decode`.
 
     Attributes:
         name: of the file, for messages.
-        height, width: in pixels.
+        height, width: in pixels, as the image is rendered.
+        channels: 3, or 1 with the mode "L".
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, mode: str = "RGB", upright: bool = False) -> None:
+        channels = _CHANNELS.get(mode) if isinstance(mode, str) else None
+        if channels is None:
+            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
+        self.channels: int = channels
         self._content, self.name = _content_of(source)
         self._kind = self._find_kind()
         self._is_plain = True  # simplejpeg knows its colors
         read_size = {"JPEG": self._jpeg_size, "PNG": self._png_size}
         self.height, self.width = read_size.get(self._kind, self._other_size)()
-        if not 0 < self.height * self.width <= _MAX_PIXELS:
+        if not 0 < self.height * self.width <= MAX_PIXELS:
             raise self._error(
-                f"its header says {self.height} x {self.width} pixels, and {_MAX_PIXELS:,} is the"
+                f"its header says {self.height} x {self.width} pixels, and {MAX_PIXELS:,} is the"
                 " limit"
             )
+        self._turned = self._orientation() if upright else 1
+        if self._turned >= _SIDEWAYS:
+            self.height, self.width = self.width, self.height
 
-    def shape(self, size: Size | None, crop: Box | None, mode: str) -> tuple[int, int, int]:
-        """Return the shape of the pixels that `pixels` returns; see `decode` for the arguments."""
-        channels = _CHANNELS.get(mode) if isinstance(mode, str) else None
-        if channels is None:
-            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
-        if crop is not None:
-            top, left, height, width = _whole("crop", crop, "(top, left, height, width)")
-            is_inside = 0 <= top <= self.height - height and 0 <= left <= self.width - width
-            if not is_inside or height < 1 or width < 1:
-                raise ConfigError(
-                    f"crop={crop} does not lie within {self.name}, which has {self.height} x"
-                    f" {self.width} pixels: crop is (top, left, height, width) in its pixels"
-                )
-        if size is None:
-            return (*(crop[2:] if crop else (self.height, self.width)), channels)
-        height, width = as_size(size)
-        return height, width, channels
+    def view(self) -> View:
+        """Return a view of all of the image."""
+        return View(self.height, self.width, self.name)
 
-    def pixels(
+    def render(
         self,
-        *,
-        size: Size | None = None,
-        crop: Box | None = None,
-        mode: str = "RGB",
-        out: Pixels | None = None,
-    ) -> Pixels:
-        """Decode; see `decode`."""
-        shape = self.shape(size, crop, mode)
-        if out is not None:
-            _check_out(out, shape)
-        top, left, height, width = crop or (0, 0, self.height, self.width)
-        is_whole = (height, width) == (self.height, self.width)
-        if shape[:2] == (height, width):
-            if is_whole:
-                return self._decoded(1, mode, out)
-            part = self._decoded(1, mode)[top : top + height, left : left + width]
-            if out is None:
-                return np.ascontiguousarray(part)
-            out[:] = part
-            return out
-        factor = next(
-            f for f in (8, 4, 2, 1) if f == 1 or (height >= f * shape[0] and width >= f * shape[1])
-        )
-        decoded = self._decoded(factor, mode)
-        if decoded.shape[0] == self.height and decoded.shape[1] == self.width:
-            factor = 1  # too small to be scaled, or not of a kind that is
-        out = np.empty(shape, np.uint8) if out is None else out
-        resample(decoded, (top / factor, left / factor, height / factor, width / factor), out)
-        return out
+        view: View,
+        out: npt.NDArray[Any],
+        table: npt.NDArray[Any] | None = None,
+        channels_first: bool = False,
+    ) -> None:
+        """Write what a view shows.
 
-    def _decoded(self, factor: int, mode: str, out: Pixels | None = None) -> Pixels:
-        """Return all of the image: a JPEG as 1/`factor` of it, where simplejpeg decodes it."""
-        if self._kind != "JPEG" or not self._is_plain:
-            return self._by_pillow(mode, out)
+        Args:
+            view: of this image.
+            out: height x width x channels, or with `channels_first` channels x height x width.
+            table: what stands for each number, channels x 256 of the type of `out`; None: itself.
+            channels_first: how `out` is laid out.
+
+        Raises:
+            ImageError: the file is damaged or cut off.
+        """
+        factor = 1
+        flips = view.rows.is_flipped, view.columns.is_flipped
+        if self._kind == "JPEG" and self._is_plain and self._turned == 1:
+            factor = _factor(view)
+            part = (view.rows.scaled(factor), view.columns.scaled(factor))
+            library = libjpeg() if self._content[-2:] == _END_OF_JPEG else None
+            if library is not None and library.render(
+                self._content,
+                (self.height, self.width),
+                factor,
+                *part,
+                out,
+                table,
+                flips,
+                channels_first,
+            ):
+                return
+            whole = self._by_simplejpeg(factor)
+            if whole.shape[:2] == (self.height, self.width):
+                factor = 1  # Pillow decoded it
+        else:
+            whole = self._upright(self._by_pillow())
+        render(
+            whole,
+            view.rows.scaled(factor),
+            view.columns.scaled(factor),
+            out,
+            table,
+            flips,
+            channels_first,
+        )
+
+    def _by_simplejpeg(self, factor: int) -> Pixels:
+        """Return all of a JPEG at 1/`factor` of its size."""
         simplejpeg = _simplejpeg()
         try:
             decoded: Pixels = simplejpeg.decode_jpeg(
                 self._content,
-                "RGB" if mode == "RGB" else "GRAY",
+                "RGB" if self.channels == _CHANNELS["RGB"] else "GRAY",
                 min_height=-(-self.height // factor),
                 min_width=-(-self.width // factor),
                 min_factor=factor,
-                buffer=out,
             )
         except ValueError as error:
             if "extraneous bytes" in str(error):  # the image is whole, with junk between its parts
-                return self._by_pillow(mode, out)
+                return self._by_pillow()
             raise self._error(_told(error)) from error
-        return decoded if out is None else out
+        return decoded
 
-    def _by_pillow(self, mode: str, out: Pixels | None) -> Pixels:
+    def _by_pillow(self) -> Pixels:
+        """Return all of an image, as it lies in the file."""
+        size = (self.height, self.width)
+        if self._turned >= _SIDEWAYS:
+            size = size[::-1]
         try:
             with self._opened() as image:
-                if (image.height, image.width) != (self.height, self.width):
+                if (image.height, image.width) != size:
                     raise ValueError(f"Pillow finds {image.height} x {image.width} pixels")
-                decoded = pillow.pixels(image, 1 if mode == "RGB" else 0)
+                decoded = pillow.pixels(image, 1 if self.channels == _CHANNELS["RGB"] else 0)
         except ConfigError:
             raise  # there is no Pillow
         except Exception as error:  # many types
             raise self._error(f"{error or error!r}") from error
         if decoded.ndim == 2:
             decoded = decoded[:, :, np.newaxis]
-        if out is None:
-            return np.ascontiguousarray(decoded)
-        out[:] = decoded
-        return out
+        return np.ascontiguousarray(decoded)
+
+    def _upright(self, pixels: Pixels) -> Pixels:
+        """Turn an image as Exif says that the camera was held."""
+        if self._turned >= _SIDEWAYS:
+            pixels = pixels.transpose(1, 0, 2)
+        return np.ascontiguousarray(pixels[_TURNS[self._turned]])
+
+    def _orientation(self) -> int:
+        """Return what Exif says: 1 where the image is upright, or where it says nothing."""
+        try:
+            with self._opened() as image:
+                found = image.getexif().get(_ORIENTATION, 1)
+        except ConfigError:
+            raise  # there is no Pillow
+        except Exception:  # many types: Exif is damaged, and the image may be whole
+            return 1
+        return found if found in _TURNS else 1
 
     def _opened(self) -> Any:
         """Return Pillow's image, of which the header is read."""
@@ -269,17 +324,6 @@ class EncodedImage:
         return ImageError(f"{self.name} is a damaged {self._kind} file: {found}. {_WHAT_TO_DO}")
 
 
-def as_size(size: Any) -> Size:
-    """Return (height, width). ConfigError, ConfigTypeError: they are not two ints from 1."""
-    height, width = _whole("size", size, "(height, width)")
-    if height < 1 or width < 1 or height * width > _MAX_PIXELS:
-        raise ConfigError(
-            f"size={size} is no size of an image: pass (height, width), from 1 on and"
-            f" {_MAX_PIXELS:,} pixels at most"
-        )
-    return height, width
-
-
 def require_decoders() -> None:
     """Import what decodes. ConfigError: simplejpeg or Pillow is missing."""
     _simplejpeg()
@@ -305,15 +349,10 @@ def _content_of(source: Any) -> tuple[Any, str]:
     return source, f"an image of {len(source):,} bytes"
 
 
-def _whole(name: str, numbers: Any, form: str) -> tuple[int, ...]:
-    """Return as many ints as `form` has."""
-    try:
-        found = tuple(number.__index__() for number in numbers)
-    except (TypeError, AttributeError):
-        found = ()
-    if len(found) != form.count(",") + 1:
-        raise ConfigTypeError(f"{name} must be {form}, whole numbers of pixels, got {got(numbers)}")
-    return found
+def _factor(view: View) -> int:
+    """Return 8, 4, 2 or 1: how much smaller an image may be decoded for a view."""
+    least = min(view.rows.length / view.height, view.columns.length / view.width)
+    return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least >= factor)
 
 
 def _check_out(out: Any, shape: tuple[int, ...]) -> None:

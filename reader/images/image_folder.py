@@ -15,9 +15,12 @@ import numpy as np
 
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.crops import Box, CenterCrop, RandomResizedCrop
-from reader.images.encoded_image import EncodedImage, Size, as_size, require_decoders
+from reader.images.compose import Compose
+from reader.images.crops import CropBy
+from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
+from reader.images.transform import Size, ViewTransform
+from reader.images.view import Box
 from reader.worker.context import loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
@@ -28,10 +31,12 @@ Crop = Callable[[int, int, np.random.Generator], Box]
 class ImageFolder(Dataset[tuple[Any, Any]]):
     """The image files of root/class/.../file, each with the number of its class.
 
-    A sample is (image, number). The image is an array of uint8, height x width x channels. Classes,
+    A sample is (image, number). The image is an array, height x width x channels unless `layout`
+    says otherwise, of uint8 unless `dtype` or a `Normalize` does. Classes,
     files and their order are those of torchvision's ImageFolder: classes are numbered in the order
     of their names, and files come in the order of their names, those of a folder before those of
     the folders in it. In a batch each image is decoded into its row, where there is no `transform`.
+    What `transforms` take, resize, turn over and normalize is done in that one pass.
 
     Left out with a warning that counts and names them: images of other endings, such as .gif, where
     `extensions` says nothing; the files and the folder that macOS adds to archives; links that lead
@@ -39,12 +44,20 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
 
     Args:
         root: the folder with a folder for each class; folders in those are searched too.
-        size: (height, width) that each image is resized to; None: as large as the crop.
+        size: (height, width) that each image is resized to; None: as large as the crop, or as
+            `transforms` make it.
         crop: called with height, width and a random generator for each image; returns the (top,
             left, height, width) that is taken of it: `CenterCrop()`, `RandomResizedCrop()` or your
             own. None: all of it. Within a `DataLoader` the generator is `sample_rng(index)`, so
             that a sample depends on the seed, the epoch and its index alone; elsewhere each has
             another one.
+        transforms: what is done to each image: objects of this package such as
+            `RandomResizedCrop()` and `Normalize(mean, std)`, and functions of an array, in order;
+            see `Compose`. Their random numbers are those that `crop` would get.
+        layout: "channels_last" or "channels_first".
+        dtype: of the image: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
+            with a `Normalize`, and else uint8. Floats without one are from 0 to 1.
+        upright: turn images as Exif says that the camera was held.
         transform: called with the array; what it returns takes its place.
         target_transform: called with the number of the class; what it returns takes its place.
         extensions: endings of the files that are taken, in either case, such as (".jpg", ".gif");
@@ -55,8 +68,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         mode: "RGB", or "L": one channel.
 
     Raises:
-        ConfigError: there is no such folder, it cannot be read, a class has no image, or a decoder
-            is missing.
+        ConfigError, ConfigTypeError: there is no such folder, it cannot be read, a class has no
+            image, a decoder is missing, or an argument cannot be.
 
     Attributes:
         classes: the names of the classes, sorted.
@@ -73,6 +86,10 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         *,
         size: Size | None = None,
         crop: Crop | None = None,
+        transforms: Sequence[Any] | None = None,
+        layout: str = "channels_last",
+        dtype: Any = None,
+        upright: bool = False,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         extensions: str | Sequence[str] | None = None,
@@ -80,8 +97,6 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         allow_empty: bool = False,
         mode: str = "RGB",
     ) -> None:
-        if mode not in ("RGB", "L"):
-            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
         for name, function in (
             ("crop", crop),
             ("transform", transform),
@@ -95,10 +110,20 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 "extensions and is_valid_file exclude each other: look at the ending in"
                 " is_valid_file"
             )
+        if crop is not None and transforms is not None:
+            raise ConfigError(
+                "crop and transforms exclude each other: put the crop into the list, such as"
+                " transforms=[RandomResizedCrop()]"
+            )
         folder = os.path.expanduser(os.fspath(root))  # noqa: PTH111  pathlib drops "./"
         self.root = Path(folder)
-        self.size = None if size is None else as_size(size)
         self.crop = crop
+        if crop is not None:
+            transforms = [crop if isinstance(crop, ViewTransform) else CropBy(crop)]
+        self.transforms = Compose(
+            transforms or (), size=size, layout=layout, dtype=dtype, mode=mode, upright=upright
+        )
+        self.size = self.transforms.size
         self.transform = transform
         self.target_transform = target_transform
         self.mode = mode
@@ -142,16 +167,14 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 and the sample has that very array.
         """
         path, target = self.samples[index]
-        encoded = EncodedImage(path)
-        box = None
-        if self.crop is not None:
+        rng = None
+        if self.transforms.transforms:
             is_in_loader = loader_task() is not None
             rng = sample_rng(index) if is_in_loader else np.random.default_rng()
-            box = self.crop(encoded.height, encoded.width, rng)
+        # a row of another form is left alone: the loader names the two sizes that do not fit
         row = None if out is None or self.transform is not None else out[0]
-        if row is not None and row.shape != encoded.shape(self.size, box, self.mode):
-            row = None  # images of several sizes: the loader names the two that do not fit
-        image: Any = encoded.pixels(size=self.size, crop=box, mode=self.mode, out=row)
+        encoded = EncodedImage(path, self.mode, self.transforms.upright)
+        image = self.transforms.render(encoded, rng, row)
         if self.transform is not None:
             image = self.transform(image)
         return image, target if self.target_transform is None else self.target_transform(target)
@@ -168,8 +191,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         """
         if self._has_pure_samples is not None:
             return self._has_pure_samples
-        is_own = self.crop is None or type(self.crop) in (CenterCrop, RandomResizedCrop)
-        return is_own and self.transform is None and self.target_transform is None
+        is_own = self.transform is None and self.target_transform is None
+        return is_own and self.transforms.is_pure
 
     @has_pure_samples.setter
     def has_pure_samples(self, value: bool) -> None:

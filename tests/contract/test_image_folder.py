@@ -12,7 +12,19 @@ import pytest
 
 from reader import CollateError, ConfigError, ConfigTypeError, DataLoader, ImageError
 from reader.data.pure_samples import has_pure_samples
-from reader.images import CenterCrop, ImageFolder, RandomResizedCrop, decode
+from reader.images import (
+    CenterCrop,
+    ColorJitter,
+    Compose,
+    ImageFolder,
+    Normalize,
+    RandAugment,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    decode,
+)
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
@@ -210,6 +222,69 @@ def test_random_crops_follow_the_seed(root: Path, cell: Cell) -> None:
     assert (first != other).any()
 
 
+TRAINING = [
+    RandomResizedCrop(),
+    RandomHorizontalFlip(),
+    ColorJitter(0.4, 0.4, 0.4, 0.1),
+    RandAugment(),
+    Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    RandomErasing(0.5),
+]
+
+
+def training(root: Path, **options: Any) -> ImageFolder:
+    options = {"size": (16, 20), "transforms": TRAINING, "layout": "channels_first"} | options
+    return ImageFolder(root, **options)
+
+
+def test_transformed_pictures_are_those_of_any_other_workers(root: Path, each_cell: Cell) -> None:
+    def epochs(**options: Any) -> list[Any]:
+        with DataLoader(training(root), batch_size=4, shuffle=True, seed=3, **options) as loader:
+            return [[images.copy() for images, _ in loader] for _ in range(2)]
+
+    found, wanted = epochs(**each_cell), epochs(num_workers=0)
+    for batches, others in zip(found, wanted, strict=True):
+        for images, other in zip(batches, others, strict=True):
+            assert images.dtype == np.float32
+            assert images.shape[1:] == (3, 16, 20)
+            assert (images == other).all()
+    assert (found[0][0] != found[1][0]).any()
+
+
+def test_transformed_pictures_are_those_of_a_run_that_was_not_interrupted(
+    root: Path, cell: Cell
+) -> None:
+    options = {"batch_size": 2, "shuffle": True, "seed": 3}
+    with DataLoader(training(root), num_workers=0, **options) as loader:
+        wanted = [images.copy() for images, _ in loader]
+    for stop in range(1, 3):
+        with DataLoader(training(root), **options, **cell) as loader:
+            batches = iter(loader)
+            for _ in range(stop):
+                next(batches)
+            state = loader.state_dict()
+        with DataLoader(training(root), **options, num_workers=1) as loader:
+            loader.load_state_dict(state)
+            rest = [images.copy() for images, _ in loader]
+        assert all((a == b).all() for a, b in zip(rest, wanted[stop:], strict=True))
+
+
+def test_a_transformed_picture_is_that_of_the_list_alone(root: Path) -> None:
+    steps = [Resize(24), CenterCrop((16, 20)), Normalize(0.5, 0.25)]
+    folder = ImageFolder(root, transforms=steps, dtype="float16")
+    for index, (path, _) in enumerate(folder.samples):
+        assert (folder[index][0] == Compose(steps, dtype="float16").apply(path)).all()
+
+
+def test_a_transformed_picture_is_written_into_its_row(root: Path) -> None:
+    folder = training(root)
+    row = np.zeros((2, 3, 16, 20), np.float32)[1]
+    assert folder.__getitem__(1, (row, None))[0] is row
+    for other in (np.zeros((16, 20, 3), np.float32), np.zeros((3, 16, 20), np.float64)):
+        assert folder.__getitem__(1, (other, None))[0] is not other
+        assert not other.any()
+
+
 def test_a_sample_outside_of_a_loader_is_cropped_too(root: Path) -> None:
     assert ImageFolder(root, size=(8, 8), crop=RandomResizedCrop())[0][0].shape == (8, 8, 3)
     image, _ = ImageFolder(root, crop=CenterCrop(), mode="L")[1]
@@ -308,6 +383,10 @@ def test_a_folder_survives_pickle(root: Path) -> None:
         ({"size": (0, 1)}, ConfigError, "is no size of an image"),
         ({"crop": (0, 0, 1, 1)}, ConfigTypeError, "crop must be a function or None"),
         ({"transform": 3}, ConfigTypeError, "transform must be a function"),
+        ({"transforms": [3]}, ConfigTypeError, "transforms must hold objects such as"),
+        ({"transforms": [], "crop": CenterCrop()}, ConfigError, "crop and transforms exclude"),
+        ({"layout": "CHW"}, ConfigError, "layout must be one of"),
+        ({"dtype": "int32"}, ConfigError, "dtype must be one of"),
         ({"target_transform": "x"}, ConfigTypeError, "target_transform must be a function"),
     ],
 )
@@ -337,9 +416,11 @@ def test_samples_are_known_to_be_pure_where_no_function_of_the_user_makes_them(r
     assert has_pure_samples(ImageFolder(root))
     assert has_pure_samples(ImageFolder(root, crop=RandomResizedCrop()))
     assert has_pure_samples(ImageFolder(root, crop=CenterCrop()))
+    assert has_pure_samples(training(root))
     for folder in (
         ImageFolder(root, crop=lambda height, width, rng: (0, 0, 1, 1)),
         ImageFolder(root, transform=negative),
+        ImageFolder(root, transforms=[negative]),
         ImageFolder(root, target_transform=doubled),
         Own(root),
     ):

@@ -16,7 +16,7 @@ import pytest
 
 import reader
 from reader import ConfigError, ConfigTypeError, DatasetError, ImageError
-from reader._core.collate.resample import resample
+from reader._core.pixels.render import render
 from reader.images import CenterCrop, ImageFolder, RandomResizedCrop, decode, image_size
 
 Image = pytest.importorskip("PIL.Image")
@@ -181,13 +181,25 @@ def test_a_crop_at_odd_edges_stays_within_a_scaled_image() -> None:
 
 def test_resample_refuses_what_does_not_fit() -> None:
     image, out = np.zeros((4, 5, 3), np.uint8), np.zeros((2, 2, 3), np.uint8)
-    for box in ((0, 0, 5, 5), (-1, 0, 2, 2), (0, 0, 0, 5), (0, 1, 4, 5), (0, 0, np.nan, 1)):
-        with pytest.raises(ValueError, match="cannot resize the box"):
-            resample(image, box, out)
-    with pytest.raises(ValueError, match="cannot resize the box"):
-        resample(image, (0, 0, 4, 5), np.zeros((2, 2, 1), np.uint8))
-    with pytest.raises(ValueError, match="cannot resize the box"):
-        resample(image, (0, 0, 4, 5), np.zeros((0, 2, 3), np.uint8))
+    rows, columns = (0, 4, 0, 4), (0, 5, 0, 5)
+    for span in ((0, 5, 0, 4), (-1, 2, 0, 4), (0, 0, 0, 4), (1, 4, 0, 4), (0, np.nan, 0, 4)):
+        with pytest.raises(ValueError, match="does not lie within 4 pixels"):
+            render(image, span, columns, out)
+    for span in ((0, 5, 0, 6), (0, 5, -1, 5), (0, 5, 3, 3), (np.nan, 1, 0, 5), (np.inf, 1, 0, 5)):
+        with pytest.raises(ValueError, match="does not lie within 5 pixels"):
+            render(image, rows, span, out)
+    for shape in ((2, 2, 1), (0, 2, 3), (2, 2), (2, 2, 2)):
+        with pytest.raises(ValueError, match=r"channels|three axes"):
+            render(image, rows, columns, np.zeros(shape, np.uint8))
+    with pytest.raises(ValueError, match="out of float32 needs a table"):
+        render(image, rows, columns, np.zeros((2, 2, 3), np.float32))
+    for table in (
+        np.zeros((3, 255), np.float32),
+        np.zeros((3, 256)),
+        np.zeros((1, 256), np.float32),
+    ):
+        with pytest.raises(ValueError, match="table must be 3 x 256 of float32"):
+            render(image, rows, columns, np.zeros((2, 2, 3), np.float32), table)
 
 
 # -- out ----------------------------------------------------------------------------------------
@@ -430,7 +442,7 @@ def test_another_thread_runs_while_an_image_is_made(step: str) -> None:
             if step == "decode":
                 decode(content, out=image)
             else:
-                resample(image, (0, 0, 600, 800), out)
+                render(image, (0, 600, 0, 600), (0, 800, 0, 800), out)
             if ran:
                 break
         assert ran
@@ -475,6 +487,7 @@ def test_random_crops_have_the_areas_and_ratios_that_are_asked_for(rng: Any) -> 
     [
         (lambda: CenterCrop(0), "part must be above 0 and at most 1, got 0"),
         (lambda: CenterCrop(1.5), "part must be"),
+        (lambda: CenterCrop((2.5, 3)), "whole numbers of pixels"),
         (lambda: CenterCrop(ratio=-1), "ratio must be width / height, above 0, got -1"),
         (lambda: RandomResizedCrop(scale=(0, 1)), "scale must be"),
         (lambda: RandomResizedCrop(scale=(0.5, 0.2)), "scale must be"),

@@ -1,0 +1,209 @@
+/* Make an image of its final form out of a part of another: resized, turned over, its numbers looked
+ * up in a table and laid out as the batch wants them, in one pass over the rows.  Includes resample.h
+ * and jpeg.h.  Owns its work space, which a thread keeps for the next image; needs no GIL.
+ */
+#ifndef READER_CORE_RENDER_H
+#define READER_CORE_RENDER_H
+
+#include <new>
+
+#include "reader/_core/pixels/jpeg.h"
+#include "reader/_core/pixels/resample.h"
+
+/* Where the outputs of one axis come from: `length` inputs from `start` on, which may be fractions,
+ * and no input outside of [low, high). */
+struct rd_span {
+    double start, length;
+    int64_t low, high;
+};
+
+/* What is made. */
+struct rd_render {
+    rd_span rows, columns;
+    int64_t height, width; /* of the output */
+    int channels;          /* 1 or 3 */
+    int flips_rows, flips_columns;
+    int channels_first;
+    int item; /* bytes of an output number: 1, 2, 4 or 8 */
+    const void *table; /* 256 numbers for each channel; NULL: the bytes themselves */
+    void *out;
+};
+
+/* Memory of one thread that is kept from image to image, up to a limit. */
+struct rd_room {
+    enum : size_t { MOST_KEPT = (size_t)16 << 20 };
+    uint8_t *bytes = nullptr;
+    size_t nbytes = 0;
+    ~rd_room() { free(bytes); }
+    uint8_t *of(size_t wanted) {
+        if (wanted > nbytes) {
+            free(bytes);
+            bytes = (uint8_t *)malloc(wanted);
+            nbytes = bytes ? wanted : 0;
+            if (!bytes)
+                throw std::bad_alloc();
+        }
+        return bytes;
+    }
+    void keep_little() {
+        if (nbytes > MOST_KEPT) {
+            free(bytes);
+            bytes = nullptr;
+            nbytes = 0;
+        }
+    }
+};
+
+/* Whether the outputs of an axis are its inputs, one by one. */
+static inline bool rd_is_identity(const rd_span &span, int64_t size) {
+    return span.length == (double)size && span.start == std::floor(span.start);
+}
+
+/* The inputs that an axis reads: [first, last). */
+static inline void rd_reach(const rd_axis &axis, int64_t *first, int64_t *last) {
+    *first = *std::min_element(axis.first.begin(), axis.first.end());
+    *last = *std::max_element(axis.first.begin(), axis.first.end()) + axis.taps;
+}
+
+/* Write one row of `width` pixels: each byte, or what the table has for it. */
+template <typename Item, int channels>
+static void rd_write_row(const uint8_t *in, const rd_render &to, int64_t y) {
+    const int64_t x_step = to.channels_first ? 1 : channels;
+    const int64_t c_step = to.channels_first ? to.height * to.width : 1;
+    Item *out = (Item *)to.out + y * to.width * x_step;
+    const int64_t in_step = to.flips_columns ? -channels : channels;
+    const uint8_t *from = in + (to.flips_columns ? (to.width - 1) * channels : 0);
+    const Item *table = (const Item *)to.table;
+    if (to.channels_first) {
+        for (int c = 0; c < channels; c++) {
+            Item *__restrict__ plane = out + c * c_step;
+            const uint8_t *pixel = from + c;
+            if (table)
+                for (int64_t x = 0; x < to.width; x++, pixel += in_step)
+                    plane[x] = table[c * 256 + *pixel];
+            else
+                for (int64_t x = 0; x < to.width; x++, pixel += in_step)
+                    plane[x] = (Item)*pixel;
+        }
+        return;
+    }
+    for (int64_t x = 0; x < to.width; x++, from += in_step, out += channels)
+        for (int c = 0; c < channels; c++)
+            out[c] = table ? table[c * 256 + from[c]] : (Item)from[c];
+}
+
+template <int channels>
+static void rd_write(const uint8_t *in, const rd_render &to, int64_t row) {
+    const int64_t y = to.flips_rows ? to.height - 1 - row : row;
+    if (to.item == 1)
+        rd_write_row<uint8_t, channels>(in, to, y);
+    else if (to.item == 2)
+        rd_write_row<uint16_t, channels>(in, to, y);
+    else if (to.item == 4)
+        rd_write_row<uint32_t, channels>(in, to, y);
+    else
+        rd_write_row<uint64_t, channels>(in, to, y);
+}
+
+/* The two axes of an image, and which part of it they read. */
+struct rd_axes {
+    bool is_identity;
+    rd_axis rows, columns;
+    int64_t top, bottom, left, right;
+};
+
+static inline rd_axes rd_axes_of(const rd_render &to) {
+    rd_axes axes;
+    axes.is_identity = rd_is_identity(to.rows, to.height) && rd_is_identity(to.columns, to.width);
+    if (axes.is_identity) {
+        axes.top = (int64_t)to.rows.start;
+        axes.bottom = axes.top + to.height;
+        axes.left = (int64_t)to.columns.start;
+        axes.right = axes.left + to.width;
+        return axes;
+    }
+    axes.rows = rd_axis_of(to.height, to.rows.start, to.rows.length, to.rows.low, to.rows.high);
+    axes.columns =
+        rd_axis_of(to.width, to.columns.start, to.columns.length, to.columns.low, to.columns.high);
+    rd_reach(axes.rows, &axes.top, &axes.bottom);
+    rd_reach(axes.columns, &axes.left, &axes.right);
+    return axes;
+}
+
+/* Make the output out of a region that has all that the axes read.  Throws std::bad_alloc. */
+template <int channels>
+static void rd_make(const rd_region &region, const rd_axes &axes, const rd_render &to) {
+    const uint8_t *corner = region.pixels + (axes.top - region.top) * region.pitch +
+                            (axes.left - region.left) * channels;
+    if (axes.is_identity) {
+        for (int64_t y = 0; y < to.height; y++)
+            rd_write<channels>(corner + y * region.pitch, to, y);
+        return;
+    }
+    /* eight rows of sums; the same as columns; the outputs as columns, and as rows of bytes */
+    const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
+    const int64_t out_n = to.width * channels, out_padded = (out_n + 7) & ~(int64_t)7;
+    static thread_local rd_room kept;
+    uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(rd_eight) + RD_ROWS * out_padded);
+    rd_eight *columns = (rd_eight *)room, *out_columns = columns + padded;
+    uint16_t *sums = (uint16_t *)(out_columns + out_padded);
+    uint8_t *rows = (uint8_t *)(sums + RD_ROWS * padded);
+    const std::vector<uint16_t> weights = rd_fine_weights(axes.columns);
+    std::vector<uint16_t> whole(axes.rows.taps);
+    memset(sums, 0, (size_t)(RD_ROWS * padded) * sizeof *sums);
+    memset((void *)(out_columns + out_n), 0, (size_t)(out_padded - out_n) * sizeof *out_columns);
+    for (int64_t y = 0; y < to.height; y += RD_ROWS) {
+        const int64_t count = std::min<int64_t>(RD_ROWS, to.height - y);
+        for (int64_t k = 0; k < count; k++) {
+            const int64_t taps = axes.rows.taps;
+            rd_whole_weights(&axes.rows.weights[(y + k) * taps], taps, whole.data());
+            rd_add_rows(corner + (axes.rows.first[y + k] - axes.top) * region.pitch, region.pitch,
+                        whole.data(), taps, n, sums + k * padded);
+        }
+        rd_rows_to_columns(sums, padded, padded, columns);
+        (axes.columns.taps > RD_FEW_TAPS ? rd_shrink_columns<channels> : rd_resize_columns<channels>)(
+            columns, axes.columns, weights.data(), axes.left, to.width, out_columns);
+        rd_columns_to_bytes(out_columns, out_padded, rows, out_padded);
+        for (int64_t k = 0; k < count; k++)
+            rd_write<channels>(rows + k * out_padded, to, y + k);
+    }
+    kept.keep_little();
+}
+
+/* Make the output out of an image of `channels` bytes a pixel.  Throws std::bad_alloc. */
+static void rd_render_image(const uint8_t *pixels, int64_t height, int64_t width, int64_t pitch,
+                            const rd_render &to) {
+    const rd_region region = {pixels, pitch, 0, 0, height, width};
+    const rd_axes axes = rd_axes_of(to);
+    if (to.channels == 3)
+        rd_make<3>(region, axes, to);
+    else
+        rd_make<1>(region, axes, to);
+}
+
+/* Make the output out of a JPEG; 0: another decoder has to.  The spans are in pixels of the image at
+ * 1/factor of its size.  Throws std::bad_alloc. */
+static int rd_render_jpeg(const rd_libjpeg &lib, rd_jpeg_part part, const rd_render &to) {
+    static thread_local rd_room kept;
+    const rd_axes axes = rd_axes_of(to);
+    part.channels = to.channels;
+    part.top = axes.top, part.bottom = axes.bottom;
+    part.left = axes.left, part.right = axes.right;
+    const int64_t width = (part.width + part.factor - 1) / part.factor;
+    if (axes.is_identity && to.width == width && !to.table && !to.flips_rows && !to.flips_columns &&
+        (!to.channels_first || to.channels == 1)) {
+        rd_region as_it_is; /* whole rows need no room of their own */
+        return rd_jpeg_decode(&lib, &part, (uint8_t *)to.out, &as_it_is);
+    }
+    uint8_t *room = kept.of((size_t)(axes.bottom - axes.top) * (size_t)width * part.channels);
+    rd_region region;
+    const int is_good = rd_jpeg_decode(&lib, &part, room, &region);
+    if (is_good && to.channels == 3)
+        rd_make<3>(region, axes, to);
+    else if (is_good)
+        rd_make<1>(region, axes, to);
+    kept.keep_little();
+    return is_good;
+}
+
+#endif

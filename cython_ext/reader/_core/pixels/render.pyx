@@ -1,0 +1,165 @@
+"""Images made of a part of another: decoded, resized, turned over and laid out, without the GIL.
+
+Imports NumPy alone; the arithmetic is in render.h. Keeps no state but the opened libjpeg: any thread
+may call it.
+"""
+import os
+
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint8_t
+
+cnp.import_array()
+
+cdef extern from "reader/_core/pixels/render.h" nogil:
+    struct rd_libjpeg:
+        pass
+    struct rd_span:
+        double start
+        double length
+        int64_t low
+        int64_t high
+    struct rd_render:
+        rd_span rows
+        rd_span columns
+        int64_t height
+        int64_t width
+        int channels
+        int flips_rows
+        int flips_columns
+        int channels_first
+        int item
+        const void* table
+        void* out
+    struct rd_jpeg_part:
+        const uint8_t* content
+        int64_t nbytes
+        int64_t height
+        int64_t width
+        int factor
+    int rd_libjpeg_open(const char* path, rd_libjpeg* lib)
+    int rd_libjpeg_fits(const rd_libjpeg* lib)
+    int rd_render_jpeg(const rd_libjpeg& lib, rd_jpeg_part part, const rd_render& to) except +
+    void rd_render_image(const uint8_t* pixels, int64_t height, int64_t width, int64_t pitch,
+                         const rd_render& to) except +
+
+
+cdef class Libjpeg:
+    """An opened libjpeg-turbo, which decodes parts of images.
+
+    Args:
+        path: of the shared library, which stays open for good.
+
+    Raises:
+        OSError: it cannot be opened, or has another binary interface than that of libjpeg 6.2.
+    """
+
+    cdef rd_libjpeg lib
+
+    def __init__(self, path):
+        if rd_libjpeg_open(os.fsencode(path), &self.lib) or not rd_libjpeg_fits(&self.lib):
+            raise OSError(f"{path} is no libjpeg-turbo with the interface of libjpeg 6.2")
+
+    def render(self, const uint8_t[::1] content not None, size, int factor, rows, columns, out,
+               table=None, flips=(False, False), bint channels_first=False):
+        """Make `out` of a part of a JPEG; see the function `render`.
+
+        Args:
+            content: of the file.
+            size: (height, width) as its header says.
+            factor: 1, 2, 4 or 8: the spans are in pixels of the image at 1/factor of its size,
+                rounded up.
+
+        Returns:
+            Whether `out` was made. Else the library refused the file or warned of it: another
+            decoder has to make the image, or say what is wrong.
+        """
+        cdef rd_render to
+        cdef rd_jpeg_part part
+        cdef bint is_made
+        part.height, part.width = size
+        part.factor = factor
+        part.content = &content[0] if content.shape[0] else NULL
+        part.nbytes = content.shape[0]
+        height, width = (part.height + factor - 1) // factor, (part.width + factor - 1) // factor
+        kept = describe(&to, height, width, rows, columns, out, table, flips, channels_first)
+        with nogil:
+            is_made = rd_render_jpeg(self.lib, part, to)
+        del kept
+        return is_made
+
+
+def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=None,
+           flips=(False, False), bint channels_first=False):
+    """Make `out` of a part of an image; all of it is written.
+
+    Where it is resized each pixel is the mean of those below a triangle as wide as two pixels of `out`,
+    or of its four neighbours where the image grows, as in Pillow's bilinear filter, rounded to a whole
+    number from 0 to 255. The results differ from Pillow's by rounding. Then rows and columns are
+    turned over, and numbers looked up.
+
+    Args:
+        image: height x width x channels, 1 or 3 of them.
+        rows, columns: (start, length, low, high): the part, in pixels, which may be fractions; no
+            pixel outside of low to high - 1 is read.
+        out: height x width x the same channels, or with `channels_first` channels x height x width;
+            C-contiguous, of items of 1, 2, 4 or 8 bytes. It shares no memory with `image`.
+        table: None, or an array of channels x 256 of the type of `out`: what stands for each number.
+        flips: whether rows come from bottom to top, and columns from right to left.
+        channels_first: how `out` is laid out.
+
+    Raises:
+        ValueError: an array is empty or of another form, or the part leaves the image.
+
+    >>> import numpy as np
+    >>> out = np.empty((1, 2, 1), np.uint8)
+    >>> image = np.array([[[0], [100], [200], [250]]], np.uint8)
+    >>> render(image, (0, 1, 0, 1), (0, 4, 0, 4), out)
+    >>> out[0, :, 0].tolist()
+    [71, 207]
+    """
+    cdef rd_render to
+    cdef int64_t height = image.shape[0], width = image.shape[1]
+    kept = describe(&to, height, width, rows, columns, out, table, flips, channels_first)
+    if image.shape[2] != to.channels:
+        raise ValueError(f"image has {image.shape[2]} channels, and out {to.channels}")
+    with nogil:
+        rd_render_image(&image[0, 0, 0], height, width, width * to.channels, to)
+    del kept
+
+
+cdef tuple describe(rd_render* to, int64_t height, int64_t width, rows, columns, out, table, flips,
+                    bint channels_first):
+    """Fill in what is made; return what has to live until it is. Raises ValueError."""
+    cdef cnp.ndarray target = out, numbers
+    if target.ndim != 3 or not target.flags.c_contiguous or not target.flags.writeable:
+        raise ValueError("out must be a writable C-contiguous array of three axes")
+    shape = out.shape
+    if channels_first:
+        to.channels, to.height, to.width = shape
+    else:
+        to.height, to.width, to.channels = shape
+    to.item = target.itemsize
+    if to.channels not in (1, 3) or to.height < 1 or to.width < 1 or to.item not in (1, 2, 4, 8):
+        raise ValueError(f"out must have 1 or 3 channels and a pixel or more, got {shape}")
+    to.table = NULL
+    if table is not None:
+        numbers = table
+        if numbers.dtype != target.dtype or table.shape != (to.channels, 256) \
+                or not numbers.flags.c_contiguous:
+            raise ValueError(f"table must be {to.channels} x 256 of {target.dtype}")
+        to.table = cnp.PyArray_DATA(numbers)
+    elif target.dtype != "uint8":
+        raise ValueError(f"out of {target.dtype} needs a table")
+    to.out = cnp.PyArray_DATA(target)
+    to.flips_rows, to.flips_columns = flips
+    to.channels_first = channels_first
+    for span, size in ((rows, height), (columns, width)):
+        start, length, low, high = span
+        if not (0 <= low < high <= size and length > 0 and start + length > low - 1e-6
+                and low - 1e-6 <= start and start + length <= high + 1e-6):
+            raise ValueError(
+                f"the part {span} does not lie within {size} pixels: (start, length, low, high)"
+            )
+    to.rows.start, to.rows.length, to.rows.low, to.rows.high = rows
+    to.columns.start, to.columns.length, to.columns.low, to.columns.high = columns
+    return target, table

@@ -1,0 +1,63 @@
+"""An image that is an array already, with the methods of one in a file.
+
+Imports the core's render. Keeps a reference to the array, which is not changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader._core.pixels.render import render
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.view import View
+
+__all__ = ["ArrayImage"]
+
+
+class ArrayImage:
+    """An array of pixels; see EncodedImage for attributes and methods.
+
+    Args:
+        pixels: uint8, height x width x channels, 1 or 3 of them, or height x width.
+        name: of the image, for messages.
+
+    Raises:
+        ConfigError, ConfigTypeError: it is something else.
+    """
+
+    def __init__(self, pixels: Any, name: str = "an array") -> None:
+        if not isinstance(pixels, np.ndarray):
+            raise ConfigTypeError(
+                "an image must be an array of NumPy, the path of a file, or its content as bytes,"
+                f" got {got(pixels)}"
+            )
+        if pixels.ndim == 2:
+            pixels = pixels[:, :, np.newaxis]
+        is_image = pixels.ndim == 3 and pixels.shape[2] in (1, 3) and pixels.size
+        if not is_image or pixels.dtype != np.uint8:
+            raise ConfigError(
+                "an image must be an array of uint8, height x width x channels, with 1 or 3"
+                f" channels, got {pixels.shape} of {pixels.dtype}"
+            )
+        self.pixels: npt.NDArray[np.uint8] = np.ascontiguousarray(pixels)
+        self.name = name
+        self.height, self.width, self.channels = self.pixels.shape
+
+    def view(self) -> View:
+        """Return a view of all of the image."""
+        return View(self.height, self.width, self.name)
+
+    def render(
+        self,
+        view: View,
+        out: npt.NDArray[Any],
+        table: npt.NDArray[Any] | None = None,
+        channels_first: bool = False,
+    ) -> None:
+        """Write what a view shows."""
+        flips = view.rows.is_flipped, view.columns.is_flipped
+        rows, columns = view.rows.scaled(1), view.columns.scaled(1)
+        render(self.pixels, rows, columns, out, table, flips, channels_first)

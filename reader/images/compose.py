@@ -1,0 +1,357 @@
+"""Lists of transforms, done in as few passes over the pixels as can be.
+
+Imports this package's images and transforms. A Compose never changes once it is made: any thread
+may use it, and it can be pickled where its functions can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.array_image import ArrayImage
+from reader.images.encoded_image import EncodedImage, Source
+from reader.images.erasing import RandomErasing
+from reader.images.normalize import Normalize, number_table
+from reader.images.targets import Targets
+from reader.images.transform import Pixels, PixelTransform, Size, ViewTransform, as_size
+from reader.images.view import Box, View
+
+__all__ = ["Compose"]
+
+_LAYOUTS = ("channels_last", "channels_first")
+_DTYPES = ("uint8", "float16", "bfloat16", "float32", "float64")
+
+_UNUSED = np.random.default_rng(0)  # for lists that draw nothing
+
+Image = EncodedImage | ArrayImage
+
+
+class Compose:
+    """Transforms that are applied to an image one after the other.
+
+    What takes a part, resizes, turns over and normalizes is done in one pass, from the file to the
+    result. Transforms that look at pixels have passes of their own before. A function of yours is
+    called with the array as it is then: uint8, height x width x channels, or behind a `Normalize`
+    the result. Where it returns something else than such an image, that is the result, and only
+    functions may follow it.
+
+    Args:
+        transforms: objects of this package, and functions that take an array and return one.
+        size: (height, width) of the result; None: what the transforms make.
+        layout: "channels_last": height x width x channels; or "channels_first".
+        dtype: of the result: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
+            with a `Normalize` in the list, and else uint8. Floats without one are from 0 to 1.
+        mode: "RGB", or "L": one channel. What files are decoded to.
+        upright: turn images of files as Exif says that the camera was held, before anything else.
+
+    Raises:
+        ConfigError, ConfigTypeError: an argument that cannot be, or an order that cannot.
+
+    >>> from reader.images import RandomHorizontalFlip
+    >>> flip = Compose([RandomHorizontalFlip(p=1)], dtype="float32")
+    >>> flip.apply(np.array([[[0, 0, 0], [255, 255, 255]]], np.uint8))[0, :, 0].tolist()
+    [1.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        transforms: Sequence[Any] = (),
+        *,
+        size: Size | None = None,
+        layout: str = "channels_last",
+        dtype: Any = None,
+        mode: str = "RGB",
+        upright: bool = False,
+    ) -> None:
+        if mode not in ("RGB", "L"):
+            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
+        if layout not in _LAYOUTS:
+            raise ConfigError(f"layout must be one of {', '.join(_LAYOUTS)}, got {got(layout)}")
+        self.transforms = _as_list(transforms)
+        self.size = None if size is None else as_size(size)
+        self.layout, self.mode, self.upright = layout, mode, bool(upright)
+        self._normalize, self._before, self._after = _split(self.transforms)
+        self.dtype = _as_dtype(dtype, self._normalize)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the result depends on the image and the generator alone."""
+        known = (ViewTransform, PixelTransform, Normalize, RandomErasing)
+        return all(
+            isinstance(each, known)
+            and type(each).__module__.startswith("reader.images.")
+            and getattr(each, "is_pure", True)
+            for each in self.transforms
+        )
+
+    def apply(
+        self,
+        image: Source | npt.NDArray[np.uint8],
+        rng: np.random.Generator | None = None,
+        out: npt.NDArray[Any] | None = None,
+        *,
+        boxes: Any = None,
+        masks: Any = None,
+        points: Any = None,
+    ) -> Any:
+        """Return the transformed image, and what belongs to it.
+
+        Args:
+            image: an array of uint8, height x width x channels, which is not changed; or the path
+                of an image file, or its content as bytes.
+            rng: where random numbers come from; `reader.sample_rng(index)` in a dataset. None: new
+                ones in each call.
+            out: None, or what the result is written to: a C-contiguous array of its shape and
+                dtype, such as a row of a batch.
+            boxes: N x 4 numbers: left, top, right and bottom, in pixels of the image. They are cut
+                off at the edges of the result, and may be left without an area.
+            masks: height x width, or N x height x width: the nearest pixel is taken.
+            points: ... x 2 numbers: x and y, in pixels. Some may lie outside of the result.
+
+        Returns:
+            The result; with boxes, masks or points (result, {"boxes": ..., ...}) with those given.
+
+        Raises:
+            ImageError: the file cannot be read, or is damaged.
+            ConfigError, ConfigTypeError: an argument that cannot be, or a transform that does not
+                fit the image.
+        """
+        if isinstance(image, np.ndarray):
+            opened: Image = ArrayImage(image)
+        else:
+            opened = EncodedImage(image, self.mode, self.upright)
+        targets = Targets(boxes, masks, points, opened.height, opened.width)
+        if out is not None:
+            _check_out(out)
+        found = self.render(opened, rng, out, targets)
+        if out is not None and found is not out:
+            raise ConfigError(
+                f"out must have the shape and dtype of the result, {_form(found)}, got {_form(out)}"
+            )
+        return (found, targets.result()) if targets else found
+
+    def render(
+        self,
+        image: Image,
+        rng: np.random.Generator | None,
+        row: npt.NDArray[Any] | None,
+        targets: Targets | None = None,
+    ) -> Any:
+        """Return the transformed image; in `row` where that has its form. See `apply`."""
+        if rng is None:
+            rng = np.random.default_rng() if self.transforms else _UNUSED
+        step = _Step(image, targets)
+        for number, each in enumerate(self._before):
+            if isinstance(each, ViewTransform):
+                step.change_view(each, rng, self.size)
+            elif isinstance(each, PixelTransform):
+                step.paint(each, rng)
+            else:
+                found = each(step.pixels())
+                if not _is_image(found):
+                    return _called(found, [*self._before[number + 1 :], *self._after])
+                step.begin(ArrayImage(found))
+        view = step.view
+        if self.size is not None and (view.height, view.width) != self.size:
+            view = step.resized(self.size)
+        found = self._rendered(step.image, view, row)
+        if targets:
+            targets.follow(view)
+        for each in self._after:
+            if isinstance(each, RandomErasing):
+                each.erase(found, rng, self.layout == "channels_first")
+            else:
+                found = each(found)
+        return found
+
+    def _rendered(self, image: Image, view: View, row: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        channels = image.channels
+        shape: tuple[int, int, int] = (view.height, view.width, channels)
+        if self.layout == "channels_first":
+            shape = (channels, view.height, view.width)
+        table = number_table(self._normalize, self.dtype, channels)
+        if row is None or row.shape != shape or row.dtype != self.dtype:
+            row = np.empty(shape, self.dtype)
+        image.render(view, row, table, self.layout == "channels_first")
+        return row
+
+    def __repr__(self) -> str:
+        return f"Compose({self.transforms})"
+
+
+class _Step:
+    """An image on its way through the list: the pixels that are there, and the view of them.
+
+    Attributes:
+        image: whose pixels are there.
+        view: what is taken of them.
+    """
+
+    def __init__(self, image: Image, targets: Targets | None) -> None:
+        self._targets = targets
+        self._is_own = False  # the array of the image belongs to nobody else
+        self.image, self.view = image, image.view()
+
+    def begin(self, image: ArrayImage) -> None:
+        """Go on with another image."""
+        self.image, self.view, self._is_own = image, image.view(), True
+
+    def change_view(
+        self, transform: ViewTransform, rng: np.random.Generator, size: Size | None
+    ) -> None:
+        sides = transform.padding(self.view.height, self.view.width)
+        if any(sides):
+            self._frame(sides, transform.fill)
+        if self.view.is_resized and transform.resizes:
+            self.pixels()  # a mean of means is not the mean
+        transform.change_view(self.view, rng, size)
+
+    def paint(self, transform: PixelTransform, rng: np.random.Generator) -> None:
+        if self._targets and transform.moves_pixels:
+            raise ConfigError(
+                f"{transform} moves pixels, and boxes, masks and points cannot follow it: leave it"
+                " out"
+            )
+        self.begin(ArrayImage(transform.paint(self.pixels(), rng), self.image.name))
+
+    def resized(self, size: Size) -> View:
+        """Return a view of a size."""
+        if self.view.is_resized:
+            self.pixels()
+        self.view.resize(*size)
+        return self.view
+
+    def pixels(self) -> Pixels:
+        """Return the pixels of the view as an array of the step's own, and go on with them."""
+        view, image = self.view, self.image
+        if self._is_own and isinstance(image, ArrayImage) and view.is_whole:
+            return image.pixels
+        out = np.empty((view.height, view.width, image.channels), np.uint8)
+        image.render(view, out)
+        if self._targets:
+            self._targets.follow(view)
+        self.begin(ArrayImage(out, image.name))
+        return out
+
+    def _frame(self, sides: Box, fill: Any) -> None:
+        above, left, below, right = sides
+        pixels = self.pixels()
+        height, width, channels = pixels.shape
+        framed = np.empty((above + height + below, left + width + right, channels), np.uint8)
+        framed[:] = fill
+        framed[above : above + height, left : left + width] = pixels
+        if self._targets:
+            self._targets.frame(sides)
+        self.begin(ArrayImage(framed, self.image.name))
+
+
+def _as_list(transforms: Any) -> tuple[Any, ...]:
+    """Return transforms as a tuple. ConfigTypeError: one is none."""
+    try:
+        found = tuple(transforms)
+    except TypeError:
+        raise ConfigTypeError(f"transforms must be a list, got {got(transforms)}") from None
+    known = (ViewTransform, PixelTransform, Normalize, RandomErasing)
+    for each in found:
+        is_class = isinstance(each, type) and issubclass(each, known)
+        if is_class or not (isinstance(each, known) or callable(each)):
+            raise ConfigTypeError(
+                "transforms must hold objects such as RandomHorizontalFlip(), or functions of an"
+                f" array, got {got(each)}"
+            )
+    return found
+
+
+def _split(transforms: tuple[Any, ...]) -> tuple[Normalize | None, list[Any], list[Any]]:
+    """Return the Normalize, what is done before the result is written, and what is done after.
+
+    Raises:
+        ConfigError: an order that cannot be.
+    """
+    normalize: Normalize | None = None
+    before: list[Any] = []
+    after: list[Any] = []
+    for each in transforms:
+        if isinstance(each, Normalize):
+            if normalize is not None or after:
+                raise ConfigError(
+                    f"{each} follows {normalize or after[0]}: there may be one Normalize, before"
+                    " what works on the result"
+                )
+            normalize = each
+        elif isinstance(each, RandomErasing) or (normalize and not isinstance(each, ViewTransform)):
+            if isinstance(each, PixelTransform):
+                raise ConfigError(
+                    f"{each} changes numbers from 0 to 255: put it before {normalize}"
+                )
+            after.append(each)
+        elif after:
+            raise ConfigError(
+                f"{each} follows {after[0]}, which works on the result: put it before"
+            )
+        else:
+            before.append(each)
+    return normalize, before, after
+
+
+def _as_dtype(dtype: Any, normalize: Normalize | None) -> np.dtype[Any]:
+    """Return the dtype of the result. ConfigError: it cannot be."""
+    if dtype is None:
+        return np.dtype(np.uint8 if normalize is None else np.float32)
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(np.dtype(dtype))
+    if name not in _DTYPES:
+        raise ConfigError(f"dtype must be one of {', '.join(_DTYPES)}, got {got(dtype)}")
+    if name == "uint8" and normalize is not None:
+        raise ConfigError(f'{normalize} makes floats, and dtype is "uint8": leave one of them out')
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ConfigError(
+                f'dtype="bfloat16" needs ml_dtypes, which cannot be imported: {error}. Run: pip'
+                " install ml_dtypes"
+            ) from error
+        dtype = ml_dtypes.bfloat16
+    else:
+        dtype = name
+    found: np.dtype[Any] = np.dtype(dtype)
+    return found
+
+
+def _is_image(found: Any) -> bool:
+    """Whether a function returned an image that the list can go on with."""
+    return (
+        isinstance(found, np.ndarray)
+        and found.dtype == np.uint8
+        and found.ndim == 3
+        and found.shape[2] in (1, 3)
+        and found.size > 0
+    )
+
+
+def _called(found: Any, functions: list[Any]) -> Any:
+    """Return what the functions make of something that is no image."""
+    for each in functions:
+        if isinstance(each, (ViewTransform, PixelTransform, RandomErasing)):
+            raise ConfigError(
+                f"{each} follows a function that returned {got(found)}, and needs an array of"
+                " uint8, height x width x 1 or 3: put the function last"
+            )
+        found = each(found)
+    return found
+
+
+def _check_out(out: Any) -> None:
+    if not isinstance(out, np.ndarray):
+        raise ConfigTypeError(f"out must be an array of NumPy, got {got(out)}")
+    if not out.flags.writeable or not out.flags.c_contiguous:
+        raise ConfigError("out must be writable and C-contiguous: pass a row of a batch")
+
+
+def _form(array: Any) -> str:
+    return f"{getattr(array, 'shape', '?')} of {getattr(array, 'dtype', type(array).__name__)}"

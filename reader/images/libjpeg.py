@@ -1,0 +1,28 @@
+"""The libjpeg-turbo that Pillow brings, which decodes parts of images.
+
+Imports the core's Libjpeg, and PIL where a JPEG is read. Owns the opened library: it is opened once
+in each process.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from reader._core.pixels.render import Libjpeg
+from reader.frameworks import pillow
+
+__all__ = ["libjpeg"]
+
+
+@functools.cache
+def libjpeg() -> Libjpeg | None:
+    """Return the library; None: there is none that can do it, and all of an image is decoded."""
+    site = Path(pillow.require_pillow().__file__).parents[1]
+    beside = sorted((site / "pillow.libs").glob("libjpeg-*.so*"))  # in a wheel
+    for path in (*beside, "libjpeg.so.62"):  # and what a distribution's Pillow is linked with
+        try:
+            return Libjpeg(str(path))
+        except OSError:
+            continue
+    return None

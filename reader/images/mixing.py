@@ -1,0 +1,147 @@
+"""Batches whose images are mixed with each other: MixUp and CutMix.
+
+Imports `reader.errors`. A mix never changes once it is made; its random numbers come from the
+generator that it is given. Sources: MixUp, arXiv 1710.09412; CutMix, arXiv 1905.04899.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["CutMix", "MixUp"]
+
+Batch = tuple[npt.NDArray[Any], npt.NDArray[np.float32]]
+
+
+class _Mix(abc.ABC):
+    """What MixUp and CutMix share; see there."""
+
+    def __init__(self, num_classes: int, alpha: float = 1.0, layout: str = "channels_last") -> None:
+        if not alpha > 0:
+            raise ConfigError(f"alpha must be above 0, got {got(alpha)}")
+        if num_classes < 1:
+            raise ConfigError(f"num_classes must be 1 or more, got {got(num_classes)}")
+        if layout not in ("channels_last", "channels_first"):
+            raise ConfigError(
+                f'layout must be "channels_last" or "channels_first", got {got(layout)}'
+            )
+        self.num_classes, self.alpha, self.layout = num_classes, alpha, layout
+
+    def __call__(self, samples: Sequence[Any]) -> Batch:
+        """Stack samples (image, number of the class) and mix them: a `collate_fn`.
+
+        The random numbers are keyed by NumPy's global generator, which a loader with `seed=` seeds
+        for each batch.
+        """
+        images = np.stack([np.asarray(image) for image, _ in samples])
+        labels = np.asarray([label for _, label in samples])
+        return self.apply(images, labels, np.random.default_rng(np.random.randint(2**31, size=4)))
+
+    def apply(self, images: Any, labels: Any, rng: np.random.Generator | None = None) -> Batch:
+        """Mix a batch with itself, moved on by one image.
+
+        Args:
+            images: an array, batch x height x width x channels, or x channels x height x width.
+                It is mixed in place where it can be written.
+            labels: the number of the class of each image, or batch x num_classes shares.
+            rng: where the random numbers come from; None: new ones in each call.
+
+        Returns:
+            The images, and batch x num_classes shares of float32.
+
+        Raises:
+            ConfigError, ConfigTypeError: images or labels of another form.
+        """
+        batch = images if isinstance(images, np.ndarray) else np.asarray(images)
+        if batch.ndim != 4:
+            raise ConfigTypeError(
+                f"images must be an array of 4 axes, a batch, got {batch.shape} of {batch.dtype}"
+            )
+        if not batch.flags.writeable:
+            batch = batch.copy()
+        shares = self._shares(labels, len(batch))
+        rng = rng or np.random.default_rng()
+        part = self._mix(batch, float(rng.beta(self.alpha, self.alpha)), rng)
+        mixed = np.roll(shares, 1, axis=0) * np.float32(1 - part) + shares * np.float32(part)
+        return batch, mixed
+
+    @abc.abstractmethod
+    def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
+        """Mix in place; return how much of each image is its own."""
+
+    def _shares(self, labels: Any, count: int) -> npt.NDArray[np.float32]:
+        array = np.asarray(labels)
+        if array.shape == (count, self.num_classes) and array.dtype.kind == "f":
+            return array.astype(np.float32)
+        if array.shape != (count,) or array.dtype.kind not in "iu":
+            raise ConfigError(
+                f"labels must be {count} numbers of classes, or {count} x {self.num_classes}"
+                f" shares, got {array.shape} of {array.dtype}"
+            )
+        if array.size and not 0 <= array.min() <= array.max() < self.num_classes:
+            raise ConfigError(
+                f"labels must be from 0 to {self.num_classes - 1}, got {array.min()} to"
+                f" {array.max()}: raise num_classes"
+            )
+        shares = np.zeros((count, self.num_classes), np.float32)
+        shares[np.arange(count), array] = 1
+        return shares
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_classes}, {self.alpha}, {self.layout!r})"
+
+
+class MixUp(_Mix):
+    """Blend each image of a batch with the one before it, and their classes with it.
+
+    Args:
+        num_classes: how many classes there are.
+        alpha: of the Beta distribution that the part of the image itself is drawn from.
+        layout: of the images: "channels_last" or "channels_first".
+
+    Raises:
+        ConfigError: an argument that cannot be.
+    """
+
+    def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
+        del rng
+        whole = batch.dtype.kind in "iu"
+        last = batch[-1:].copy()
+        for number in range(len(batch) - 1, -1, -1):
+            before = batch[number - 1] if number else last[0]
+            mixed = batch[number] * np.float32(part) + before * np.float32(1 - part)
+            batch[number] = np.floor(mixed + 0.5) if whole else mixed
+        return part
+
+
+class CutMix(_Mix):
+    """Put a rectangle of the image before into each image of a batch; mix classes by its area.
+
+    Args:
+        num_classes: how many classes there are.
+        alpha: of the Beta distribution that the part of the image itself is drawn from.
+        layout: of the images: "channels_last" or "channels_first".
+
+    Raises:
+        ConfigError: an argument that cannot be.
+    """
+
+    def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
+        planes = batch if self.layout == "channels_first" else batch.transpose(0, 3, 1, 2)
+        height, width = planes.shape[2:]
+        half = 0.5 * math.sqrt(1 - part)
+        x, y = int(rng.integers(width)), int(rng.integers(height))
+        rows, columns = int(half * height), int(half * width)
+        top, bottom = max(0, y - rows), min(height, y + rows)
+        left, right = max(0, x - columns), min(width, x + columns)
+        box = planes[:, :, top:bottom, left:right]
+        box[:] = np.roll(box, 1, axis=0)
+        return 1.0 - float((bottom - top) * (right - left)) / float(height * width)

@@ -1,0 +1,82 @@
+"""Numbers of pixels made what a network takes: floats of mean 0 and deviation 1.
+
+Imports `reader.errors`. A Normalize never changes once it is made.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["Normalize", "number_table"]
+
+
+class Normalize:
+    """Make floats of pixels: (value / 255 - mean) / std, in each channel.
+
+    The numbers are those of torchvision's ToTensor and Normalize, bit by bit, for float32.
+
+    Args:
+        mean, std: of values from 0 to 1: a number for each channel, or one for all.
+
+    Raises:
+        ConfigError, ConfigTypeError: no numbers, or a `std` of 0.
+    """
+
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
+        if 0 in self.std:
+            raise ConfigError(f"std must not be 0, got {got(std)}")
+
+    def __repr__(self) -> str:
+        return f"Normalize({self.mean}, {self.std})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Normalize) and (self.mean, self.std) == (other.mean, other.std)
+
+    def __hash__(self) -> int:
+        return hash((self.mean, self.std))
+
+
+@functools.lru_cache(maxsize=64)
+def number_table(
+    normalize: Normalize | None, dtype: np.dtype[Any], channels: int
+) -> npt.NDArray[Any] | None:
+    """Return what stands for each number of a pixel, channels x 256; None: the number itself.
+
+    Without a `normalize` floats are from 0 to 1, as torchvision's ToTensor makes them.
+
+    Raises:
+        ConfigError: `normalize` is for another number of channels.
+    """
+    if dtype == np.uint8:
+        return None
+    numbers = np.tile(np.arange(256, dtype=np.float32) / np.float32(255), (channels, 1))
+    if normalize is not None:
+        for name, given in (("mean", normalize.mean), ("std", normalize.std)):
+            if len(given) not in (1, channels):
+                raise ConfigError(
+                    f"Normalize has a {name} of {len(given)} channels, and the image has"
+                    f" {channels}: pass one number, or one for each channel"
+                )
+        numbers -= np.array(normalize.mean, np.float32).reshape(-1, 1)
+        numbers /= np.array(normalize.std, np.float32).reshape(-1, 1)
+    found = np.ascontiguousarray(numbers.astype(dtype))
+    found.setflags(write=False)  # it serves many images
+    return found
+
+
+def _numbers(name: str, value: Any) -> tuple[float, ...]:
+    try:
+        found = tuple(float(each) for each in np.atleast_1d(np.asarray(value, np.float64)))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not np.isfinite(found).all():
+        raise ConfigTypeError(f"{name} must be a number, or one for each channel, got {got(value)}")
+    return found

@@ -1,0 +1,58 @@
+"""Images made smaller or larger.
+
+Imports the transform's bases. See `reader.images.transform`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reader.errors import ConfigError
+from reader.images.transform import Size, ViewTransform, as_sides
+from reader.images.view import View
+
+__all__ = ["Resize"]
+
+
+@dataclass(frozen=True)
+class Resize(ViewTransform):
+    """Make the shorter side a number of pixels long, or the image (height, width).
+
+    Args:
+        size: an int: the length of the shorter side, and the other one as torchvision rounds it;
+            or (height, width).
+        max_size: with an int: the longer side is no longer than that; None: any length.
+
+    Raises:
+        ConfigError, ConfigTypeError: a size that cannot be.
+    """
+
+    size: int | Size
+    max_size: int | None = None
+    resizes = True
+
+    def __post_init__(self) -> None:
+        as_sides(self.size)
+        if self.max_size is not None and (
+            not isinstance(self.size, int) or self.max_size <= self.size
+        ):
+            raise ConfigError(
+                f"max_size must be above the shorter side, and goes with size=INT alone, got"
+                f" size={self.size!r} and max_size={self.max_size!r}"
+            )
+
+    def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
+        """See ViewTransform."""
+        del rng, size
+        if not isinstance(self.size, int):
+            view.resize(*as_sides(self.size))
+            return
+        short, long = sorted((view.height, view.width))
+        new_short, new_long = self.size, int(self.size * long / short)
+        if self.max_size is not None and new_long > self.max_size:
+            new_short, new_long = int(self.max_size * new_short / new_long), self.max_size
+        new_short = max(1, new_short)
+        is_wide = view.width >= view.height
+        view.resize(*((new_short, new_long) if is_wide else (new_long, new_short)))

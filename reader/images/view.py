@@ -1,0 +1,139 @@
+"""What part of an image is taken, how large it becomes, and whether it is turned over.
+
+Imports `reader.errors`. A view belongs to the one image that is made: transforms narrow, resize
+and flip it, and nothing is computed before the pixels are rendered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["Axis", "Box", "View", "whole_numbers"]
+
+Box = tuple[int, int, int, int]  # top, left, height, width
+
+
+class Axis:
+    """The rows or the columns of a view.
+
+    Attributes:
+        full: how many pixels the image has.
+        start, length: the part of the image, in its pixels, which may be fractions.
+        low, high: no pixel outside of low to high - 1 has any part in the result.
+        size: how many pixels the part becomes.
+        is_flipped: they come in reverse order.
+        is_resized: size is not, or was not, the number of the image's pixels.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.full = size
+        self.start: float = 0
+        self.length: float = size
+        self.low, self.high = 0, size
+        self.size = size
+        self.is_flipped = self.is_resized = False
+
+    def crop(self, first: int, count: int) -> None:
+        """Take `count` pixels from number `first` on, as the view has them now."""
+        if self.is_flipped:
+            first = self.size - first - count
+        if self.is_resized:
+            step = self.length / self.size
+            self.start += first * step
+            self.length = count * step
+        else:
+            self.start += first
+            self.length = count
+            self.low, self.high = int(self.start), int(self.start) + count
+        self.size = count
+
+    def resize(self, size: int) -> None:
+        """Have the part become `size` pixels."""
+        self.is_resized |= size != self.size
+        self.size = size
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pixels come as they are."""
+        return not (self.is_flipped or self.is_resized) and self.size == self.full
+
+    def place_of(self, inside: Any) -> Any:
+        """Return where a place of the image lies in the view: 0 at its beginning."""
+        place = (inside - self.start) * self.size / self.length
+        return self.size - place if self.is_flipped else place
+
+    def scaled(self, factor: int) -> tuple[float, float, int, int]:
+        """Return start, length, low and high in pixels of an image of 1/factor of the size."""
+        low, high = self.low // factor, -(-self.high // factor)
+        return self.start / factor, self.length / factor, low, high
+
+
+class View:
+    """What becomes of one image.
+
+    Args:
+        height, width: of the image, in pixels.
+        name: of the image, for messages.
+    """
+
+    def __init__(self, height: int, width: int, name: str = "an image") -> None:
+        self.name = name
+        self.rows, self.columns = Axis(height), Axis(width)
+
+    @property
+    def height(self) -> int:
+        """The height of the result, in pixels."""
+        return self.rows.size
+
+    @property
+    def width(self) -> int:
+        """The width of the result, in pixels."""
+        return self.columns.size
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether pixels of the result are means of several of the image."""
+        return self.rows.is_resized or self.columns.is_resized
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it shows all of the image, as it is."""
+        return self.rows.is_whole and self.columns.is_whole
+
+    def crop(self, top: int, left: int, height: int, width: int) -> None:
+        """Take a box, in pixels of the view as it is."""
+        self.rows.crop(top, height)
+        self.columns.crop(left, width)
+
+    def resize(self, height: int, width: int) -> None:
+        """Have the view become `height` x `width` pixels."""
+        self.rows.resize(height)
+        self.columns.resize(width)
+
+    def checked_box(self, box: Any) -> Box:
+        """Return a box as four ints.
+
+        Raises:
+            ConfigError, ConfigTypeError: it is none, or does not lie within the view.
+        """
+        top, left, height, width = whole_numbers("crop", box, "(top, left, height, width)")
+        is_inside = 0 <= top <= self.height - height and 0 <= left <= self.width - width
+        if not is_inside or height < 1 or width < 1:
+            raise ConfigError(
+                f"crop={box} does not lie within {self.name}, which has {self.height} x"
+                f" {self.width} pixels: crop is (top, left, height, width) in its pixels"
+            )
+        return top, left, height, width
+
+
+def whole_numbers(name: str, numbers: Any, form: str) -> tuple[int, ...]:
+    """Return as many ints as `form` has. ConfigTypeError: they are something else."""
+    try:
+        found = tuple(number.__index__() for number in numbers)
+    except (TypeError, AttributeError):
+        found = ()
+    if len(found) != form.count(",") + 1:
+        raise ConfigTypeError(f"{name} must be {form}, whole numbers of pixels, got {got(numbers)}")
+    return found
