@@ -199,6 +199,8 @@ def _inputs(root: Path, kind: str) -> Iterator[tuple[str, Batches]]:
     )
     try:
         from torch.utils.data import DataLoader as TorchLoader
+
+        _import_torchvision()
         from torchvision import transforms as v1
         from torchvision.datasets import ImageFolder as TheirFolder
         from torchvision.transforms import v2
@@ -237,10 +239,38 @@ def _first_of_each(loader: Any) -> Iterator[Any]:
     return (images for images, _ in loader)
 
 
-def _read_tensor(path: str) -> Any:
-    from torchvision.io import ImageReadMode, decode_jpeg, read_file
+def _import_torchvision() -> None:
+    """Import torchvision, where its compiled part is for another machine without that part.
 
-    return decode_jpeg(read_file(path), ImageReadMode.RGB)
+    Its transforms need none of it.
+    """
+    import torch
+
+    register: Any = torch.library.register_fake
+
+    def leave_out(name: str, *args: Any, **options: Any) -> Any:
+        is_missing = not hasattr(getattr(torch.ops, name.split("::")[0]), name.split("::")[1])
+        return (lambda function: function) if is_missing else register(name, *args, **options)
+
+    torch.library.register_fake = leave_out
+    try:
+        import torchvision  # noqa: F401
+    finally:
+        torch.library.register_fake = register
+
+
+def _read_tensor(path: str) -> Any:
+    import torch
+
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg, read_file
+
+        return decode_jpeg(read_file(path), ImageReadMode.RGB)
+    except (RuntimeError, AttributeError):  # the same library, by another package
+        import simplejpeg
+
+        pixels = simplejpeg.decode_jpeg(Path(path).read_bytes(), "RGB")
+        return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 class _Decoded:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -335,7 +334,8 @@ def _content_of(source: Any) -> tuple[Any, str]:
     if isinstance(source, (str, os.PathLike)):
         name = f"'{os.fsdecode(source)}'"
         try:
-            return Path(source).read_bytes(), name
+            with open(source, "rb", buffering=0) as file:  # noqa: PTH123  half the time of pathlib
+                return file.read(), name
         except (OSError, ValueError) as error:
             raise ImageError(f"{name} cannot be read: {error}") from error
     if not isinstance(source, bytes):

@@ -65,44 +65,69 @@ static inline void rd_reach(const rd_axis &axis, int64_t *first, int64_t *last) 
     *last = *std::max_element(axis.first.begin(), axis.first.end()) + axis.taps;
 }
 
-/* Write one row of `width` pixels: each byte, or what the table has for it. */
+/* One row of pixels: channel c of pixel x is at x * x_step + c * c_step. */
+struct rd_row {
+    const uint8_t *pixels;
+    int64_t x_step, c_step;
+};
+
+/* out[i] = what the table has for the byte i steps on. */
+template <typename Item>
+static inline void rd_look_up_row(const uint8_t *from, int64_t step, const Item *table, Item *out,
+                                  int64_t n) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4, from += 4 * step) {
+        const Item a = table[from[0]], b = table[from[step]];
+        const Item c = table[from[2 * step]], d = table[from[3 * step]];
+        out[i] = a, out[i + 1] = b, out[i + 2] = c, out[i + 3] = d;
+    }
+    for (; i < n; i++, from += step)
+        out[i] = table[*from];
+}
+
+/* Write row y: each byte, or what the table has for it. */
 template <typename Item, int channels>
-static void rd_write_row(const uint8_t *in, const rd_render &to, int64_t y) {
-    const int64_t x_step = to.channels_first ? 1 : channels;
-    const int64_t c_step = to.channels_first ? to.height * to.width : 1;
-    Item *out = (Item *)to.out + y * to.width * x_step;
-    const int64_t in_step = to.flips_columns ? -channels : channels;
-    const uint8_t *from = in + (to.flips_columns ? (to.width - 1) * channels : 0);
+static void rd_write_row(rd_row row, const rd_render &to, int64_t y) {
     const Item *table = (const Item *)to.table;
+    Item *out = (Item *)to.out;
+    if (to.flips_columns) {
+        row.pixels += (to.width - 1) * row.x_step;
+        row.x_step = -row.x_step;
+    }
     if (to.channels_first) {
         for (int c = 0; c < channels; c++) {
-            Item *__restrict__ plane = out + c * c_step;
-            const uint8_t *pixel = from + c;
+            Item *plane = out + (c * to.height + y) * to.width;
+            const uint8_t *from = row.pixels + c * row.c_step;
             if (table)
-                for (int64_t x = 0; x < to.width; x++, pixel += in_step)
-                    plane[x] = table[c * 256 + *pixel];
+                rd_look_up_row(from, row.x_step, table + c * 256, plane, to.width);
             else
-                for (int64_t x = 0; x < to.width; x++, pixel += in_step)
-                    plane[x] = (Item)*pixel;
+                for (int64_t x = 0; x < to.width; x++)
+                    plane[x] = (Item)from[x * row.x_step];
         }
         return;
     }
-    for (int64_t x = 0; x < to.width; x++, from += in_step, out += channels)
+    out += y * to.width * channels;
+    if (!table && row.x_step == channels) {
+        memcpy(out, row.pixels, (size_t)(to.width * channels));
+        return;
+    }
+    const uint8_t *from = row.pixels;
+    for (int64_t x = 0; x < to.width; x++, from += row.x_step, out += channels)
         for (int c = 0; c < channels; c++)
             out[c] = table ? table[c * 256 + from[c]] : (Item)from[c];
 }
 
 template <int channels>
-static void rd_write(const uint8_t *in, const rd_render &to, int64_t row) {
-    const int64_t y = to.flips_rows ? to.height - 1 - row : row;
+static void rd_write(const rd_row &row, const rd_render &to, int64_t number) {
+    const int64_t y = to.flips_rows ? to.height - 1 - number : number;
     if (to.item == 1)
-        rd_write_row<uint8_t, channels>(in, to, y);
+        rd_write_row<uint8_t, channels>(row, to, y);
     else if (to.item == 2)
-        rd_write_row<uint16_t, channels>(in, to, y);
+        rd_write_row<uint16_t, channels>(row, to, y);
     else if (to.item == 4)
-        rd_write_row<uint32_t, channels>(in, to, y);
+        rd_write_row<uint32_t, channels>(row, to, y);
     else
-        rd_write_row<uint64_t, channels>(in, to, y);
+        rd_write_row<uint64_t, channels>(row, to, y);
 }
 
 /* The two axes of an image, and which part of it they read. */
@@ -137,21 +162,23 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
                             (axes.left - region.left) * channels;
     if (axes.is_identity) {
         for (int64_t y = 0; y < to.height; y++)
-            rd_write<channels>(corner + y * region.pitch, to, y);
+            rd_write<channels>({corner + y * region.pitch, channels, 1}, to, y);
         return;
     }
-    /* eight rows of sums; the same as columns; the outputs as columns, and as rows of bytes */
+    /* eight rows of sums; the same as columns; the outputs as columns, and as rows
+     * of bytes, those of each channel by themselves where they are laid out so */
     const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
-    const int64_t out_n = to.width * channels, out_padded = (out_n + 7) & ~(int64_t)7;
+    const int64_t out_width = (to.width + 7) & ~(int64_t)7, out_padded = out_width * channels;
     static thread_local rd_room kept;
-    uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(rd_eight) + RD_ROWS * out_padded);
+    uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(rd_eight) +
+                            (size_t)(RD_ROWS * out_padded));
     rd_eight *columns = (rd_eight *)room, *out_columns = columns + padded;
     uint16_t *sums = (uint16_t *)(out_columns + out_padded);
     uint8_t *rows = (uint8_t *)(sums + RD_ROWS * padded);
     const std::vector<uint16_t> weights = rd_fine_weights(axes.columns);
     std::vector<uint16_t> whole(axes.rows.taps);
     memset(sums, 0, (size_t)(RD_ROWS * padded) * sizeof *sums);
-    memset((void *)(out_columns + out_n), 0, (size_t)(out_padded - out_n) * sizeof *out_columns);
+    memset((void *)out_columns, 0, (size_t)out_padded * sizeof *out_columns);
     for (int64_t y = 0; y < to.height; y += RD_ROWS) {
         const int64_t count = std::min<int64_t>(RD_ROWS, to.height - y);
         for (int64_t k = 0; k < count; k++) {
@@ -163,9 +190,18 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
         rd_rows_to_columns(sums, padded, padded, columns);
         (axes.columns.taps > RD_FEW_TAPS ? rd_shrink_columns<channels> : rd_resize_columns<channels>)(
             columns, axes.columns, weights.data(), axes.left, to.width, out_columns);
-        rd_columns_to_bytes(out_columns, out_padded, rows, out_padded);
-        for (int64_t k = 0; k < count; k++)
-            rd_write<channels>(rows + k * out_padded, to, y + k);
+        if (to.channels_first)
+            for (int c = 0; c < channels; c++)
+                rd_columns_to_bytes(out_columns + c, channels, out_width, rows + c * RD_ROWS * out_width,
+                                    out_width);
+        else
+            rd_columns_to_bytes(out_columns, 1, out_padded, rows, out_padded);
+        for (int64_t k = 0; k < count; k++) {
+            rd_row row = {rows + k * out_padded, channels, 1};
+            if (to.channels_first)
+                row = {rows + k * out_width, 1, RD_ROWS * out_width};
+            rd_write<channels>(row, to, y + k);
+        }
     }
     kept.keep_little();
 }

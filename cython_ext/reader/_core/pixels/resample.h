@@ -63,9 +63,18 @@ static inline void rd_whole_weights(const float *weights, int64_t count, uint16_
     }
 }
 
+/* A function that is compiled for wider registers, too; the program takes the one that fits the machine. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define RD_FOR_EACH_MACHINE __attribute__((target_clones("avx2", "default")))
+#else
+#define RD_FOR_EACH_MACHINE
+#endif
+
 /* sums[i] = the weighted sum of `count` rows; it fits in 16 bits, since the weights are 256 together
  * and a pixel is 255 at most. */
-static inline void rd_add_rows(const uint8_t *row, int64_t pitch, const uint16_t *weights,
+RD_FOR_EACH_MACHINE
+static void rd_add_rows(const uint8_t *row, int64_t pitch, const uint16_t *weights,
                                int64_t count, int64_t n, uint16_t *__restrict__ sums) {
     const uint8_t *a = row, *b = row + pitch;
     uint16_t u = weights[0], v = count > 1 ? weights[1] : 0;
@@ -145,14 +154,15 @@ static inline void rd_rows_to_columns(const uint16_t *rows, int64_t pitch, int64
     }
 }
 
-/* Lay n columns of eight numbers below 256 out as eight rows of bytes, which lie `pitch` apart. n: a
- * multiple of 8. */
-static inline void rd_columns_to_bytes(const rd_eight *columns, int64_t n, uint8_t *rows, int64_t pitch) {
+/* Lay columns of eight numbers below 256, each `step` behind the last, out as eight rows of n bytes, which
+ * lie `pitch` apart. n: a multiple of 8. */
+static inline void rd_columns_to_bytes(const rd_eight *columns, int64_t step, int64_t n, uint8_t *rows,
+                                       int64_t pitch) {
     typedef uint8_t bytes __attribute__((vector_size(8)));
     for (int64_t i = 0; i < n; i += 8) {
         rd_eight block[8];
         for (int k = 0; k < 8; k++)
-            block[k] = columns[i + k];
+            block[k] = columns[(i + k) * step];
         rd_transpose(block);
         for (int k = 0; k < 8; k++) {
             const bytes row = __builtin_convertvector(block[k], bytes);
