@@ -246,17 +246,18 @@ def _import_torchvision() -> None:
     """
     import torch
 
-    register: Any = torch.library.register_fake
+    library: Any = torch.library
+    register = library.register_fake
 
     def leave_out(name: str, *args: Any, **options: Any) -> Any:
         is_missing = not hasattr(getattr(torch.ops, name.split("::")[0]), name.split("::")[1])
         return (lambda function: function) if is_missing else register(name, *args, **options)
 
-    torch.library.register_fake = leave_out
+    library.register_fake = leave_out
     try:
         import torchvision  # noqa: F401
     finally:
-        torch.library.register_fake = register
+        library.register_fake = register
 
 
 def _read_tensor(path: str) -> Any:
