@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Subset,
         SubsetRandomSampler,
         TensorDataset,
+        TokenWindows,
         WeightedRandomSampler,
         concat_ragged,
         random_split,
@@ -104,6 +105,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "TokenWindows",
     "WeightedRandomSampler",
     "WorkerDied",
     "WorkerInfo",
@@ -131,7 +133,7 @@ _HOMES = {
             BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
             DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler
             RecordIO RecordWriter Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset
-            WeightedRandomSampler concat_ragged random_split
+            TokenWindows WeightedRandomSampler concat_ragged random_split
         """,
         "reader.errors": """
             ArenaFull CollateError ConfigError ConfigTypeError DatasetError ImageError

@@ -16,6 +16,7 @@ from reader.data.ragged import RaggedFields, concat_ragged
 from reader.data.record_io import RecordIO, RecordWriter
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
 from reader.data.subset import Subset, random_split
+from reader.data.token_windows import TokenWindows
 from reader.data.weighted_sampler import WeightedRandomSampler
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "TokenWindows",
     "WeightedRandomSampler",
     "concat_ragged",
     "random_split",

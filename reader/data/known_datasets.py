@@ -24,6 +24,7 @@ class KnownClass(NamedTuple):
 # arrays side by side: a sample is a row of each
 ARRAYS = (
     KnownClass("reader.data.datasets", "TensorDataset", "tensors"),
+    KnownClass("reader.data.token_windows", "TokenWindows", "arrays"),
     KnownClass("torch.utils.data.dataset", "TensorDataset", "tensors"),
     KnownClass("paddle.io.dataloader.dataset", "TensorDataset", "tensors"),
     KnownClass("paddle.fluid.dataloader.dataset", "TensorDataset", "tensors"),

@@ -18,8 +18,8 @@ ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset Data
 DistributedBatchSampler DistributedSampler ImageError InternalError IterableDataset LoDTensor
 LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError RecordIO
 RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
-SubsetRandomSampler TensorDataset WeightedRandomSampler WorkerDied WorkerInfo concat_ragged
-get_worker_info mix random_split rebatch register_container sample_rng shard
+SubsetRandomSampler TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
+concat_ragged get_worker_info mix random_split rebatch register_container sample_rng shard
 shuffle_buffer""".split()
 
 

@@ -1,0 +1,236 @@
+"""Windows of a flat file of tokens, as language models are trained on.
+
+Imports the dataset's base class, NumPy and the shuffled orders. The file is mapped and never
+copied: all workers read the same pages. A dataset that goes to another process goes as its path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.checks import as_int
+from reader.data.dataset import Dataset
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
+from reader.random.permutation import Permutation, shuffled
+
+__all__ = ["TokenWindows"]
+
+Tokens = npt.NDArray[Any]
+
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+
+class TokenWindows(Dataset[Any]):
+    """Hold windows of a flat file of tokens: sample k begins with token k * `stride`.
+
+    A sample is an array of `length` tokens. With `targets` it is (tokens, the same moved on by one
+    token); with `document_end` it is (tokens, positions, segments), and with both it is (tokens,
+    positions, segments, targets). Positions count from the beginning of each document in the
+    window,
+    and segments count the documents, both from 0 and as int32: what attention within documents and
+    position embeddings take where several documents are packed into one window. The rest of a file
+    that fills no window is left out.
+
+    Windows of plain tokens are gathered into the batch without Python code for each sample; others
+    are made for the whole batch at once.
+
+    Args:
+        path: of a file of integers one after the other, in the byte order of the machine, or of a
+            file of NumPy's (.npy) with one axis.
+        length: how many tokens a window has.
+        stride: how many tokens lie between the beginnings of two windows; None: `length`.
+        shuffle: give the windows in a shuffled order that is always the same for a `seed`. A loader
+            with `shuffle=True` shuffles each epoch in another way, and needs none of it.
+        dtype: of the tokens in the file, such as "uint16" or "uint32". A .npy file says it itself.
+        as_dtype: what tokens are given as, such as "int64"; None: as in the file.
+        targets: whether each sample has the tokens that follow its tokens, too.
+        document_end: the token that ends a document, and belongs to it; None: there are none.
+        header: how many bytes lie before the first token.
+        seed: of the shuffled order.
+
+    Raises:
+        ConfigError, ConfigTypeError: an argument that cannot be, or a file that cannot be read, is
+            no file of such tokens, or has fewer than one window.
+
+    >>> import tempfile
+    >>> file = tempfile.NamedTemporaryFile()
+    >>> np.arange(10, dtype=np.uint16).tofile(file.name)
+    >>> windows = TokenWindows(file.name, 4, stride=3)
+    >>> len(windows), windows[1].tolist()
+    (3, [3, 4, 5, 6])
+    >>> tokens, positions, segments = TokenWindows(file.name, 6, document_end=2)[0]
+    >>> positions.tolist(), segments.tolist()
+    ([0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
+    """
+
+    has_pure_samples = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        length: int,
+        stride: int | None = None,
+        shuffle: bool = False,
+        *,
+        dtype: Any = "uint16",
+        as_dtype: Any = None,
+        targets: bool = False,
+        document_end: int | None = None,
+        header: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.length = as_int("length", length, low=1, remedy="It is the number of tokens.")
+        self.stride = self.length if stride is None else stride
+        as_int("stride", self.stride, low=1, remedy="It is the number of tokens.")
+        as_int("header", header, low=0, remedy="It is a number of bytes.")
+        self.path = os.fspath(path)
+        self.targets, self.document_end = bool(targets), document_end
+        self._as_dtype = None if as_dtype is None else _integers("as_dtype", as_dtype)
+        self._dtype, self._header = _integers("dtype", dtype), header
+        self._tokens = self._open()
+        self._expected = len(self._tokens)
+        needed = self.length + self.targets
+        if self._expected < needed:
+            raise ConfigError(
+                f"'{self.path}' has {self._expected:,} tokens of {self._tokens.dtype}, and a window"
+                f" takes {needed:,}: pass a smaller length, or another dtype"
+            )
+        self._count = (self._expected - needed) // self.stride + 1
+        if document_end is not None:
+            self._check_document_end(document_end)
+        self._order: Permutation | None = None
+        if shuffle:
+            seed = as_int("seed", seed, low=0, remedy="It names the order.")
+            self._order = shuffled(self._count, seed, 0)
+        self._set_windows()
+
+    def _open(self) -> Tokens:
+        """Map the file. ConfigError: it cannot be, or holds something else."""
+        try:
+            if str(self.path).endswith(".npy"):
+                tokens = np.load(self.path, mmap_mode="r", allow_pickle=False)
+                if tokens.ndim != 1 or tokens.dtype.name not in _TYPES:
+                    raise ConfigError(
+                        f"'{self.path}' holds {tokens.shape} of {tokens.dtype}: tokens are one axis"
+                        " of integers"
+                    )
+                mapped: Tokens = tokens
+                return mapped
+            size = Path(self.path).stat().st_size - self._header
+            if size < 0 or size % self._dtype.itemsize:
+                raise ConfigError(
+                    f"'{self.path}' has {size:,} bytes behind a header of {self._header}, which is"
+                    f" no whole number of tokens of {self._dtype}: pass the file's dtype and header"
+                )
+            if not size:
+                return np.empty(0, self._dtype)
+            return np.memmap(self.path, self._dtype, "r", self._header)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"'{self.path}' cannot be read as tokens: {error}") from error
+
+    def _set_windows(self) -> None:
+        step = self._tokens.itemsize
+        ones = np.asarray(self._tokens)  # no memmap: its views look up attributes
+
+        def windows(first: int, length: int) -> Tokens:
+            return np.lib.stride_tricks.as_strided(
+                ones[first:], (self._count, length), (self.stride * step, step), writeable=False
+            )
+
+        self._whole = windows(0, self.length + self.targets)
+        #: the arrays whose rows samples are, where nothing has to be computed
+        self.arrays: tuple[Tokens, ...] = ()
+        if self.document_end is None and self._as_dtype is None and self._order is None:
+            self.arrays = (windows(0, self.length),)
+            if self.targets:
+                self.arrays += (windows(1, self.length),)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return the sample at `index`; a negative one counts from the end."""
+        if self.arrays:
+            found = tuple(array[self._row(index)] for array in self.arrays)
+            return found if self.targets else found[0]
+        return self._made([index])[0]
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
+        """Fetch many samples; exists where samples are more than rows of the file."""
+        if self.arrays:
+            raise AttributeError("__getitems__")
+        return self._made
+
+    def _made(self, indices: Sequence[int]) -> list[Any]:
+        rows = self._whole[[self._row(index) for index in indices]]
+        tokens = rows[:, : self.length]
+        fields = [tokens if self._as_dtype is None else tokens.astype(self._as_dtype)]
+        if self.document_end is not None:
+            fields += _positions_and_segments(tokens, self.document_end)
+        if self.targets:
+            following = rows[:, 1:]
+            fields.append(following if self._as_dtype is None else following.astype(self._as_dtype))
+        return list(zip(*fields)) if len(fields) > 1 else list(fields[0])
+
+    def _row(self, index: int) -> int:
+        place = index.__index__()
+        if not -self._count <= place < self._count:
+            raise SampleIndexError(
+                f"index {index} is outside of {self._count} windows: take one in"
+                f" [{-self._count}, {self._count})"
+            )
+        place %= self._count
+        return place if self._order is None else self._order[place]
+
+    def _check_document_end(self, token: Any) -> None:
+        if not hasattr(token, "__index__"):
+            raise ConfigTypeError(f"document_end must be a token or None, got {got(token)}")
+        limits = np.iinfo(self._tokens.dtype)
+        if not limits.min <= token <= limits.max:
+            raise ConfigError(
+                f"document_end must be a token of {self._tokens.dtype}, from {limits.min} to"
+                f" {limits.max}, got {token}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the mapped file out: it is opened again."""
+        state = dict(vars(self))
+        for name in ("_tokens", "_whole", "arrays"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._tokens = self._open()
+        if len(self._tokens) != self._expected:
+            raise DatasetError(
+                f"'{self.path}' has {len(self._tokens):,} tokens, and had {self._expected:,} when"
+                " the dataset was made: leave the file as it is while it is read"
+            )
+        self._set_windows()
+
+
+def _positions_and_segments(tokens: Tokens, document_end: int) -> list[Tokens]:
+    """Return where each token of each window is in its document, and the document's number."""
+    begins = np.zeros(tokens.shape, np.int32)
+    begins[:, 1:] = tokens[:, :-1] == document_end
+    places = np.arange(tokens.shape[1], dtype=np.int32)
+    first = np.maximum.accumulate(begins * places, axis=1)
+    return [places - first, np.cumsum(begins, axis=1, dtype=np.int32)]
+
+
+def _integers(name: str, dtype: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found.name not in _TYPES:
+        raise ConfigError(f"{name} must be one of {', '.join(_TYPES)}, got {got(dtype)}")
+    return found
