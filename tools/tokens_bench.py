@@ -2,8 +2,8 @@
 
     python -m tools.tokens_bench [--tokens 2e8] [--rounds 3] [--json FILE]
 
-Makes a file of random tokens of 16 bits, and has each loader make batches of 8 windows of 2,048 with
-2 workers, in turns, in one run. Medians of the rounds are shown, in microseconds for a batch.
+Makes a file of random tokens of 16 bits, and has each loader make batches of 8 windows of 2,048
+with 2 workers, in turns, in one run. Medians of the rounds are shown, in microseconds for a batch.
 """
 
 from __future__ import annotations
