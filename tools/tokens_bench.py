@@ -69,7 +69,7 @@ def _seconds_per_batch(loader: Any) -> float:
 
 
 def _loaders(path: Path) -> Iterator[tuple[str, Any]]:
-    windows = TokenWindows(path, LENGTH)
+    windows: Any = TokenWindows(path, LENGTH)
     forms = {
         "reader, int64": TokenWindows(path, LENGTH, as_dtype="int64"),
         "reader, uint16": windows,
@@ -86,8 +86,9 @@ def _loaders(path: Path) -> Iterator[tuple[str, Any]]:
 
         for shuffle in (False, True):
             how = ", shuffled" if shuffle else ""
-            usual: Any = TorchLoader(_Usual(path), BATCH, shuffle=shuffle, num_workers=WORKERS)
-            yield f"PyTorch, np.memmap, int64{how}", usual
+            usual: Any = _Usual(path)
+            loader: Any = TorchLoader(usual, BATCH, shuffle=shuffle, num_workers=WORKERS)
+            yield f"PyTorch, np.memmap, int64{how}", loader
             yield (
                 f"reader.compat.torch, uint16{how}",
                 OurTorchLoader(windows, BATCH, shuffle=shuffle, num_workers=WORKERS),
