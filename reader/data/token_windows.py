@@ -6,6 +6,7 @@ copied: all workers read the same pages. A dataset that goes to another process 
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import as_int
+from reader.checks import as_bool, as_int
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, got
 from reader.random.permutation import Permutation, shuffled
@@ -47,8 +48,9 @@ class TokenWindows(Dataset[Any]):
         stride: how many tokens lie between the beginnings of two windows; None: `length`.
         shuffle: give the windows in a shuffled order that is always the same for a `seed`. A loader
             with `shuffle=True` shuffles each epoch in another way, and needs none of it.
-        dtype: of the tokens in the file, such as "uint16" or "uint32". A .npy file says it itself.
-        as_dtype: what tokens are given as, such as "int64"; None: as in the file.
+        dtype: of the tokens in the file, such as "uint32"; None: "uint16", or what .npy says.
+        as_dtype: what tokens are given as, such as "int64"; None: as in the file. It holds all:
+            of uint32 as int32 those below 2**31 alone come as they are.
         targets: whether each sample has the tokens that follow its tokens, too.
         document_end: the token that ends a document, and belongs to it; None: there are none.
         header: how many bytes lie before the first token.
@@ -78,7 +80,7 @@ class TokenWindows(Dataset[Any]):
         stride: int | None = None,
         shuffle: bool = False,
         *,
-        dtype: Any = "uint16",
+        dtype: Any = None,
         as_dtype: Any = None,
         targets: bool = False,
         document_end: int | None = None,
@@ -86,14 +88,21 @@ class TokenWindows(Dataset[Any]):
         seed: int = 0,
     ) -> None:
         self.length = as_int("length", length, low=1, remedy="It is the number of tokens.")
-        self.stride = self.length if stride is None else stride
-        as_int("stride", self.stride, low=1, remedy="It is the number of tokens.")
-        as_int("header", header, low=0, remedy="It is a number of bytes.")
-        self.path = os.fspath(path)
+        stride = self.length if stride is None else stride
+        self.stride = as_int("stride", stride, low=1, remedy="It is the number of tokens.")
+        self.path = os.fsdecode(path)
+        is_npy = self.path.endswith(".npy")
+        if is_npy and (dtype is not None or header):
+            raise ConfigError(
+                f"'{self.path}' says its dtype and where its tokens begin: leave dtype and header"
+                " out"
+            )
         self.targets, self.document_end = bool(targets), document_end
         self._as_dtype = None if as_dtype is None else _integers("as_dtype", as_dtype)
-        self._dtype, self._header = _integers("dtype", dtype), header
+        self._dtype = _integers("dtype", "uint16" if dtype is None else dtype)
+        self._header = as_int("header", header, low=0, remedy="It is a number of bytes.")
         self._tokens = self._open()
+        self._check_as_dtype()
         self._expected = len(self._tokens)
         needed = self.length + self.targets
         if self._expected < needed:
@@ -105,20 +114,23 @@ class TokenWindows(Dataset[Any]):
         if document_end is not None:
             self._check_document_end(document_end)
         self._order: Permutation | None = None
-        if shuffle:
-            seed = as_int("seed", seed, low=0, remedy="It names the order.")
+        seed = as_int("seed", seed, low=0, remedy="It names the order.")
+        if as_bool("shuffle", shuffle):
             self._order = shuffled(self._count, seed, 0)
         self._set_windows()
 
     def _open(self) -> Tokens:
         """Map the file. ConfigError: it cannot be, or holds something else."""
         try:
-            if str(self.path).endswith(".npy"):
+            if self.path.endswith(".npy"):
                 tokens = np.load(self.path, mmap_mode="r", allow_pickle=False)
-                if tokens.ndim != 1 or tokens.dtype.name not in _TYPES:
+                if not isinstance(tokens, np.ndarray):
+                    raise ConfigError(f"'{self.path}' is an archive of several arrays: unpack one")
+                is_native = tokens.dtype.name in _TYPES and tokens.dtype.isnative
+                if tokens.ndim != 1 or not is_native:
                     raise ConfigError(
-                        f"'{self.path}' holds {tokens.shape} of {tokens.dtype}: tokens are one axis"
-                        " of integers"
+                        f"'{self.path}' holds {tokens.shape} of {tokens.dtype.str}: tokens are one"
+                        " axis of integers in the byte order of the machine"
                     )
                 mapped: Tokens = tokens
                 return mapped
@@ -164,7 +176,8 @@ class TokenWindows(Dataset[Any]):
     @property
     def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
         """Fetch many samples; exists where samples are more than rows of the file."""
-        if self.arrays:
+        # a subclass that fetches samples in a way of its own is asked for each
+        if self.arrays or type(self).__getitem__ is not TokenWindows.__getitem__:
             raise AttributeError("__getitems__")
         return self._made
 
@@ -176,11 +189,11 @@ class TokenWindows(Dataset[Any]):
             fields += _positions_and_segments(tokens, self.document_end)
         if self.targets:
             following = rows[:, 1:]
-            fields.append(following if self._as_dtype is None else following.astype(self._as_dtype))
+            fields.append(following.astype(self._as_dtype or following.dtype))  # a copy
         return list(zip(*fields)) if len(fields) > 1 else list(fields[0])
 
     def _row(self, index: int) -> int:
-        place = index.__index__()
+        place = operator.index(index)
         if not -self._count <= place < self._count:
             raise SampleIndexError(
                 f"index {index} is outside of {self._count} windows: take one in"
@@ -188,6 +201,16 @@ class TokenWindows(Dataset[Any]):
             )
         place %= self._count
         return place if self._order is None else self._order[place]
+
+    def _check_as_dtype(self) -> None:
+        """Raise ConfigError where tokens would become other numbers."""
+        found, wanted = self._tokens.dtype, self._as_dtype
+        if wanted is None or np.can_cast(found, wanted):
+            return
+        if found.itemsize < 4 or wanted.itemsize < found.itemsize:
+            raise ConfigError(
+                f"as_dtype must hold every token of {found}, got {wanted}: pass a wider one"
+            )
 
     def _check_document_end(self, token: Any) -> None:
         if not hasattr(token, "__index__"):
@@ -231,6 +254,6 @@ def _integers(name: str, dtype: Any) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         found = np.dtype(object)
-    if found.name not in _TYPES:
+    if found.name not in _TYPES or not found.isnative:
         raise ConfigError(f"{name} must be one of {', '.join(_TYPES)}, got {got(dtype)}")
     return found

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from reader._core.pixels.colors import warp
+from reader.checks import as_int
 from reader.errors import ConfigError
 from reader.images import color_changes
 from reader.images.transform import Pixels, PixelTransform
@@ -135,11 +136,9 @@ class RandAugment(PixelTransform):
 
     def __post_init__(self) -> None:
         _check_bins(self.num_magnitude_bins)
-        if self.num_ops < 0 or not 0 <= self.magnitude < self.num_magnitude_bins:
-            raise ConfigError(
-                "num_ops must be 0 or more, and magnitude from 0 to num_magnitude_bins - 1, got"
-                f" {self}"
-            )
+        as_int("num_ops", self.num_ops, low=0, remedy="It is how many changes are made.")
+        most = self.num_magnitude_bins - 1
+        as_int("magnitude", self.magnitude, low=0, high=most, remedy="It is the number of a bin.")
 
     def paint(self, image: Pixels, rng: np.random.Generator) -> Pixels:
         """See PixelTransform."""

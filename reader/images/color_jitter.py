@@ -6,6 +6,7 @@ Imports this package's color changes. See `reader.images.transform`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -89,15 +90,15 @@ def _range(
 ) -> tuple[float, float] | None:
     """Return (low, high); None: nothing changes."""
     try:
-        if isinstance(value, (int, float)):
-            if value < 0:
+        if isinstance(value, Real):
+            if float(value) < 0:
                 raise ValueError
-            low, high = max(least, center - value), center + value
+            low, high = max(least, center - float(value)), center + float(value)
         else:
             low, high = (float(each) for each in value)
     except (TypeError, ValueError):
         low, high = 1.0, 0.0
-    if not least <= low <= high <= greatest:
+    if not least <= low <= high <= greatest or high == np.inf:
         limit = "0 to 0.5, or two from -0.5 to 0.5" if center == 0 else "0 on, or two"
         raise ConfigError(f"{name} must be a number from {limit} in order, got {got(value)}")
     return None if low == high == center else (low, high)

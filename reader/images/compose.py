@@ -6,6 +6,7 @@ may use it, and it can be pickled where its functions can.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +77,32 @@ class Compose:
         self.size = None if size is None else as_size(size)
         self.layout, self.mode, self.upright = layout, mode, bool(upright)
         self._normalize, self._before, self._after = _split(self.transforms)
+        is_normalize = [isinstance(each, Normalize) for each in self.transforms]
+        self._normalized_from = is_normalize.index(True) if any(is_normalize) else 0
         self.dtype = _as_dtype(dtype, self._normalize)
+        for each in self._after:
+            if isinstance(each, RandomErasing):
+                each.check_dtype(self.dtype)
+
+    def as_part(self) -> tuple[Any, ...]:
+        """Return the transforms, as a part of another list.
+
+        Raises:
+            ConfigError: this list has options of its own, which would be lost.
+        """
+        plain = Compose(self.transforms)
+        if (self.size, self.layout, self.mode, self.upright, self.dtype) != (
+            plain.size,
+            plain.layout,
+            plain.mode,
+            plain.upright,
+            plain.dtype,
+        ):
+            raise ConfigError(
+                f"{self} is part of another list, and has options of its own: pass size, layout,"
+                " dtype, mode and upright to the whole list"
+            )
+        return self.transforms
 
     @property
     def is_pure(self) -> bool:
@@ -127,12 +153,16 @@ class Compose:
             opened = EncodedImage(image, self.mode, self.upright)
         targets = Targets(boxes, masks, points, opened.height, opened.width)
         if out is not None:
-            _check_out(out)
+            _check_out(out, image)
         found = self.render(opened, rng, out, targets)
         if out is not None and found is not out:
-            raise ConfigError(
-                f"out must have the shape and dtype of the result, {_form(found)}, got {_form(out)}"
-            )
+            if _form(found) != _form(out):
+                raise ConfigError(
+                    f"out must have the shape and dtype of the result, {_form(found)}, got"
+                    f" {_form(out)}"
+                )
+            out[...] = found  # which a function made
+            found = out
         return (found, targets.result()) if targets else found
 
     def render(
@@ -148,25 +178,30 @@ class Compose:
         step = _Step(image, targets)
         for number, each in enumerate(self._before):
             if isinstance(each, ViewTransform):
-                step.change_view(each, rng, self.size)
+                is_normalized = self._normalize is not None and number >= self._normalized_from
+                step.change_view(each, rng, self.size, is_normalized)
             elif isinstance(each, PixelTransform):
                 step.paint(each, rng)
             else:
                 found = each(step.pixels())
                 if not _is_image(found):
                     return _called(found, [*self._before[number + 1 :], *self._after])
-                step.begin(ArrayImage(found))
+                step.take(found, each)
         view = step.view
         if self.size is not None and (view.height, view.width) != self.size:
             view = step.resized(self.size)
-        found = self._rendered(step.image, view, row)
+        found, is_own = self._rendered(step.image, view, row), True
         if targets:
             targets.follow(view)
         for each in self._after:
             if isinstance(each, RandomErasing):
+                if not is_own:
+                    found = np.array(found)  # a function of the user's may keep what it returned
                 each.erase(found, rng, self.layout == "channels_first")
+                is_own = True
             else:
                 found = each(found)
+                is_own = False
         return found
 
     def _rendered(self, image: Image, view: View, row: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
@@ -197,15 +232,38 @@ class _Step:
         self._is_own = False  # the array of the image belongs to nobody else
         self.image, self.view = image, image.view()
 
-    def begin(self, image: ArrayImage) -> None:
+    def begin(self, image: ArrayImage, is_own: bool = True) -> None:
         """Go on with another image."""
-        self.image, self.view, self._is_own = image, image.view(), True
+        self.image, self.view, self._is_own = image, image.view(), is_own
+
+    def take(self, pixels: Pixels, function: Any) -> None:
+        """Go on with what a function of the user's returned, which may be kept there.
+
+        Raises:
+            ConfigError: it has another size, and something has to follow it.
+        """
+        before = self.view.height, self.view.width
+        if self._targets and pixels.shape[:2] != before:
+            raise ConfigError(
+                f"{function} made {pixels.shape[0]} x {pixels.shape[1]} pixels of {before[0]} x"
+                f" {before[1]}, and boxes, masks and points cannot follow it: keep the size"
+            )
+        self.begin(ArrayImage(pixels, self.image.name), is_own=False)
 
     def change_view(
-        self, transform: ViewTransform, rng: np.random.Generator, size: Size | None
+        self,
+        transform: ViewTransform,
+        rng: np.random.Generator,
+        size: Size | None,
+        is_normalized: bool,
     ) -> None:
         sides = transform.padding(self.view.height, self.view.width)
         if any(sides):
+            if is_normalized:
+                raise ConfigError(
+                    f"{transform} frames an image whose numbers are normalized: put it before"
+                    " Normalize"
+                )
             self._frame(sides, transform.fill)
         if self.view.is_resized and transform.resizes:
             self.pixels()  # a mean of means is not the mean
@@ -242,6 +300,11 @@ class _Step:
         above, left, below, right = sides
         pixels = self.pixels()
         height, width, channels = pixels.shape
+        if len(fill) not in (1, channels):
+            raise ConfigError(
+                f"fill has {len(fill)} numbers, and {self.image.name} has {channels} channels: pass"
+                " one number, or one for each channel"
+            )
         framed = np.empty((above + height + below, left + width + right, channels), np.uint8)
         framed[:] = fill
         framed[above : above + height, left : left + width] = pixels
@@ -253,9 +316,14 @@ class _Step:
 def _as_list(transforms: Any) -> tuple[Any, ...]:
     """Return transforms as a tuple. ConfigTypeError: one is none."""
     try:
-        found = tuple(transforms)
+        given = (transforms,) if isinstance(transforms, Compose) else tuple(transforms)
     except TypeError:
-        raise ConfigTypeError(f"transforms must be a list, got {got(transforms)}") from None
+        raise ConfigTypeError(
+            f"transforms must be a list of transforms, got {got(transforms)}"
+        ) from None
+    found: list[Any] = []
+    for each in given:
+        found += each.as_part() if isinstance(each, Compose) else [each]
     known = (ViewTransform, PixelTransform, Normalize, RandomErasing)
     for each in found:
         is_class = isinstance(each, type) and issubclass(each, known)
@@ -264,7 +332,7 @@ def _as_list(transforms: Any) -> tuple[Any, ...]:
                 "transforms must hold objects such as RandomHorizontalFlip(), or functions of an"
                 f" array, got {got(each)}"
             )
-    return found
+    return tuple(found)
 
 
 def _split(transforms: tuple[Any, ...]) -> tuple[Normalize | None, list[Any], list[Any]]:
@@ -303,7 +371,10 @@ def _as_dtype(dtype: Any, normalize: Normalize | None) -> np.dtype[Any]:
     """Return the dtype of the result. ConfigError: it cannot be."""
     if dtype is None:
         return np.dtype(np.uint8 if normalize is None else np.float32)
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(np.dtype(dtype))
+    name = str(dtype).removeprefix("torch.").removeprefix("paddle.")
+    if name not in _DTYPES:
+        with contextlib.suppress(TypeError):
+            name = np.dtype(dtype).name
     if name not in _DTYPES:
         raise ConfigError(f"dtype must be one of {', '.join(_DTYPES)}, got {got(dtype)}")
     if name == "uint8" and normalize is not None:
@@ -346,11 +417,13 @@ def _called(found: Any, functions: list[Any]) -> Any:
     return found
 
 
-def _check_out(out: Any) -> None:
+def _check_out(out: Any, image: Any) -> None:
     if not isinstance(out, np.ndarray):
         raise ConfigTypeError(f"out must be an array of NumPy, got {got(out)}")
     if not out.flags.writeable or not out.flags.c_contiguous:
         raise ConfigError("out must be writable and C-contiguous: pass a row of a batch")
+    if isinstance(image, np.ndarray) and np.may_share_memory(out, image):
+        raise ConfigError("out must not share memory with the image: pass another array")
 
 
 def _form(array: Any) -> str:

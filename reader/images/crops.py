@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.transform import Box, Size, ViewTransform, as_sides
+from reader.images.transform import Box, Size, ViewTransform, as_color, as_pair, as_sides
 from reader.images.view import View
 
 __all__ = ["CenterCrop", "CropBy", "RandomCrop", "RandomResizedCrop"]
@@ -30,8 +31,8 @@ class CenterCrop(ViewTransform):
         size: (height, width) in pixels, or one number for both, as torchvision's. A number up to 1
             is taken as `part`. None: the box is the largest of the `ratio`, or a part of it, and is
             resized to the size of the whole list.
-        part: of that box's height and width, above 0 and up to 1. The default, 224 / 256, is the
-            usual test crop: 224 pixels of a short side of 256.
+        part: of that box's height and width, above 0 and up to 1. None: 224 / 256, the usual test
+            crop: 224 pixels of a short side of 256.
         ratio: width / height of the box; with a size it says nothing.
 
     Raises:
@@ -48,11 +49,13 @@ class CenterCrop(ViewTransform):
     ratio: float = 1.0
 
     def __init__(
-        self, size: float | Size | None = None, part: float = 0.875, ratio: float = 1.0
+        self, size: float | Size | None = None, part: float | None = None, ratio: float = 1.0
     ) -> None:
         sides: Any = size
-        if isinstance(sides, float) or (isinstance(sides, int) and sides <= 1):
-            sides, part = None, sides
+        is_part = isinstance(sides, Real) and (not hasattr(sides, "__index__") or sides <= 1)
+        if is_part:  # it came first once, and the ratio behind it
+            sides, part, ratio = None, sides, ratio if part is None else part
+        part = 0.875 if part is None else float(part)
         if not 0 < part <= 1:
             raise ConfigError(f"part must be above 0 and at most 1, got {part}")
         _check_ratio("ratio", ratio)
@@ -85,8 +88,7 @@ class CenterCrop(ViewTransform):
 
     def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
         """See ViewTransform."""
-        del rng
-        view.crop(*self(view.height, view.width))
+        view.crop(*view.checked_box(self(view.height, view.width, rng)))
         if self.size is None and size is not None:
             view.resize(*size)
 
@@ -100,7 +102,7 @@ class RandomResizedCrop(ViewTransform):
     Args:
         size: (height, width) that the box is resized to, or one number for both; None: the size of
             the whole list.
-        scale: least and greatest area, as parts of the image's.
+        scale: least and greatest area, as parts of the image's; None: 0.08 to 1.
         ratio: least and greatest width / height.
 
     Raises:
@@ -115,14 +117,18 @@ class RandomResizedCrop(ViewTransform):
     def __init__(
         self,
         size: int | tuple[float, float] | None = None,
-        scale: tuple[float, float] = (0.08, 1.0),
+        scale: tuple[float, float] | None = None,
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> None:
         sides: Any = size
-        if isinstance(sides, (tuple, list)) and any(isinstance(side, float) for side in sides):
-            sides, scale = None, sides  # parts of the area
+        is_scale = isinstance(sides, (tuple, list)) and (
+            any(not hasattr(side, "__index__") for side in sides) or max(sides, default=0) <= 1
+        )
+        if is_scale:  # it came first once, and the ratio behind it
+            sides, scale, ratio = None, sides, ratio if scale is None else scale
+        scale = (0.08, 1.0) if scale is None else scale
         self.size = None if sides is None else as_sides(sides)
-        self.scale, self.ratio = _pair("scale", scale), _pair("ratio", ratio)
+        self.scale, self.ratio = as_pair("scale", scale), as_pair("ratio", ratio)
         low, high = self.scale
         if not 0 < low <= high <= 1:
             raise ConfigError(f"scale must be (low, high) above 0 and up to 1, got {scale}")
@@ -148,7 +154,7 @@ class RandomResizedCrop(ViewTransform):
 
     def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
         """See ViewTransform."""
-        view.crop(*self(view.height, view.width, rng))
+        view.crop(*view.checked_box(self(view.height, view.width, rng)))
         target = self.size or size
         if target is not None:
             view.resize(*target)
@@ -187,7 +193,7 @@ class RandomCrop(ViewTransform):
     ) -> None:
         self.size = as_sides(size)
         self.pad_if_needed = bool(pad_if_needed)
-        self.fill = fill if isinstance(fill, int) else tuple(fill)
+        self.fill = as_color("fill", fill)
         self._padding = _padding(padding)
 
     def padding(self, height: int, width: int) -> Box:
@@ -252,20 +258,11 @@ def _check_ratio(name: str, ratio: float) -> None:
         raise ConfigError(f"{name} must be width / height, above 0, got {ratio}")
 
 
-def _pair(name: str, pair: Any) -> tuple[float, float]:
-    """Return two numbers. ConfigTypeError: it is something else."""
-    try:
-        low, high = (float(each) for each in pair)
-    except (TypeError, ValueError):
-        raise ConfigTypeError(f"{name} must be (low, high), two numbers, got {got(pair)}") from None
-    return low, high
-
-
 def _padding(padding: Any) -> Box:
     """Return (above, left, below, right) of what torchvision's argument says."""
     try:
-        given = (padding,) if isinstance(padding, int) else tuple(padding or (0,))
-        sides = tuple(side.__index__() for side in given)
+        given = (0,) if padding is None else np.atleast_1d(np.asarray(padding)).tolist()
+        sides: tuple[int, ...] = tuple(side.__index__() for side in given)
         left, above, right, below = {1: sides * 4, 2: sides * 2, 4: sides}[len(sides)]
     except (TypeError, AttributeError, KeyError):
         raise ConfigTypeError(

@@ -18,8 +18,8 @@ from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.frameworks import pillow
 from reader.images.libjpeg import libjpeg
-from reader.images.transform import MAX_PIXELS, Pixels, Size, as_size
-from reader.images.view import Box, View
+from reader.images.transform import Pixels, Size, as_size
+from reader.images.view import MAX_PIXELS, Box, View
 
 __all__ = ["EncodedImage", "Source", "decode", "image_size"]
 
@@ -158,7 +158,8 @@ class EncodedImage:
                 f"its header says {self.height} x {self.width} pixels, and {MAX_PIXELS:,} is the"
                 " limit"
             )
-        self._turned = self._orientation() if upright else 1
+        # Pillow turns a TIFF by itself
+        self._turned = self._orientation() if upright and self._kind != "TIFF" else 1
         if self._turned >= _SIDEWAYS:
             self.height, self.width = self.width, self.height
 

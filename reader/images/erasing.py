@@ -6,13 +6,14 @@ Imports `reader.errors`. See `reader.images.transform`.
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reader.errors import ConfigError, got
-from reader.images.transform import check_chance
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.transform import as_pair, check_chance
 
 __all__ = ["RandomErasing"]
 
@@ -41,15 +42,34 @@ class RandomErasing:
         value: Any = 0,
     ) -> None:
         check_chance(p)
-        self.p, self.scale, self.ratio = p, (scale[0], scale[1]), (ratio[0], ratio[1])
-        self.value = value if isinstance(value, (int, float, str)) else tuple(value)
+        self.p, self.scale, self.ratio = p, as_pair("scale", scale), as_pair("ratio", ratio)
+        self.value = value
+        if isinstance(value, Real):
+            self.value = float(value)
+        elif not isinstance(value, str):
+            try:
+                self.value = tuple(float(each) for each in value)
+            except (TypeError, ValueError):
+                raise ConfigTypeError(
+                    f'value must be a number, one a channel, or "random", got {got(value)}'
+                ) from None
         if not 0 <= self.scale[0] <= self.scale[1] <= 1:
             raise ConfigError(f"scale must be (low, high) from 0 to 1, got {got(scale)}")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
+        if not 0 < self.ratio[0] <= self.ratio[1] < math.inf:
             raise ConfigError(f"ratio must be (low, high) above 0, got {got(ratio)}")
         if isinstance(value, str) and value != "random":
             raise ConfigError(
                 f'value must be a number, one a channel, or "random", got {got(value)}'
+            )
+
+    def check_dtype(self, dtype: np.dtype[Any]) -> None:
+        """Raise ConfigError if the value does not fit into a result of this dtype."""
+        if dtype == np.uint8 and (
+            isinstance(self.value, str) or not 0 <= np.min(self.value) <= np.max(self.value) <= 255
+        ):
+            raise ConfigError(
+                f"RandomErasing has the value {self.value!r}, and the result is uint8, from 0 to"
+                " 255: pass another value, or a dtype of floats"
             )
 
     def erase(

@@ -16,10 +16,10 @@ import numpy as np
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.compose import Compose
-from reader.images.crops import CropBy
+from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
-from reader.images.transform import Size, ViewTransform
+from reader.images.transform import Size
 from reader.images.view import Box
 from reader.worker.context import loader_task, sample_rng
 
@@ -117,13 +117,18 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             )
         folder = os.path.expanduser(os.fspath(root))  # noqa: PTH111  pathlib drops "./"
         self.root = Path(folder)
-        self.crop = crop
+        self._crop = crop
         if crop is not None:
-            transforms = [crop if isinstance(crop, ViewTransform) else CropBy(crop)]
+            is_known = type(crop) in (CenterCrop, RandomResizedCrop, RandomCrop)
+            transforms = [crop if is_known else CropBy(crop)]
         self.transforms = Compose(
-            transforms or (), size=size, layout=layout, dtype=dtype, mode=mode, upright=upright
+            () if transforms is None else transforms,
+            size=size,
+            layout=layout,
+            dtype=dtype,
+            mode=mode,
+            upright=upright,
         )
-        self.size = self.transforms.size
         self.transform = transform
         self.target_transform = target_transform
         self.mode = mode
@@ -152,6 +157,16 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             ConfigError: there is no such folder, or no folder in it.
         """
         return find_classes(directory)
+
+    @property
+    def size(self) -> Size | None:
+        """(height, width) that each image is resized to; None: there is none."""
+        return self.transforms.size
+
+    @property
+    def crop(self) -> Crop | None:
+        """What chooses the part of each image that is taken; None: `transforms` do."""
+        return self._crop
 
     @property
     def imgs(self) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@ import functools
 from pathlib import Path
 
 from reader._core.pixels.render import Libjpeg
+from reader.errors import ConfigError
 from reader.frameworks import pillow
 
 __all__ = ["libjpeg"]
@@ -18,7 +19,10 @@ __all__ = ["libjpeg"]
 @functools.cache
 def libjpeg() -> Libjpeg | None:
     """Return the library; None: there is none that can do it, and all of an image is decoded."""
-    site = Path(pillow.require_pillow().__file__).parents[1]
+    try:
+        site = Path(pillow.require_pillow().__file__).parents[1]
+    except ConfigError:
+        return None  # there is no Pillow
     beside = sorted((site / "pillow.libs").glob("libjpeg-*.so*"))  # in a wheel
     for path in (*beside, "libjpeg.so.62"):  # and what a distribution's Pillow is linked with
         try:

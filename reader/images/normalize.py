@@ -31,8 +31,8 @@ class Normalize:
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
         self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
-        if 0 in self.std:
-            raise ConfigError(f"std must not be 0, got {got(std)}")
+        if 0 in np.array(self.std, np.float32):
+            raise ConfigError(f"std must not be 0, which it is as float32, got {got(std)}")
 
     def __repr__(self) -> str:
         return f"Normalize({self.mean}, {self.std})"

@@ -5,7 +5,9 @@ Imports the transform's bases. See `reader.images.transform`.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +36,13 @@ class Resize(ViewTransform):
     resizes = True
 
     def __post_init__(self) -> None:
-        as_sides(self.size)
-        if self.max_size is not None and (
-            not isinstance(self.size, int) or self.max_size <= self.size
-        ):
+        size: Any = self.size
+        if isinstance(size, (list, tuple)) and len(size) == 1:
+            (size,) = size  # torchvision's form
+        sides = as_sides(size)
+        size = operator.index(size) if hasattr(size, "__index__") else sides
+        object.__setattr__(self, "size", size)
+        if self.max_size is not None and (not isinstance(size, int) or self.max_size <= size):
             raise ConfigError(
                 f"max_size must be above the shorter side, and goes with size=INT alone, got"
                 f" size={self.size!r} and max_size={self.max_size!r}"

@@ -34,10 +34,13 @@ class Targets:
         for name, value, last in (("boxes", boxes, 4), ("points", points, 2)):
             if value is None:
                 continue
-            array = np.array(value)
-            if not array.size:
+            try:
+                array = np.array(value)
+            except ValueError:  # rows of different lengths
+                array = np.array(None)
+            if array.shape == (0,):
                 array = array.reshape(0, last)
-            if array.shape[-1] != last or array.dtype.kind not in "iuf":
+            if not array.ndim or array.shape[-1] != last or array.dtype.kind not in "iuf":
                 raise ConfigError(f"{name} must be numbers of ... x {last}, got {got(value)}")
             self._of[name] = array.astype(np.result_type(array.dtype, np.float32))
         if masks is not None:

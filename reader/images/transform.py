@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.errors import ConfigError
-from reader.images.view import Box, View, whole_numbers
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.view import MAX_PIXELS, Box, View, whole_numbers
 
 __all__ = [
     "Box",
@@ -21,6 +21,8 @@ __all__ = [
     "Pixels",
     "Size",
     "ViewTransform",
+    "as_color",
+    "as_pair",
     "as_sides",
     "as_size",
     "check_chance",
@@ -28,8 +30,6 @@ __all__ = [
 
 Pixels = npt.NDArray[np.uint8]  # height x width x channels
 Size = tuple[int, int]  # height, width
-
-MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memory up
 
 
 class ViewTransform(abc.ABC):
@@ -44,7 +44,7 @@ class ViewTransform(abc.ABC):
     """
 
     resizes = False
-    fill: int | tuple[int, ...] = 0
+    fill: tuple[int, ...] = (0,)
 
     @abc.abstractmethod
     def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
@@ -86,6 +86,32 @@ def as_size(size: Any) -> Size:
 def as_sides(size: Any) -> Size:
     """As `as_size`, where one int stands for both, too."""
     return as_size((size, size) if hasattr(size, "__index__") else size)
+
+
+def as_color(name: str, color: Any) -> tuple[int, ...]:
+    """Return a number from 0 to 255, or one for each channel, as a tuple.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    try:
+        found = tuple(int(number) for number in np.atleast_1d(np.asarray(color, np.float64)))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or min(found) < 0 or max(found) > 255:
+        raise ConfigError(
+            f"{name} must be a number from 0 to 255, or one for each channel, got {got(color)}"
+        )
+    return found
+
+
+def as_pair(name: str, pair: Any) -> tuple[float, float]:
+    """Return two numbers. ConfigTypeError: it is something else."""
+    try:
+        low, high = (float(each) for each in pair)
+    except (TypeError, ValueError):
+        raise ConfigTypeError(f"{name} must be (low, high), two numbers, got {got(pair)}") from None
+    return low, high
 
 
 def check_chance(p: float) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["Axis", "Box", "View", "whole_numbers"]
+__all__ = ["MAX_PIXELS", "Axis", "Box", "View", "whole_numbers"]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
+MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memory up
 
 
 class Axis:
@@ -108,7 +109,17 @@ class View:
         self.columns.crop(left, width)
 
     def resize(self, height: int, width: int) -> None:
-        """Have the view become `height` x `width` pixels."""
+        """Have the view become `height` x `width` pixels.
+
+        Raises:
+            ConfigError: that is more than an image may have.
+        """
+        if height * width > MAX_PIXELS:
+            raise ConfigError(
+                f"{self.name}, {self.height} x {self.width} pixels here, would become {height} x"
+                f" {width}, and {MAX_PIXELS:,} pixels is the limit: crop it first, or pass a"
+                " smaller size"
+            )
         self.rows.resize(height)
         self.columns.resize(width)
 

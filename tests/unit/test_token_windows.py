@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reader import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, TokenWindows
+from reader import (
+    ConfigError,
+    ConfigTypeError,
+    DataLoader,
+    DatasetError,
+    SampleIndexError,
+    TokenWindows,
+)
 
 
 @pytest.fixture
@@ -98,6 +105,34 @@ def test_indices_count_from_both_ends(file: Path) -> None:
                 windows[index]
 
 
+def test_fields_of_a_sample_are_apart(file: Path) -> None:
+    for options in ({"shuffle": True}, {"document_end": 3}):
+        sample = TokenWindows(file, 10, targets=True, **options)[0]  # type: ignore[arg-type]
+        before = [part.copy() for part in sample]
+        sample[0][:] = 0
+        assert all(
+            (part == other).all() for part, other in zip(sample[1:], before[1:], strict=True)
+        )
+
+
+def test_a_subclass_is_asked_for_its_samples(file: Path) -> None:
+    class Halved(TokenWindows):
+        def __getitem__(self, index: int, /) -> Any:
+            return super().__getitem__(index) // 2
+
+    for options in ({}, {"as_dtype": "int64"}, {"shuffle": True}):
+        windows = Halved(file, 10, **options)  # type: ignore[arg-type]
+        batches = np.concatenate(list(DataLoader(windows, batch_size=7)))
+        assert (batches == np.stack([windows[k] for k in range(100)])).all()
+
+
+def test_numbers_of_numpy_are_numbers(file: Path) -> None:
+    windows = TokenWindows(file, np.uint8(200), np.uint8(200), header=np.uint8(200))  # type: ignore[arg-type]
+    assert windows[3][0] == 700
+    with pytest.raises(TypeError):
+        windows[1.5]  # type: ignore[index]
+
+
 def test_a_header_is_left_out(file: Path) -> None:
     assert TokenWindows(file, 10, header=20)[0].tolist() == list(range(10, 20))
 
@@ -134,6 +169,12 @@ def test_the_file_is_not_copied(file: Path) -> None:
         ),
         ({"document_end": "x"}, ConfigTypeError, "document_end must be a token or None"),
         ({"shuffle": True, "seed": -1}, ConfigError, "seed must be"),
+        ({"shuffle": "no"}, ConfigTypeError, "shuffle must be"),
+        ({"seed": "x"}, ConfigTypeError, "seed must be"),
+        ({"dtype": ">u2"}, ConfigError, "dtype must be one of"),
+        ({"as_dtype": "uint8"}, ConfigError, "as_dtype must hold every token of uint16"),
+        ({"as_dtype": "int16"}, ConfigError, "as_dtype must hold every token of uint16"),
+        ({"path": "some.npy", "dtype": "uint16"}, ConfigError, "leave dtype and header out"),
         ({"path": "no"}, ConfigError, "'no' cannot be read as tokens"),
     ],
 )
@@ -149,8 +190,15 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has 0 tokens"):
         TokenWindows(tmp_path / "empty", 1)
     np.save(tmp_path / "two.npy", np.zeros((2, 2), np.uint16))
-    with pytest.raises(ConfigError, match=r"holds \(2, 2\) of uint16: tokens are one axis"):
+    with pytest.raises(ConfigError, match=r"holds \(2, 2\) of <u2: tokens are one axis"):
         TokenWindows(tmp_path / "two.npy", 1)
+    np.save(tmp_path / "big.npy", np.zeros(9, ">u2"))
+    with pytest.raises(ConfigError, match="of >u2: tokens are one axis"):
+        TokenWindows(tmp_path / "big.npy", 1)
+    np.savez(tmp_path / "some.npz", np.zeros(9, np.uint16))
+    (tmp_path / "some.npz").rename(tmp_path / "some.npy")
+    with pytest.raises(ConfigError, match="is an archive of several arrays"):
+        TokenWindows(tmp_path / "some.npy", 1)
     (tmp_path / "bad.npy").write_bytes(b"no")
     with pytest.raises(ConfigError, match="cannot be read as tokens"):
         TokenWindows(tmp_path / "bad.npy", 1)

@@ -170,12 +170,15 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
     const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
     const int64_t out_width = (to.width + 7) & ~(int64_t)7, out_padded = out_width * channels;
     static thread_local rd_room kept;
+    const bool shrinks = axes.rows.taps > RD_FEW_TAPS;
     uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(rd_eight) +
-                            (size_t)(RD_ROWS * out_padded));
+                            (size_t)(RD_ROWS * out_padded) + (size_t)padded * sizeof(uint32_t));
     rd_eight *columns = (rd_eight *)room, *out_columns = columns + padded;
     uint16_t *sums = (uint16_t *)(out_columns + out_padded);
-    uint8_t *rows = (uint8_t *)(sums + RD_ROWS * padded);
+    uint32_t *row_room = (uint32_t *)(sums + RD_ROWS * padded);
+    uint8_t *rows = (uint8_t *)(row_room + padded);
     const std::vector<uint16_t> weights = rd_fine_weights(axes.columns);
+    const std::vector<uint16_t> fine = shrinks ? rd_fine_weights(axes.rows) : std::vector<uint16_t>();
     std::vector<uint16_t> whole(axes.rows.taps);
     memset(sums, 0, (size_t)(RD_ROWS * padded) * sizeof *sums);
     memset((void *)out_columns, 0, (size_t)out_padded * sizeof *out_columns);
@@ -183,9 +186,14 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
         const int64_t count = std::min<int64_t>(RD_ROWS, to.height - y);
         for (int64_t k = 0; k < count; k++) {
             const int64_t taps = axes.rows.taps;
+            const uint8_t *from = corner + (axes.rows.first[y + k] - axes.top) * region.pitch;
+            if (shrinks) {
+                rd_shrink_rows(from, region.pitch, &fine[(y + k) * taps], taps, n, row_room,
+                               sums + k * padded);
+                continue;
+            }
             rd_whole_weights(&axes.rows.weights[(y + k) * taps], taps, whole.data());
-            rd_add_rows(corner + (axes.rows.first[y + k] - axes.top) * region.pitch, region.pitch,
-                        whole.data(), taps, n, sums + k * padded);
+            rd_add_rows(from, region.pitch, whole.data(), taps, n, sums + k * padded);
         }
         rd_rows_to_columns(sums, padded, padded, columns);
         (axes.columns.taps > RD_FEW_TAPS ? rd_shrink_columns<channels> : rd_resize_columns<channels>)(

@@ -53,11 +53,11 @@ static inline rd_axis rd_axis_of(int64_t size, double start, double length, int6
 /* The weights of one output sample in units of 1/256, which add up to 256.  Each is the growth of the
  * rounded running sum, so that rounding errors do not add up. */
 static inline void rd_whole_weights(const float *weights, int64_t count, uint16_t *whole) {
-    float sum = 0.0f;
+    double sum = 0.0;
     int before = 0;
     for (int64_t k = 0; k < count; k++) {
         sum += weights[k];
-        int after = k + 1 < count ? (int)(sum * 256.0f + 0.5f) : 256;
+        const int after = k + 1 < count ? std::min(256, (int)(sum * 256.0 + 0.5)) : 256;
         whole[k] = (uint16_t)(after - before);
         before = after;
     }
@@ -176,11 +176,12 @@ static inline void rd_columns_to_bytes(const rd_eight *columns, int64_t step, in
 static inline std::vector<uint16_t> rd_fine_weights(const rd_axis &axis) {
     std::vector<uint16_t> fine(axis.weights.size());
     for (size_t first = 0; first < fine.size(); first += axis.taps) {
-        float sum = 0.0f;
+        double sum = 0.0;
         int before = 0;
         for (int64_t k = 0; k < axis.taps; k++) {
             sum += axis.weights[first + k];
-            const int after = k + 1 < axis.taps ? (int)(sum * 65536.0f + 0.5f) : 65536;
+            const int after =
+                k + 1 < axis.taps ? std::min(65536, (int)(sum * 65536.0 + 0.5)) : 65536;
             fine[first + k] = (uint16_t)std::min(65535, after - before);
             before = after;
         }
@@ -210,9 +211,21 @@ static void rd_resize_columns(const rd_eight *columns, const rd_axis &axis, cons
     }
 }
 
-enum { RD_FEW_TAPS = 16 }; /* beyond these, what is cut off at each would add up */
+enum { RD_FEW_TAPS = 16 }; /* beyond these, what is rounded or cut off at each would add up */
 
-/* The same, with nothing cut off before the end: for images that become much smaller. */
+/* As rd_add_rows, with weights in units of 1/65536: for images that become much smaller. `room` has n. */
+RD_FOR_EACH_MACHINE
+static void rd_shrink_rows(const uint8_t *row, int64_t pitch, const uint16_t *weights, int64_t count,
+                           int64_t n, uint32_t *__restrict__ room, uint16_t *__restrict__ sums) {
+    for (int64_t i = 0; i < n; i++) room[i] = 128;
+    for (int64_t k = 0; k < count; k++, row += pitch) {
+        const uint32_t weight = weights[k];
+        for (int64_t i = 0; i < n; i++) room[i] += weight * row[i];
+    }
+    for (int64_t i = 0; i < n; i++) sums[i] = (uint16_t)(room[i] >> 8);
+}
+
+/* As rd_resize_columns, with nothing cut off before the end: for images that become much smaller. */
 template <int channels>
 static void rd_shrink_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
                               int64_t from, int64_t width, rd_eight *out) {
