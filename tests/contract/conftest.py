@@ -24,13 +24,23 @@ _CELLS: dict[str, Cell] = {
 }
 
 
-@pytest.fixture(params=["0", "1", "2", "threads"])
+def _some(*names: str) -> list[Any]:
+    """Return cells by name. One worker does what two do, and other start methods what spawn does:
+    make nightly has them.
+    """
+    often = ("0", "2", "threads", "spawn")
+    return [
+        name if name in often else pytest.param(name, marks=pytest.mark.nightly) for name in names
+    ]
+
+
+@pytest.fixture(params=_some("0", "1", "2", "threads"))
 def cell(request: pytest.FixtureRequest) -> Cell:
     """0, 1 and 2 workers, and two threads."""
     return dict(_CELLS[request.param])
 
 
-@pytest.fixture(params=list(_CELLS))
+@pytest.fixture(params=_some(*_CELLS))
 def each_cell(request: pytest.FixtureRequest) -> Cell:
     """Each number of workers, threads, each start method: for the few tests worth the time."""
     return dict(_CELLS[request.param])

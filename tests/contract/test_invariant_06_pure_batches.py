@@ -27,7 +27,7 @@ def wanted() -> list[str]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("workers", [0, 1, 2, 5])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.nightly), 2, 5])
 def test_06_digests_are_equal_for_any_number_of_workers(
     wanted: list[str], workers: int, persistent: bool
 ) -> None:

@@ -26,7 +26,16 @@ from reader import (
 from tests.datasets import digest_of
 from tests.streams import Endless, Noisy, Parts, Sharded, order_of, values_of
 
-COUNTS = pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
+COUNTS = pytest.mark.parametrize(
+    "workers",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.nightly),
+        2,
+        pytest.param(3, marks=pytest.mark.nightly),
+        5,
+    ],
+)
 FEW = pytest.mark.parametrize("workers", [0, 2])
 
 UNEVEN = [range(23), range(100, 105), range(200, 200), range(300, 301), range(400, 416)]

@@ -26,7 +26,10 @@ from tests.streams import (
     worker_id,
 )
 
-WORKERS = pytest.mark.parametrize("workers", [0, 1, 2, 3])
+WORKERS = pytest.mark.parametrize(
+    "workers",
+    [0, pytest.param(1, marks=pytest.mark.nightly), 2, pytest.param(3, marks=pytest.mark.nightly)],
+)
 FEW = pytest.mark.parametrize("workers", [0, 2])
 PARTS = [range(11), range(100, 106), range(200, 217)]
 

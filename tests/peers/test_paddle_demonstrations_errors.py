@@ -9,7 +9,7 @@ import pytest
 
 from tests.peers.program import HANG_S, Story, Verdict, demonstrated_by, proved_by
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.nightly]
 
 ERROR_WITHOUT_WORKERS = Story(
     """

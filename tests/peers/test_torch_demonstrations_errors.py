@@ -11,7 +11,7 @@ import pytest
 
 from tests.peers.program import HANG_S, TORCH_DATA, Story, Verdict, demonstrated_by, proved_by
 
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.peer, pytest.mark.nightly, pytest.mark.timeout(150)]
 
 story = functools.partial(Story, peer=TORCH_DATA)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.peers.program import Verdict, demonstrated_by, proved_by
 from tests.peers.test_torch_demonstrations_errors import HEAD, story
 
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.peer, pytest.mark.nightly, pytest.mark.timeout(150)]
 
 TWO_LOOPS = story(
     HEAD
