@@ -25,8 +25,9 @@ _CELLS: dict[str, Cell] = {
 
 
 def _some(*names: str) -> list[Any]:
-    """Return cells by name. One worker does what two do, and other start methods what spawn does:
-    make nightly has them.
+    """Return cells by name; some are for make nightly.
+
+    One worker does what two do, and the other start methods do what spawn does.
     """
     often = ("0", "2", "threads", "spawn")
     return [
