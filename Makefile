@@ -116,7 +116,7 @@ quick: $(VENV)/.has-test build
 # Each peer runs again, is seen to have its defects, and gives what its record says. After a new
 # release of a peer: make evidence ARGS="--peers record".
 evidence: $(VENV)/.has-test build
-	$(PY) -m pytest $(PARALLEL) tests/peers tests/device tests/tools tests/unit/test_bench.py --peers run -m "(evidence or paired) and not gpu" $(ARGS)
+	$(PY) -m pytest $(PARALLEL) --variants all tests/peers tests/device tests/tools tests/unit/test_bench.py --peers run -m "(evidence or paired) and not gpu" $(ARGS)
 
 # The same tests on a core that checks every step; the release build is put back after.
 test-debug: $(VENV)/.has-test debug
