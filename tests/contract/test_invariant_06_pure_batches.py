@@ -65,6 +65,7 @@ def test_06_digests_are_equal_after_an_epoch_left_in_the_middle(
         assert [digest_of(loader) for _ in range(EPOCHS - 1)] == wanted[1:]
 
 
+@pytest.mark.nightly
 def test_06_torch_augmentation_is_equal_for_any_number_of_workers() -> None:
     pytest.importorskip("torch")
     first = digests(TorchAugmented(), 5, num_workers=0, framework="torch")
@@ -72,6 +73,7 @@ def test_06_torch_augmentation_is_equal_for_any_number_of_workers() -> None:
         assert first == digests(TorchAugmented(), 5, num_workers=workers, framework="torch")
 
 
+@pytest.mark.nightly
 def test_06_paddle_augmentation_is_equal_for_any_number_of_workers() -> None:
     paddle = pytest.importorskip("paddle")
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.device.accelerator import ACCELERATOR
 
+pytestmark = pytest.mark.nightly
+
 Facts = Callable[..., dict[str, Any]]
 
 PROGRAM = """

@@ -14,7 +14,7 @@ import pytest
 
 from tests.peers.program import Story, Verdict, compares
 
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(150), pytest.mark.nightly]
 
 NAMES = (
     "Dataset IterableDataset TensorDataset ComposeDataset ChainDataset ConcatDataset Subset "

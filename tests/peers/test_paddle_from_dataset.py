@@ -10,7 +10,7 @@ import pytest
 from tests.peers.program import Story, Verdict, compares, demonstrated_by, proved_by
 from tests.peers.test_paddle_generator import HEAD
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.nightly]
 
 FILES = """
     import contextlib

@@ -13,7 +13,7 @@ import pytest
 from tests.peers.program import Verdict, proved_by
 from tests.peers.test_torch_demonstrations_errors import HEAD, story
 
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(150), pytest.mark.nightly]
 
 
 def _kill(pid: int) -> None:
