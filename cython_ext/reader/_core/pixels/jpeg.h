@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 #include "reader/_core/pixels/libjpeg.h"
@@ -18,7 +17,7 @@
  * apart. */
 struct rd_region {
     const uint8_t *pixels;
-    int64_t pitch, top, left, height, width;
+    int64_t pitch, top, left;
 };
 
 /* What the image is, and what is wanted of it. */
@@ -49,14 +48,21 @@ static void rd_jpeg_print(struct rd_jpeg *jpeg) {
     (void)jpeg;
 }
 
+/* Have what goes wrong with a decompressor that is made next told to a handler. */
+static inline void rd_jpeg_prepare(const struct rd_libjpeg *lib, struct rd_jpeg *jpeg,
+                                   struct rd_jpeg_handler *handler) {
+    memset(jpeg, 0, sizeof *jpeg);
+    jpeg->errors = lib->std_error(&handler->errors);
+    handler->errors.fail = rd_jpeg_fail;
+    handler->errors.tell = rd_jpeg_tell;
+    handler->errors.print = rd_jpeg_print;
+}
+
 /* Whether the library makes decompressors of the form that is known here. */
 static inline int rd_libjpeg_fits(const struct rd_libjpeg *lib) {
     struct rd_jpeg jpeg;
     struct rd_jpeg_handler handler;
-    memset(&jpeg, 0, sizeof jpeg);
-    jpeg.errors = lib->std_error(&handler.errors);
-    handler.errors.fail = rd_jpeg_fail;
-    handler.errors.print = rd_jpeg_print;
+    rd_jpeg_prepare(lib, &jpeg, &handler);
     if (setjmp(handler.on_failure))
         return 0;
     lib->create(&jpeg, RD_JPEG_VERSION, sizeof jpeg);
@@ -73,11 +79,7 @@ static int rd_jpeg_decode(const struct rd_libjpeg *lib, const struct rd_jpeg_par
                           struct rd_region *found) {
     struct rd_jpeg jpeg;
     struct rd_jpeg_handler handler;
-    memset(&jpeg, 0, sizeof jpeg);
-    jpeg.errors = lib->std_error(&handler.errors);
-    handler.errors.fail = rd_jpeg_fail;
-    handler.errors.tell = rd_jpeg_tell;
-    handler.errors.print = rd_jpeg_print;
+    rd_jpeg_prepare(lib, &jpeg, &handler);
     if (setjmp(handler.on_failure)) {
         lib->destroy(&jpeg);
         return 0;
@@ -119,8 +121,6 @@ static int rd_jpeg_decode(const struct rd_libjpeg *lib, const struct rd_jpeg_par
     found->pixels = room;
     found->top = part->top;
     found->left = left;
-    found->height = part->bottom - part->top;
-    found->width = jpeg.out_width;
     lib->destroy(&jpeg);
     return is_good;
 }

@@ -177,9 +177,8 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
     uint16_t *sums = (uint16_t *)(out_columns + out_padded);
     uint32_t *row_room = (uint32_t *)(sums + RD_ROWS * padded);
     uint8_t *rows = (uint8_t *)(row_room + padded);
-    const std::vector<uint16_t> weights = rd_fine_weights(axes.columns);
-    const std::vector<uint16_t> fine = shrinks ? rd_fine_weights(axes.rows) : std::vector<uint16_t>();
-    std::vector<uint16_t> whole(axes.rows.taps);
+    const std::vector<uint16_t> row_weights = rd_whole_weights(axes.rows, shrinks ? 65536 : 256);
+    const std::vector<uint16_t> weights = rd_whole_weights(axes.columns, 65536);
     memset(sums, 0, (size_t)(RD_ROWS * padded) * sizeof *sums);
     memset((void *)out_columns, 0, (size_t)out_padded * sizeof *out_columns);
     for (int64_t y = 0; y < to.height; y += RD_ROWS) {
@@ -187,13 +186,11 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
         for (int64_t k = 0; k < count; k++) {
             const int64_t taps = axes.rows.taps;
             const uint8_t *from = corner + (axes.rows.first[y + k] - axes.top) * region.pitch;
-            if (shrinks) {
-                rd_shrink_rows(from, region.pitch, &fine[(y + k) * taps], taps, n, row_room,
-                               sums + k * padded);
-                continue;
-            }
-            rd_whole_weights(&axes.rows.weights[(y + k) * taps], taps, whole.data());
-            rd_add_rows(from, region.pitch, whole.data(), taps, n, sums + k * padded);
+            const uint16_t *each = &row_weights[(y + k) * taps];
+            if (shrinks)
+                rd_shrink_rows(from, region.pitch, each, taps, n, row_room, sums + k * padded);
+            else
+                rd_add_rows(from, region.pitch, each, taps, n, sums + k * padded);
         }
         rd_rows_to_columns(sums, padded, padded, columns);
         (axes.columns.taps > RD_FEW_TAPS ? rd_shrink_columns<channels> : rd_resize_columns<channels>)(
@@ -215,9 +212,8 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
 }
 
 /* Make the output out of an image of `channels` bytes a pixel.  Throws std::bad_alloc. */
-static void rd_render_image(const uint8_t *pixels, int64_t height, int64_t width, int64_t pitch,
-                            const rd_render &to) {
-    const rd_region region = {pixels, pitch, 0, 0, height, width};
+static void rd_render_image(const uint8_t *pixels, int64_t pitch, const rd_render &to) {
+    const rd_region region = {pixels, pitch, 0, 0};
     const rd_axes axes = rd_axes_of(to);
     if (to.channels == 3)
         rd_make<3>(region, axes, to);

@@ -39,8 +39,7 @@ cdef extern from "reader/_core/pixels/render.h" nogil:
     int rd_libjpeg_open(const char* path, rd_libjpeg* lib)
     int rd_libjpeg_fits(const rd_libjpeg* lib)
     int rd_render_jpeg(const rd_libjpeg& lib, rd_jpeg_part part, const rd_render& to) except +
-    void rd_render_image(const uint8_t* pixels, int64_t height, int64_t width, int64_t pitch,
-                         const rd_render& to) except +
+    void rd_render_image(const uint8_t* pixels, int64_t pitch, const rd_render& to) except +
 
 
 cdef class Libjpeg:
@@ -123,7 +122,7 @@ def render(const uint8_t[:, :, ::1] image not None, rows, columns, out, table=No
     if image.shape[2] != to.channels:
         raise ValueError(f"image has {image.shape[2]} channels, and out {to.channels}")
     with nogil:
-        rd_render_image(&image[0, 0, 0], height, width, width * to.channels, to)
+        rd_render_image(&image[0, 0, 0], width * to.channels, to)
     del kept
 
 

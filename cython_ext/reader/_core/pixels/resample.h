@@ -50,17 +50,23 @@ static inline rd_axis rd_axis_of(int64_t size, double start, double length, int6
     return axis;
 }
 
-/* The weights of one output sample in units of 1/256, which add up to 256.  Each is the growth of the
- * rounded running sum, so that rounding errors do not add up. */
-static inline void rd_whole_weights(const float *weights, int64_t count, uint16_t *whole) {
-    double sum = 0.0;
-    int before = 0;
-    for (int64_t k = 0; k < count; k++) {
-        sum += weights[k];
-        const int after = k + 1 < count ? std::min(256, (int)(sum * 256.0 + 0.5)) : 256;
-        whole[k] = (uint16_t)(after - before);
-        before = after;
+/* The weights of an axis in whole units, `units` of which are 1; those of each output add up to 1. Each is
+ * the growth of the rounded running sum, so that rounding errors do not add up. One that is 65536 becomes
+ * 65535. */
+static inline std::vector<uint16_t> rd_whole_weights(const rd_axis &axis, int units) {
+    std::vector<uint16_t> whole(axis.weights.size());
+    for (size_t first = 0; first < whole.size(); first += axis.taps) {
+        double sum = 0.0;
+        int before = 0;
+        for (int64_t k = 0; k < axis.taps; k++) {
+            sum += axis.weights[first + k];
+            const int after =
+                k + 1 < axis.taps ? std::min(units, (int)(sum * (double)units + 0.5)) : units;
+            whole[first + k] = (uint16_t)std::min(65535, after - before);
+            before = after;
+        }
     }
+    return whole;
 }
 
 /* A function that is compiled for wider registers, too; the program takes the one that fits the machine. */
@@ -169,24 +175,6 @@ static inline void rd_columns_to_bytes(const rd_eight *columns, int64_t step, in
             std::memcpy(rows + k * pitch + i, &row, sizeof row);
         }
     }
-}
-
-/* The weights of outputs in units of 1/65536, which add up to 65536, as rd_whole_weights does it; one
- * that is 1 becomes 65535. */
-static inline std::vector<uint16_t> rd_fine_weights(const rd_axis &axis) {
-    std::vector<uint16_t> fine(axis.weights.size());
-    for (size_t first = 0; first < fine.size(); first += axis.taps) {
-        double sum = 0.0;
-        int before = 0;
-        for (int64_t k = 0; k < axis.taps; k++) {
-            sum += axis.weights[first + k];
-            const int after =
-                k + 1 < axis.taps ? std::min(65536, (int)(sum * 65536.0 + 0.5)) : 65536;
-            fine[first + k] = (uint16_t)std::min(65535, after - before);
-            before = after;
-        }
-    }
-    return fine;
 }
 
 /* Make the outputs of eight rows at once: `columns` has the sums of each input pixel's channels, which

@@ -11,7 +11,7 @@ cdef class QuickSteps(Handover):
     cdef object schedule
     cdef public object convert
     cdef bint looks_for_end
-    cdef object count_handed             # counts what was handed over
+    cdef object count_handed       # counts what was handed over
     cdef double waited_s           # seconds waited here for what `prepare` then hands over
 
     cdef bint is_made(self) except -1
