@@ -75,8 +75,7 @@ debug: $(VENV)/.has-build
 demo: $(VENV)/.has-demo build
 	$(PY) -m tools.demo $(DEMO_ARGS)
 
-# The cheap and telling parts first, side by side: each is for long on one core. What make package
-# and make nightly do beyond this is in their own places.
+# The cheap and telling parts first, side by side: each is for long on one core.
 test: | $(PY)
 	$(MAKE) --jobs=2 --output-sync=target $(VENV)/.has-test build
 	$(MAKE) --jobs=3 --output-sync=target simdev check package demo SMOKE_ARGS=--as-built \

@@ -274,28 +274,26 @@ def _read_tensor(path: str) -> Any:
         return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-class _Decoded:
-    """Files that are read and decoded whole; one row of pixels is kept."""
+class _Files:
+    """A dataset of files; a class says what it makes of one."""
 
     def __init__(self, samples: list[tuple[str, int]]) -> None:
         self._samples = samples
 
     def __len__(self) -> int:
         return len(self._samples)
+
+
+class _Decoded(_Files):
+    """Files that are read and decoded whole; one row of pixels is kept."""
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, number = self._samples[index]
         return decode(path)[0, :224].copy(), number
 
 
-class _WithPillow:
+class _WithPillow(_Files):
     """Images by Pillow, as torchvision's ImageFolder and Resize give them."""
-
-    def __init__(self, samples: list[tuple[str, int]]) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         from PIL import Image
@@ -306,17 +304,14 @@ class _WithPillow:
         return np.array(resized), number
 
 
-class _WithTorchvision:
+class _WithTorchvision(_Files):
     """Images by torchvision's own decoder and its resizing of tensors, as channels x rows."""
 
     def __init__(self, samples: list[tuple[str, int]]) -> None:
         import torchvision
 
         torchvision.io.decode_jpeg  # noqa: B018 (fails where its library does)
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
+        super().__init__(samples)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         from torchvision.io import ImageReadMode, decode_jpeg, read_file

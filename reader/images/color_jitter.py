@@ -13,7 +13,7 @@ import numpy as np
 
 from reader.errors import ConfigError, got
 from reader.images import color_changes
-from reader.images.transform import Pixels, PixelTransform, check_chance
+from reader.images.transform import Pixels, PixelTransform, check_probability
 
 __all__ = ["ColorJitter", "RandomGrayscale"]
 
@@ -78,7 +78,7 @@ class RandomGrayscale(PixelTransform):
     p: float = 0.1
 
     def __post_init__(self) -> None:
-        check_chance(self.p)
+        check_probability(self.p)
 
     def paint(self, image: Pixels, rng: np.random.Generator) -> Pixels:
         """See PixelTransform."""

@@ -15,16 +15,22 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.array_image import ArrayImage
-from reader.images.encoded_image import EncodedImage, Source
+from reader.images.encoded_image import EncodedImage, Source, channels_of
 from reader.images.erasing import RandomErasing
 from reader.images.normalize import Normalize, number_table
 from reader.images.targets import Targets
-from reader.images.transform import Pixels, PixelTransform, Size, ViewTransform, as_size
+from reader.images.transform import (
+    Pixels,
+    PixelTransform,
+    Size,
+    ViewTransform,
+    as_size,
+    check_layout,
+)
 from reader.images.view import Box, View
 
 __all__ = ["Compose"]
 
-_LAYOUTS = ("channels_last", "channels_first")
 _DTYPES = ("uint8", "float16", "bfloat16", "float32", "float64")
 
 _UNUSED = np.random.default_rng(0)  # for lists that draw nothing
@@ -69,10 +75,8 @@ class Compose:
         mode: str = "RGB",
         upright: bool = False,
     ) -> None:
-        if mode not in ("RGB", "L"):
-            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
-        if layout not in _LAYOUTS:
-            raise ConfigError(f"layout must be one of {', '.join(_LAYOUTS)}, got {got(layout)}")
+        channels_of(mode)
+        check_layout(layout)
         self.transforms = _as_list(transforms)
         self.size = None if size is None else as_size(size)
         self.layout, self.mode, self.upright = layout, mode, bool(upright)

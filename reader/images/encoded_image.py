@@ -21,7 +21,7 @@ from reader.images.libjpeg import libjpeg
 from reader.images.transform import Pixels, Size, as_size
 from reader.images.view import MAX_PIXELS, Box, View
 
-__all__ = ["EncodedImage", "Source", "decode", "image_size"]
+__all__ = ["EncodedImage", "Source", "channels_of", "decode", "image_size"]
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
@@ -144,10 +144,7 @@ class EncodedImage:
     """
 
     def __init__(self, source: Source, mode: str = "RGB", upright: bool = False) -> None:
-        channels = _CHANNELS.get(mode) if isinstance(mode, str) else None
-        if channels is None:
-            raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
-        self.channels: int = channels
+        self.channels = channels_of(mode)
         self._content, self.name = _content_of(source)
         self._kind = self._find_kind()
         self._is_plain = True  # simplejpeg knows its colors
@@ -322,6 +319,14 @@ class EncodedImage:
 
     def _error(self, found: str) -> ImageError:
         return ImageError(f"{self.name} is a damaged {self._kind} file: {found}. {_WHAT_TO_DO}")
+
+
+def channels_of(mode: Any) -> int:
+    """Return how many channels a mode has. ConfigError: it is none."""
+    channels = _CHANNELS.get(mode) if isinstance(mode, str) else None
+    if channels is None:
+        raise ConfigError(f'mode must be "RGB" or "L", got {got(mode)}')
+    return channels
 
 
 def require_decoders() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.transform import as_pair, check_chance
+from reader.images.transform import as_pair, check_probability
 
 __all__ = ["RandomErasing"]
 
@@ -41,7 +41,7 @@ class RandomErasing:
         ratio: tuple[float, float] = (0.3, 3.3),
         value: Any = 0,
     ) -> None:
-        check_chance(p)
+        check_probability(p)
         self.p, self.scale, self.ratio = p, as_pair("scale", scale), as_pair("ratio", ratio)
         self.value = value
         if isinstance(value, Real):

@@ -5,18 +5,37 @@ Imports the transform's bases. See `reader.images.transform`.
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 
 import numpy as np
 
-from reader.images.transform import Size, ViewTransform, check_chance
-from reader.images.view import View
+from reader.images.transform import Size, ViewTransform, check_probability
+from reader.images.view import Axis, View
 
 __all__ = ["RandomHorizontalFlip", "RandomVerticalFlip"]
 
 
 @dataclass(frozen=True)
-class RandomHorizontalFlip(ViewTransform):
+class _RandomFlip(ViewTransform):
+    """What both flips share; see there."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_probability(self.p)
+
+    def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
+        """See ViewTransform."""
+        del size
+        self._axis(view).is_flipped ^= bool(rng.random() < self.p)
+
+    @abc.abstractmethod
+    def _axis(self, view: View) -> Axis:
+        """Return what is turned over."""
+
+
+class RandomHorizontalFlip(_RandomFlip):
     """Turn left and right over, with a probability.
 
     Args:
@@ -26,19 +45,11 @@ class RandomHorizontalFlip(ViewTransform):
         ConfigError: `p` is none.
     """
 
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_chance(self.p)
-
-    def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
-        """See ViewTransform."""
-        del size
-        view.columns.is_flipped ^= bool(rng.random() < self.p)
+    def _axis(self, view: View) -> Axis:
+        return view.columns
 
 
-@dataclass(frozen=True)
-class RandomVerticalFlip(ViewTransform):
+class RandomVerticalFlip(_RandomFlip):
     """Turn top and bottom over, with a probability.
 
     Args:
@@ -48,12 +59,5 @@ class RandomVerticalFlip(ViewTransform):
         ConfigError: `p` is none.
     """
 
-    p: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_chance(self.p)
-
-    def change_view(self, view: View, rng: np.random.Generator, size: Size | None) -> None:
-        """See ViewTransform."""
-        del size
-        view.rows.is_flipped ^= bool(rng.random() < self.p)
+    def _axis(self, view: View) -> Axis:
+        return view.rows

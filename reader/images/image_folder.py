@@ -182,10 +182,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 and the sample has that very array.
         """
         path, target = self.samples[index]
-        rng = None
-        if self.transforms.transforms:
-            is_in_loader = loader_task() is not None
-            rng = sample_rng(index) if is_in_loader else np.random.default_rng()
+        draws = self.transforms.transforms and loader_task() is not None
+        rng = sample_rng(index) if draws else None
         # a row of another form is left alone: the loader names the two sizes that do not fit
         row = None if out is None or self.transform is not None else out[0]
         encoded = EncodedImage(path, self.mode, self.transforms.upright)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.transform import check_layout
 
 __all__ = ["CutMix", "MixUp"]
 
@@ -29,10 +30,7 @@ class _Mix(abc.ABC):
             raise ConfigError(f"alpha must be above 0, got {got(alpha)}")
         if num_classes < 1:
             raise ConfigError(f"num_classes must be 1 or more, got {got(num_classes)}")
-        if layout not in ("channels_last", "channels_first"):
-            raise ConfigError(
-                f'layout must be "channels_last" or "channels_first", got {got(layout)}'
-            )
+        check_layout(layout)
         self.num_classes, self.alpha, self.layout = num_classes, alpha, layout
 
     def __call__(self, samples: Sequence[Any]) -> Batch:

@@ -1,6 +1,6 @@
 """Numbers of pixels made what a network takes: floats of mean 0 and deviation 1.
 
-Imports `reader.errors`. A Normalize never changes once it is made.
+Imports the transform's helpers. A Normalize never changes once it is made.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.images.transform import channel_numbers
 
 __all__ = ["Normalize", "number_table"]
 
@@ -73,10 +74,7 @@ def number_table(
 
 
 def _numbers(name: str, value: Any) -> tuple[float, ...]:
-    try:
-        found = tuple(float(each) for each in np.atleast_1d(np.asarray(value, np.float64)))
-    except (TypeError, ValueError):
-        found = ()
+    found = channel_numbers(value)
     if not found or not np.isfinite(found).all():
         raise ConfigTypeError(f"{name} must be a number, or one for each channel, got {got(value)}")
     return found

@@ -25,11 +25,15 @@ __all__ = [
     "as_pair",
     "as_sides",
     "as_size",
-    "check_chance",
+    "channel_numbers",
+    "check_layout",
+    "check_probability",
 ]
 
 Pixels = npt.NDArray[np.uint8]  # height x width x channels
 Size = tuple[int, int]  # height, width
+
+_LAYOUTS = ("channels_last", "channels_first")
 
 
 class ViewTransform(abc.ABC):
@@ -88,16 +92,22 @@ def as_sides(size: Any) -> Size:
     return as_size((size, size) if hasattr(size, "__index__") else size)
 
 
+def channel_numbers(value: Any) -> tuple[float, ...]:
+    """Return a number, or one for each channel, as a tuple; () where it is something else."""
+    try:
+        return tuple(float(each) for each in np.atleast_1d(np.asarray(value, np.float64)))
+    except (TypeError, ValueError):
+        return ()
+
+
 def as_color(name: str, color: Any) -> tuple[int, ...]:
     """Return a number from 0 to 255, or one for each channel, as a tuple.
 
     Raises:
         ConfigError: it is something else.
     """
-    try:
-        found = tuple(int(number) for number in np.atleast_1d(np.asarray(color, np.float64)))
-    except (TypeError, ValueError):
-        found = ()
+    numbers = channel_numbers(color)
+    found = tuple(int(each) for each in numbers) if np.isfinite(numbers).all() else ()
     if not found or min(found) < 0 or max(found) > 255:
         raise ConfigError(
             f"{name} must be a number from 0 to 255, or one for each channel, got {got(color)}"
@@ -114,7 +124,13 @@ def as_pair(name: str, pair: Any) -> tuple[float, float]:
     return low, high
 
 
-def check_chance(p: float) -> None:
+def check_layout(layout: Any) -> None:
+    """Raise ConfigError if it is no layout of an image."""
+    if layout not in _LAYOUTS:
+        raise ConfigError(f"layout must be one of {', '.join(_LAYOUTS)}, got {got(layout)}")
+
+
+def check_probability(p: float) -> None:
     """Raise ConfigError if `p` is no probability."""
     if not 0 <= p <= 1:
         raise ConfigError(f"p must be a probability, from 0 to 1, got {p!r}")
