@@ -29,6 +29,7 @@ PACKAGES = [
     "reader._core",
     *ROOMS,
     "reader.random",
+    "reader.sharing",
     "reader.exceptions",
     "reader.data",
     "reader.orders",

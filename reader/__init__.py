@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from reader.loader import DataLoader
+    from reader.sharing.share import share
     from reader.streams.mix import mix
     from reader.streams.rebatch import rebatch
     from reader.streams.shard import shard
@@ -118,6 +119,7 @@ __all__ = [
     "register_container",
     "sample_rng",
     "shard",
+    "share",
     "shuffle_buffer",
 ]
 
@@ -141,6 +143,7 @@ _HOMES = {
             SamplerError StateError WorkerDied
         """,
         "reader.loader": "DataLoader",
+        "reader.sharing.share": "share",
         "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
         "reader.streams.mix": "mix",
         "reader.streams.rebatch": "rebatch",

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ("errors", "places", "checks", "config", "_core")
-_WORKER = (*_CORE, "policy", "random", "exceptions", "data", "orders", "worker")
+_DATA = (*_CORE, "available_memory", "random", "sharing", "data")
+_WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
 _ENGINE = (*_WORKER, "streams", "processes", "collate", "frameworks", "engine")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
@@ -30,10 +31,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "option_checks": ("errors", "checks"),
     "config": ("errors", "places", "checks", "option_checks"),
     "_core": ("errors", "places", "checks", "config"),
+    "available_memory": (),
     "random": _CORE,
+    "sharing": (*_CORE, "available_memory"),
     "exceptions": _CORE,
-    "data": (*_CORE, "random"),
-    "orders": (*_CORE, "random", "data"),
+    "data": tuple(room for room in _DATA if room != "data"),
+    "orders": _DATA,
     "collate": _CORE,
     "worker": tuple(room for room in _WORKER if room != "worker"),
     "streams": _WORKER,
@@ -49,7 +52,17 @@ FACE = "the face"
 
 # the lowest first
 FLOORS: dict[str, tuple[str, ...]] = {
-    "_core": ("interpreter", "random", "memory", "pixels", "batch", "collate", "wire", "steps"),
+    "_core": (
+        "interpreter",
+        "random",
+        "memory",
+        "shared",
+        "pixels",
+        "batch",
+        "collate",
+        "wire",
+        "steps",
+    ),
 }
 
 # Each of these is imported in reader/frameworks/<adapter>, in files beside it that are named
@@ -57,7 +70,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
-DECODERS = {"simplejpeg"}  # imported in reader/images alone
+# Optional, and imported in some rooms alone.
+OF_ROOMS = {"simplejpeg": ("images",), "pandas": ("sharing",)}
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h"}
@@ -283,7 +297,7 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
     if room in ("errors", "places", "checks", "config", "_version") and top == "cloudpickle":
         return f"{room} imports {top}; it may import the standard library and numpy"
     known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON
-    if known or room == "frameworks" or (room == "images" and top in DECODERS):
+    if known or room == "frameworks" or room in OF_ROOMS.get(top, ()):
         return None
     return f"imports {top}, which is neither the standard library nor a dependency"
 

@@ -151,9 +151,9 @@ def _loaders(root: Path) -> Iterator[tuple[str, Batches]]:
         )
         return functools.partial(_first_of_each, made)
 
-    yield "PyTorch's loader, Pillow (bilinear)", torch_loader(_WithPillow(folder.samples))
+    yield "PyTorch's loader, Pillow (bilinear)", torch_loader(_WithPillow(list(folder.samples)))
     try:
-        with_torchvision = _WithTorchvision(folder.samples)
+        with_torchvision = _WithTorchvision(list(folder.samples))
     except (ImportError, RuntimeError) as error:
         print(f"left out: torchvision ({error})")
     else:
@@ -162,7 +162,10 @@ def _loaders(root: Path) -> Iterator[tuple[str, Batches]]:
             name = f"reader, {kind} workers, torchvision (bilinear)"
             yield name, _ours(with_torchvision, kind)
     try:
-        yield "SPDL, native threads, FFmpeg (swscale's bilinear)", _spdl(folder.samples[:count])
+        yield (
+            "SPDL, native threads, FFmpeg (swscale's bilinear)",
+            _spdl(list(folder.samples[:count])),
+        )
     except (ImportError, RuntimeError, OSError) as error:
         print(f"left out: SPDL ({str(error).splitlines()[0][:100]})")
 
@@ -195,7 +198,7 @@ def _inputs(root: Path, kind: str) -> Iterator[tuple[str, Batches]]:
     )
     yield (
         "reader, process workers, files decoded and dropped",
-        _ours(_Decoded(ours.samples), "process"),
+        _ours(_Decoded(list(ours.samples)), "process"),
     )
     try:
         from torch.utils.data import DataLoader as TorchLoader

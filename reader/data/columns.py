@@ -16,8 +16,13 @@ import numpy as np
 from reader._core.collate.columns import Columns
 from reader.data.dataset import Dataset
 from reader.data.known_datasets import ARRAYS, CHOSEN, known_class
+from reader.sharing.shared_array import SharedArray
+from reader.sharing.shared_list import SharedList
 
-__all__ = ["columns_of", "filler_of"]
+__all__ = ["INDICES", "columns_of", "filler_of"]
+
+# kinds of lists of indices whose items come without code of the user's
+INDICES = (list, tuple, range, np.ndarray, SharedArray, SharedList)
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -33,7 +38,7 @@ def columns_of(dataset: Any) -> Columns | None:
     """
     source, indices = dataset, []
     while known_class(dataset, CHOSEN) is not None:
-        if type(dataset.indices) not in (list, tuple, range, np.ndarray):
+        if type(dataset.indices) not in INDICES:
             return None
         indices.append(dataset.indices)
         dataset = dataset.dataset
@@ -75,7 +80,7 @@ def _takes_out(fetch: Any) -> bool:
 
 def _arrays_of(dataset: Any) -> Callable[[], Sequence[Any]] | None:
     if _is_array(dataset):
-        alone = (dataset,)
+        alone = (_plain(dataset),)
         return lambda: alone
     known = known_class(dataset, ARRAYS)
     if known is None:
@@ -83,11 +88,16 @@ def _arrays_of(dataset: Any) -> Callable[[], Sequence[Any]] | None:
     name = known.parts
     if not all(map(_is_array, getattr(dataset, name))):
         return None
-    return lambda: getattr(dataset, name)
+    return lambda: [_plain(array) for array in getattr(dataset, name)]
+
+
+def _plain(array: Any) -> Any:
+    """Return the plain array of a shared one."""
+    return array.view(np.ndarray) if type(array) is SharedArray else array
 
 
 def _is_array(value: Any) -> bool:
     kind = type(value)
-    if kind is np.ndarray or kind is np.memmap:
+    if kind in (np.ndarray, np.memmap, SharedArray):
         return bool(value.ndim)
     return any(kind is getattr(sys.modules.get(module), name, None) for module, name in _TENSORS)

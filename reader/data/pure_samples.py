@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from reader._core.interpreter.own_attribute import MISSING, own_attribute
-from reader.data.columns import columns_of
+from reader.data.columns import INDICES, columns_of
 from reader.data.known_datasets import ARRAYS, CHOSEN, JOINED, known_class
 from reader.errors import ConfigTypeError, got
+from reader.sharing.shared_list import SharedList
 
 __all__ = ["has_pure_samples", "holds_numbers"]
 
@@ -41,11 +42,11 @@ def has_pure_samples(dataset: Any) -> bool:
                 " a sample depends only on its index and on reader.sample_rng"
             )
         return bool(said)
-    if type(dataset) in _PLAIN:
+    if type(dataset) in (*_PLAIN, SharedList):
         return True
     chosen = known_class(dataset, CHOSEN)
     if chosen is not None:
-        is_plain = type(dataset.indices) in (*_PLAIN, np.ndarray)
+        is_plain = type(dataset.indices) in INDICES
         return is_plain and has_pure_samples(getattr(dataset, chosen.parts))
     joined = known_class(dataset, JOINED)
     if joined is not None:

@@ -21,6 +21,7 @@ from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
 from reader.images.transform import Size
 from reader.images.view import Box
+from reader.sharing.share import share
 from reader.worker.context import loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
@@ -74,8 +75,6 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     Attributes:
         classes: the names of the classes, sorted.
         class_to_idx: the number of each class, by name.
-        samples, imgs: (path, number of its class) of each image.
-        targets: the number of the class of each image.
 
     An image that cannot be decoded raises ImageError, which names the file, when it is asked for.
     """
@@ -139,7 +138,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 f"{type(self).__name__}.find_classes found no class in '{folder}': return their"
                 " names, and a dict with the number of each"
             )
-        self.samples: list[tuple[str, int]] = find_samples(
+        self.samples = find_samples(
             folder, self.class_to_idx, extensions, is_valid_file, allow_empty
         )
         self.targets = [number for _, number in self.samples]
@@ -169,7 +168,28 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         return self._crop
 
     @property
-    def imgs(self) -> list[tuple[str, int]]:
+    def samples(self) -> Sequence[tuple[str, int]]:
+        """(path, number of its class) of each image: a list in shared memory, see `reader.share`.
+
+        Assign another list to change them.
+        """
+        return self._samples
+
+    @samples.setter
+    def samples(self, samples: Sequence[tuple[str, int]]) -> None:
+        self._samples: Sequence[tuple[str, int]] = share(samples)
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """The number of the class of each image: a list in shared memory, as `samples`."""
+        return self._targets
+
+    @targets.setter
+    def targets(self, targets: Sequence[int]) -> None:
+        self._targets: Sequence[int] = share(targets)
+
+    @property
+    def imgs(self) -> Sequence[tuple[str, int]]:
         """The same as `samples`."""
         return self.samples
 
@@ -181,7 +201,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             out: None, or (array, ...): where the array has the image's form, it is written there
                 and the sample has that very array.
         """
-        path, target = self.samples[index]
+        path, target = self._samples[index]
         draws = self.transforms.transforms and loader_task() is not None
         rng = sample_rng(index) if draws else None
         # a row of another form is left alone: the loader names the two sizes that do not fit
@@ -193,7 +213,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self._samples)
 
     @property
     def has_pure_samples(self) -> bool:

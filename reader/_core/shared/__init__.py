@@ -1,0 +1,1 @@
+"""Shared: memory that several processes read, and what lies in it."""

@@ -1,0 +1,157 @@
+"""Memory without a name that processes share: written once, sealed, read by all.
+
+Imports the core's mapping and what the machine can still give. A MemoryFile owns its descriptor and
+its mapping; forked processes have both, others get the descriptor as multiprocessing passes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from multiprocessing import context, reduction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reader._core.interpreter.signals import Finalized
+from reader._core.shared.mapping import Mapping
+from reader.available_memory import available_bytes
+from reader.errors import ConfigError, ReaderError
+
+__all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "part_of"]
+
+Bytes = npt.NDArray[np.uint8]
+
+_LINE = 64  # where each part begins: rows of numbers are copied by whole lines
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+class Part(NamedTuple):
+    """A number of bytes, and the function that writes them into an array of that many."""
+
+    nbytes: int
+    write: Callable[[Bytes], None]
+
+
+def part_of(array: npt.NDArray[Any]) -> Part:
+    """Return the part that is the bytes of an array."""
+    made = np.ascontiguousarray(array)
+
+    def write(out: Bytes) -> None:
+        out[:] = made.reshape(-1).view(np.uint8)
+
+    return Part(made.nbytes, write)
+
+
+class MemoryFile(Finalized):
+    """Parts of memory, one after the other, that nobody can change any more.
+
+    Args:
+        fd: of a file in memory; this object owns it.
+        sizes: how many bytes each part has.
+
+    Raises:
+        OSError: the system refuses to map it.
+    """
+
+    def __init__(self, fd: int, sizes: Sequence[int]) -> None:
+        self._fd = fd
+        self._sizes = tuple(sizes)
+        self._mapping = Mapping(fd, sum(map(_padded, self._sizes)))
+
+    @classmethod
+    def made_of(cls, parts: Sequence[Part]) -> MemoryFile:
+        """Write parts into a new file in memory.
+
+        Raises:
+            ConfigError: the machine, or a memory cgroup, has not that much memory.
+        """
+        sizes = [part.nbytes for part in parts]
+        total = sum(map(_padded, sizes))
+        available = available_bytes()
+        if total > available:
+            raise ConfigError(
+                f"sharing takes {total:,} bytes of memory, and {available:,} are available: share"
+                " less, or free memory first"
+            )
+        fd = os.memfd_create("lodreader-shared", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, total)
+            _write(fd, total, parts)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            return cls(fd, sizes)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @property
+    def parts(self) -> list[Bytes]:
+        """The bytes of each part, read-only."""
+        return _views(self._mapping, self._sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of memory it takes."""
+        return self._mapping.nbytes
+
+    def __reduce__(self) -> Any:
+        """Pass the descriptor to another process, in the way of multiprocessing."""
+        return _received, (reduction.DupFd(self._fd), self._sizes)
+
+    def finalize(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_sent() -> bool:
+    """Whether something is pickled for a process that multiprocessing is about to start."""
+    popen: Any = context.get_spawning_popen()
+    return popen is not None
+
+
+def _received(descriptor: Any, sizes: tuple[int, ...]) -> MemoryFile:
+    try:
+        fd = descriptor.detach()
+    except (OSError, EOFError) as error:
+        raise ReaderError(
+            f"shared memory cannot be opened: {error}. The process that made it has ended, or was"
+            " sent this pickle twice: pass the object to each process once, while its maker runs"
+        ) from error
+    try:
+        return MemoryFile(fd, sizes)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _write(fd: int, total: int, parts: Sequence[Part]) -> None:
+    try:
+        if total:
+            os.posix_fallocate(fd, 0, total)  # memory that runs out is an error here, and no signal
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+            raise
+        raise ConfigError(
+            f"sharing takes {total:,} bytes of memory, which the machine has not: share less"
+        ) from error
+    mapping = Mapping(fd, total, is_writable=True)
+    for part, view in zip(parts, _views(mapping, [part.nbytes for part in parts])):
+        part.write(view)
+
+
+def _views(mapping: Any, sizes: Sequence[int]) -> list[Bytes]:
+    content = np.frombuffer(memoryview(mapping), np.uint8)
+    found, at = [], 0
+    for size in sizes:
+        found.append(content[at : at + size])
+        at += _padded(size)
+    return found
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _LINE) * _LINE

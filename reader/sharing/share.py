@@ -1,0 +1,94 @@
+"""`share`: a large object once in shared memory, for all processes that read it.
+
+Imports the kinds of shared objects. Keeps no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError, ConfigTypeError, got
+from reader.sharing.shared_array import SharedArray, share_array
+from reader.sharing.shared_dict import SharedDict, share_dict
+from reader.sharing.shared_list import SharedList, share_list
+from reader.sharing.shared_table import is_table, share_table
+
+__all__ = ["share"]
+
+_TAKEN = "lists, tuples, dicts, arrays, and DataFrames or Series of pandas"
+
+
+def share(obj: Any) -> Any:
+    """Return a copy of a large object in shared memory, which all processes read.
+
+    Every forked worker that reads a list of Python objects copies it, page by page, since reading
+    changes their counts of references; under spawn and forkserver each worker gets a copy of its
+    own from the start. A shared object lies in memory once. Keep it in a dataset in place of the
+    list::
+
+        self.paths = reader.share(paths)
+
+    It behaves as the list, tuple or dict that it was, and cannot be changed. An item is made when
+    it is asked for, anew each time: what you change in it stays yours. Strings and numbers take
+    fewer bytes than as Python objects; tuples, lists and dicts of them are held field by field;
+    items of other types are pickled, which makes access slower. To processes that multiprocessing
+    starts, and so to workers of any loader, it goes as a reference; by `pickle` alone it goes as a
+    copy. The memory has no name, and is given back with the last process that refers to it.
+
+    Args:
+        obj: what is copied; drop it afterwards.
+
+            - a list or tuple: of anything that can be pickled.
+            - a dict: keys are strings, bytes, numbers, None, and tuples of those.
+            - an array of NumPy: stays one, read-only. Arrays of Python objects, such as strings,
+              and of StringDType become a list; so do arrays of pyarrow.
+            - a DataFrame or Series of pandas: stays one. Columns of numbers, times and categories
+              are shared as they are, strings as Arrow holds them (which needs pyarrow).
+
+    Returns:
+        The shared object. What is shared already is returned as it is.
+
+    Raises:
+        ConfigTypeError: an object or a key of another type.
+        ConfigError: there is not that much memory, or an item cannot be pickled.
+
+    >>> paths = share(["a/1.jpg", "a/2.jpg", "b/1.jpg"])
+    >>> paths[1], paths[1:], len(paths), "b/1.jpg" in paths
+    ('a/2.jpg', ['a/2.jpg', 'b/1.jpg'], 3, True)
+    >>> share({"a": (1, 0.5), "b": (2, 0.25)})["b"]
+    (2, 0.25)
+    """
+    if isinstance(obj, (SharedList, SharedDict)):
+        return obj
+    if isinstance(obj, SharedArray) and obj._memory is not None:
+        return obj
+    if is_table(obj):
+        return obj if "_memory" in obj.__dict__ else share_table(obj)
+    if type(obj) in (list, tuple):
+        return share_list(obj)
+    if isinstance(obj, Mapping):
+        return share_dict(obj)
+    if isinstance(obj, np.ndarray):
+        return _share_array(obj)
+    if hasattr(obj, "to_pylist") and hasattr(obj, "type"):  # an array of pyarrow
+        return share_list(obj.to_pylist())
+    if isinstance(obj, (list, tuple)):
+        raise ConfigTypeError(
+            f"{got(obj)} is of a class of its own, whose methods would be lost: share list(it)"
+        )
+    raise ConfigTypeError(f"share takes {_TAKEN}, got {got(obj)}: pass list(it) of other sequences")
+
+
+def _share_array(array: Any) -> Any:
+    is_text = array.dtype.kind == "T"  # StringDType
+    if not (array.dtype.hasobject or is_text):
+        return share_array(np.asarray(array))
+    if array.ndim != 1:
+        raise ConfigError(
+            f"an array of {'strings' if is_text else 'objects'} is shared as a list, and must have"
+            f" one axis, got the shape {array.shape}: share its rows, or array.ravel()"
+        )
+    return share_list(array.tolist())

@@ -1,0 +1,136 @@
+"""A DataFrame or Series of pandas whose columns lie in shared memory.
+
+Imports the file in memory, and pandas when a table is shared. A shared table refers to its memory;
+so do tables that are computed of it without a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+from reader.errors import ConfigError
+from reader.sharing.memory_file import MemoryFile, part_of
+
+__all__ = ["is_table", "share_table"]
+
+_PROTOCOL = 5
+_NAMES = ("DataFrame", "Series")
+
+
+def is_table(value: Any) -> bool:
+    """Whether a value is a DataFrame or a Series of pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, (pandas.DataFrame, pandas.Series))
+
+
+def share_table(table: Any) -> Any:
+    """Return a shared copy of a DataFrame or Series.
+
+    Columns of numbers, times and categories keep their types. Strings that are Python objects
+    become strings of Arrow, which lie in memory one after the other.
+
+    Raises:
+        ConfigError: a column holds other Python objects, or pyarrow is missing.
+    """
+    buffers: list[Any] = []
+    pickled = pickle.dumps(_without_objects(table), _PROTOCOL, buffer_callback=buffers.append)
+    parts = [np.frombuffer(pickled, np.uint8)]
+    parts += [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+    memory = MemoryFile.made_of([part_of(part) for part in parts])
+    return _opened(memory)
+
+
+def _opened(memory: MemoryFile) -> Any:
+    """Return the table in some memory."""
+    pickled, *buffers = memory.parts
+    table = pickle.loads(pickled.data, buffers=buffers)
+    shared = _class_of("DataFrame" if table.ndim > 1 else "Series")(table, copy=False)
+    object.__setattr__(shared, "_memory", memory)
+    return shared
+
+
+def _without_objects(table: Any) -> Any:
+    """Return a table with strings of Arrow in place of Python's."""
+    if table.ndim == 1:
+        return _column_without_objects(table, table.name)
+    made = table.copy(deep=False)
+    for place, name in enumerate(table.columns):
+        column = table.iloc[:, place]
+        if column.dtype == object:
+            made.isetitem(place, _column_without_objects(column, name))
+    made.index = _index_without_objects(table.index)
+    return made
+
+
+def _column_without_objects(column: Any, name: Any) -> Any:
+    import pandas
+
+    if column.dtype != object:
+        return column
+    if not all(isinstance(item, str) or pandas.isna(item) for item in column):
+        raise ConfigError(
+            f"column {name!r} holds Python objects that are no strings, which each process would"
+            " copy: make it numbers or strings, or share it by itself as a list"
+        )
+    return column.astype(_text_type())
+
+
+def _index_without_objects(index: Any) -> Any:
+    import pandas
+
+    if isinstance(index, pandas.MultiIndex) or index.dtype != object:
+        return index
+    return index.astype(_text_type())
+
+
+def _text_type() -> Any:
+    import pandas
+
+    try:
+        return pandas.StringDtype("pyarrow", na_value=np.nan)
+    except ImportError as error:
+        raise ConfigError(
+            f"a table with strings is shared by pyarrow, which cannot be imported: {error}. Run:"
+            " pip install pyarrow"
+        ) from error
+    except TypeError:  # before pandas 2.3: what is missing is pandas.NA
+        return pandas.StringDtype("pyarrow")
+
+
+@functools.cache
+def _class_of(name: str) -> Any:
+    """Return a subclass of pandas' class, which goes to another process as its memory."""
+    import pandas
+
+    base = getattr(pandas, name)
+
+    def plain(_: Any) -> Any:
+        return base
+
+    def reduce(self: Any, _: Any = _PROTOCOL) -> Any:
+        return _as_it_is, (base(self, copy=False),)
+
+    attributes = {
+        "_constructor": property(plain),  # of what is computed
+        "__reduce_ex__": reduce,
+        "__module__": __name__,
+        "__doc__": f"A {name} in shared memory; what is computed of it is a plain {name}.",
+    }
+    kind: Any = type(f"Shared{name}", (base,), attributes)
+    reduction.ForkingPickler.register(kind, _sent)
+    return kind
+
+
+def _as_it_is(table: Any) -> Any:
+    return table
+
+
+def _sent(table: Any) -> Any:
+    memory = table.__dict__.get("_memory")
+    return (_opened, (memory,)) if memory is not None else table.__reduce_ex__(_PROTOCOL)
