@@ -34,6 +34,7 @@ PACKAGES = [
     "reader.data",
     "reader.orders",
     "reader.worker",
+    "reader.caching",
     "reader.streams",
     "reader.processes",
     "reader.engine",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reader._core.batch.tensor import LoDTensor
     from reader._core.batch.tensor_array import LoDTensorArray
     from reader._core.wire.blocking_queue import BlockingQueue
+    from reader.caching.cache import cache
     from reader.data import (
         BatchSampler,
         BucketBatchSampler,
@@ -111,6 +112,7 @@ __all__ = [
     "WorkerDied",
     "WorkerInfo",
     "__version__",
+    "cache",
     "concat_ragged",
     "get_worker_info",
     "mix",
@@ -131,6 +133,7 @@ _HOMES = {
         "reader._core.batch.structure": "register_container",
         "reader._core.batch.tensor": "LoDTensor",
         "reader._core.batch.tensor_array": "LoDTensorArray",
+        "reader.caching.cache": "cache",
         "reader.data": """
             BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
             DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler

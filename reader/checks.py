@@ -10,6 +10,7 @@ import difflib
 import functools
 import inspect
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec
@@ -21,6 +22,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 __all__ = [
     "as_bool",
     "as_byte_count",
+    "as_byte_size",
     "as_int",
     "as_reiterable",
     "has_method",
@@ -93,6 +95,19 @@ def as_byte_count(name: str, value: object, *, low: int, remedy: str) -> int:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
     return as_int(name, value, low=low, remedy=remedy)
+
+
+def as_byte_size(name: str, value: object) -> int:
+    """Return a number of bytes, which may be given as a string such as "8GB" or "512 MiB"."""
+    remedy = 'Pass a number of bytes, or a string such as "8GB" or "512MiB".'
+    if not isinstance(value, str):
+        return as_byte_count(name, value, low=1, remedy=remedy)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgtKMGT]?)(i?)[bB]?\s*", value)
+    if found is None or (found[3] and not found[2]):
+        raise ConfigError(f"{name} must be a number of bytes, got {got(value)}. {remedy}")
+    step = 1024 if found[3] else 1000
+    factor = step ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
+    return as_byte_count(name, round(float(found[1]) * factor), low=1, remedy=remedy)
 
 
 def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 _CORE = ("errors", "places", "checks", "config", "_core")
 _DATA = (*_CORE, "available_memory", "random", "sharing", "data")
 _WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
-_ENGINE = (*_WORKER, "streams", "processes", "collate", "frameworks", "engine")
+_ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks", "engine")
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -43,7 +43,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "processes": _WORKER,
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
-    "images": (*_WORKER, "frameworks"),
+    "caching": _WORKER,
+    "images": (*_WORKER, "caching", "frameworks"),
     "loader": _ENGINE,
     "compat": (*_ENGINE, "loader"),
     "__main__": (*_ENGINE, "loader", "compat", "_version", "the face"),

@@ -1,16 +1,20 @@
 """The base class of map-style datasets.
 
-This module imports the standard library alone. A dataset belongs to the user; each worker process
-has its own copy. Deriving from `Dataset` is a convenience: the loader takes anything with the two
-methods, a list of samples included.
+Imports the errors, and how a dataset around another passes on. A dataset belongs to the user; each
+worker process has its own copy. Deriving from `Dataset` is a convenience: the loader takes
+anything with the two methods, a list of samples included.
 """
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Dataset", "Indexed"]
+from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
+from reader.errors import ConfigTypeError, got
+
+__all__ = ["Dataset", "Indexed", "MappedDataset"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -48,6 +52,63 @@ class Dataset(abc.ABC, Generic[T_co]):
     @abc.abstractmethod
     def __len__(self) -> int:
         """Return the number of samples. It is called at least once per epoch: keep it cheap."""
+
+    def map(self, function: Callable[..., Any], *, with_index: bool = False) -> Dataset[Any]:
+        """Return a dataset with these samples, each passed through a function.
+
+        Args:
+            function: called with a sample, in the worker that fetches it; returns what takes its
+                place.
+            with_index: call it with the sample and its index, for `reader.sample_rng(index)`.
+
+        Raises:
+            ConfigTypeError: `function` is none.
+
+        >>> from reader import TensorDataset
+        >>> TensorDataset([[1, 2, 3]]).map(lambda sample: sample[0] * 10)[1]
+        20
+        """
+        return MappedDataset(self, function, with_index)
+
+
+class MappedDataset(Dataset[Any]):
+    """The samples of another dataset, each passed through a function; made by `Dataset.map`.
+
+    Args:
+        dataset: a map-style dataset.
+        function: called with a sample, and returns what takes its place.
+        with_index: whether it is called with the sample and its index.
+    """
+
+    def __init__(
+        self, dataset: Any, function: Callable[..., Any], with_index: bool = False
+    ) -> None:
+        self.dataset = dataset
+        if not callable(function):
+            raise ConfigTypeError(f"map takes a function of a sample, got {got(function)}")
+        self.function, self.with_index = function, with_index
+
+    def __getitem__(self, index: int, /) -> Any:
+        return self._made(index, self.dataset[index])
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
+        """Fetch many samples; exists only if the dataset has the method."""
+        return if_any_has("__getitems__", [self.dataset], self._fetch)
+
+    def _fetch(self, indices: Sequence[int]) -> list[Any]:
+        samples = fetch_many(self.dataset, indices)
+        return [self._made(index, sample) for index, sample in zip(indices, samples)]
+
+    def _made(self, index: int, sample: Any) -> Any:
+        return self.function(sample, index) if self.with_index else self.function(sample)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the number of the epoch to the dataset, if it has `set_epoch`."""
+        set_epoch_of(epoch, self.dataset)
 
 
 class Indexed(Protocol[T_co]):

@@ -17,7 +17,7 @@ import numpy as np
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
-from reader.data.datasets import fetch_many, set_epoch_of
+from reader.data.wrapped import fetch_many, set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.random.seeds import order_rng
 

@@ -17,6 +17,7 @@ from reader._core.memory.copying import copy_way
 from reader._core.steps.handover import WaitStats
 from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
+from reader.caching.cached_dataset import cache_stats
 from reader.checks import as_int
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
@@ -386,6 +387,7 @@ class Engine(Finalized):
             "stages": None if usable is None else usable.feeder.stats(),
             "arena": None if arena is None else {**arena.stats(), "copy_way": copy_way()},
             "devices": self._places.stats(),
+            "cache": cache_stats(self.config.dataset),
         }
 
     def workers(self) -> list[WorkerStatus]:

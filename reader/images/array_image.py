@@ -1,6 +1,6 @@
 """An image that is an array already, with the methods of one in a file.
 
-Imports the core's render. Keeps a reference to the array, which is not changed.
+Imports the view. Keeps a reference to the array, which is not changed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.view import View
+from reader.images.view import View, render_view
 
 __all__ = ["ArrayImage"]
 
@@ -58,6 +57,4 @@ class ArrayImage:
         channels_first: bool = False,
     ) -> None:
         """Write what a view shows."""
-        flips = view.rows.is_flipped, view.columns.is_flipped
-        rows, columns = view.rows.scaled(1), view.columns.scaled(1)
-        render(self.pixels, rows, columns, out, table, flips, channels_first)
+        render_view(self.pixels, view, 1, out, table, channels_first)

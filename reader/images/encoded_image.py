@@ -1,6 +1,6 @@
 """An image as its file holds it: its size from the header, its pixels when asked for.
 
-Imports the core's render, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no state:
+Imports the view, the Pillow adapter, and simplejpeg where a JPEG is read. Keeps no state:
 any thread may decode, and the GIL is released while a file is read, decoded and resized.
 """
 
@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.frameworks import pillow
 from reader.images.libjpeg import libjpeg
 from reader.images.transform import Pixels, Size, as_size
-from reader.images.view import MAX_PIXELS, Box, View
+from reader.images.view import MAX_PIXELS, Box, View, render_view
 
-__all__ = ["EncodedImage", "Source", "channels_of", "decode", "image_size"]
+__all__ = ["EncodedImage", "Source", "channels_of", "content_of", "decode", "image_size"]
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
@@ -136,6 +135,7 @@ class EncodedImage:
 
     Args:
         source, mode, upright: as for `decode`.
+        name: for messages; None: the path.
 
     Attributes:
         name: of the file, for messages.
@@ -143,9 +143,12 @@ class EncodedImage:
         channels: 3, or 1 with the mode "L".
     """
 
-    def __init__(self, source: Source, mode: str = "RGB", upright: bool = False) -> None:
+    def __init__(
+        self, source: Source, mode: str = "RGB", upright: bool = False, name: str | None = None
+    ) -> None:
         self.channels = channels_of(mode)
-        self._content, self.name = _content_of(source)
+        self._content, found = content_of(source)
+        self.name = found if name is None else name
         self._kind = self._find_kind()
         self._is_plain = True  # simplejpeg knows its colors
         read_size = {"JPEG": self._jpeg_size, "PNG": self._png_size}
@@ -182,37 +185,65 @@ class EncodedImage:
         Raises:
             ImageError: the file is damaged or cut off.
         """
-        factor = 1
-        flips = view.rows.is_flipped, view.columns.is_flipped
-        if self._kind == "JPEG" and self._is_plain and self._turned == 1:
-            factor = _factor(view)
-            part = (view.rows.scaled(factor), view.columns.scaled(factor))
-            library = libjpeg() if self._content[-2:] == _END_OF_JPEG else None
-            if library is not None and library.render(
-                self._content,
-                (self.height, self.width),
-                factor,
-                *part,
-                out,
-                table,
-                flips,
-                channels_first,
-            ):
-                return
-            whole = self._by_simplejpeg(factor)
-            if whole.shape[:2] == (self.height, self.width):
-                factor = 1  # Pillow decoded it
-        else:
-            whole = self._upright(self._by_pillow())
-        render(
-            whole,
-            view.rows.scaled(factor),
-            view.columns.scaled(factor),
+        factor = view.factor if self.is_scalable else 1
+        if self.is_scalable and self._render_part(view, factor, out, table, channels_first):
+            return
+        whole, factor = self._decoded(factor)
+        render_view(whole, view, factor, out, table, channels_first)
+
+    def whole(self, factor: int) -> tuple[Pixels, int]:
+        """Return all of the image at 1/`factor` of its size, and how much smaller it is indeed.
+
+        Raises:
+            ImageError: the file is damaged or cut off.
+        """
+        size = -(-self.height // factor), -(-self.width // factor)
+        if self.is_scalable:
+            out = np.empty((*size, self.channels), np.uint8)
+            view = View(*size, self.name)
+            if self._render_part(view, factor, out, None, False, is_scaled=True):
+                return out, factor
+        return self._decoded(factor)
+
+    @property
+    def is_scalable(self) -> bool:
+        """Whether it can be decoded smaller than it is, and in part."""
+        return self._kind == "JPEG" and self._is_plain and self._turned == 1
+
+    def _render_part(
+        self,
+        view: View,
+        factor: int,
+        out: npt.NDArray[Any],
+        table: npt.NDArray[Any] | None,
+        channels_first: bool,
+        is_scaled: bool = False,
+    ) -> bool:
+        """Write what a view shows, if libjpeg can decode that part alone. See `render`.
+
+        `is_scaled`: the view is one of the image at 1/`factor` of its size.
+        """
+        library = libjpeg() if self._content[-2:] == _END_OF_JPEG else None
+        step = 1 if is_scaled else factor
+        return library is not None and library.render(
+            self._content,
+            (self.height, self.width),
+            factor,
+            view.rows.scaled(step),
+            view.columns.scaled(step),
             out,
             table,
-            flips,
+            (view.rows.is_flipped, view.columns.is_flipped),
             channels_first,
         )
+
+    def _decoded(self, factor: int) -> tuple[Pixels, int]:
+        """Return all of the image, and how much smaller it is."""
+        if not self.is_scalable:
+            return self._upright(self._by_pillow()), 1
+        found = self._by_simplejpeg(factor)
+        is_full = found.shape[:2] == (self.height, self.width)  # Pillow decoded it
+        return found, 1 if is_full else factor
 
     def _by_simplejpeg(self, factor: int) -> Pixels:
         """Return all of a JPEG at 1/`factor` of its size."""
@@ -335,7 +366,7 @@ def require_decoders() -> None:
     pillow.require_pillow()
 
 
-def _content_of(source: Any) -> tuple[Any, str]:
+def content_of(source: Any) -> tuple[Any, str]:
     """Return the bytes of a file, and how a message names it."""
     if isinstance(source, (str, os.PathLike)):
         name = f"'{os.fsdecode(source)}'"
@@ -353,12 +384,6 @@ def _content_of(source: Any) -> tuple[Any, str]:
                 f" {got(source)}"
             ) from None
     return source, f"an image of {len(source):,} bytes"
-
-
-def _factor(view: View) -> int:
-    """Return 8, 4, 2 or 1: how much smaller an image may be decoded for a view."""
-    least = min(view.rows.length / view.height, view.columns.length / view.width)
-    return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least >= factor)
 
 
 def _check_out(out: Any, shape: tuple[int, ...]) -> None:

@@ -6,6 +6,9 @@ each worker process has a copy, and worker threads share one.
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import operator
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from reader.caching.about import About
+from reader.caching.cache import cache_options
+from reader.caching.sample_cache import SampleCache
+from reader.checks import as_int
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.compose import Compose
 from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
+from reader.images.kept_pictures import WHAT, KeptPictures, Reading, entries_of
 from reader.images.transform import Size
 from reader.images.view import Box
 from reader.sharing.share import share
@@ -67,6 +75,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             whether it is taken.
         allow_empty: whether a class may be without files.
         mode: "RGB", or "L": one channel.
+        cache: how many bytes of memory pictures may take that are kept after they were decoded,
+            such as "4GB"; None: none are. They are kept at the size that the crops need, and are
+            the same as without a cache. `reader.cache` has more options, such as a disk.
+        cache_shorter_side: keep them resized to that length of the shorter side, where they are
+            larger: less memory, and other pixels, since a crop is resized twice.
 
     Raises:
         ConfigError, ConfigTypeError: there is no such folder, it cannot be read, a class has no
@@ -95,6 +108,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
         mode: str = "RGB",
+        cache: int | str | None = None,
+        cache_shorter_side: int | None = None,
     ) -> None:
         for name, function in (
             ("crop", crop),
@@ -143,6 +158,53 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         )
         self.targets = [number for _, number in self.samples]
         require_decoders()
+        if cache_shorter_side is not None:
+            remedy = "It is a number of pixels."
+            cache_shorter_side = as_int(
+                "cache_shorter_side", cache_shorter_side, low=1, remedy=remedy
+            )
+        self._shorter_side = cache_shorter_side
+        self._pictures: KeptPictures | None = None
+        if cache is not None:
+            self._keep_pictures(None, **cache_options(cache, None, 1))
+
+    def with_cache(self, what: str | None, **options: Any) -> ImageFolder:
+        """Return this dataset with pictures that are kept: what `reader.cache` does of it.
+
+        Raises:
+            ConfigError: see `reader.cache`.
+        """
+        found = copy.copy(self)
+        found._keep_pictures(what, **options)
+        return found
+
+    def _keep_pictures(
+        self,
+        what: str | None,
+        *,
+        memory: int,
+        disk: str | None,
+        disk_limit: int,
+        version: str,
+        check: float,
+    ) -> None:
+        what = WHAT[0] if what is None else what
+        if what not in WHAT:
+            raise ConfigError(f'what must be "pixels", "files" or "samples", got {got(what)}')
+        reading = Reading(self.mode, self.transforms.upright, self._shorter_side)
+        hashed = hashlib.blake2b(repr(reading).encode(), digest_size=16)
+        for path, _ in self._samples:
+            hashed.update(os.fsencode(path) + b"\0")
+        about = About(
+            f"{type(self).__name__} of '{self.root.absolute()}'",
+            what,
+            entries_of(len(self)),
+            version,
+            hashed.hexdigest(),
+        )
+        kept = SampleCache(about, memory, disk, disk_limit, is_known=True)
+        self._pictures = KeptPictures(kept, what, reading, check)
+        self._cache = kept
 
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
         """Return the names of the classes, and the number of each by the name of its folder.
@@ -206,8 +268,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         rng = sample_rng(index) if draws else None
         # a row of another form is left alone: the loader names the two sizes that do not fit
         row = None if out is None or self.transform is not None else out[0]
-        encoded = EncodedImage(path, self.mode, self.transforms.upright)
-        image = self.transforms.render(encoded, rng, row)
+        if self._pictures is not None:
+            opened = self._pictures.image(operator.index(index), path)
+        else:
+            opened = EncodedImage(path, self.mode, self.transforms.upright)
+        image = self.transforms.render(opened, rng, row)
         if self.transform is not None:
             image = self.transform(image)
         return image, target if self.target_transform is None else self.target_transform(target)

@@ -1,6 +1,6 @@
 """What part of an image is taken, how large it becomes, and whether it is turned over.
 
-Imports `reader.errors`. A view belongs to the one image that is made: transforms narrow, resize
+Imports the core's render. A view belongs to the one image that is made: transforms narrow, resize
 and flip it, and nothing is computed before the pixels are rendered.
 """
 
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["MAX_PIXELS", "Axis", "Box", "View", "whole_numbers"]
+__all__ = ["MAX_PIXELS", "Axis", "Box", "View", "render_view", "whole_numbers"]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memory up
@@ -99,6 +103,12 @@ class View:
         return self.rows.is_resized or self.columns.is_resized
 
     @property
+    def factor(self) -> int:
+        """8, 4, 2 or 1: how much smaller the image may be, and still be larger than the view."""
+        least = min(self.rows.length / self.height, self.columns.length / self.width)
+        return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least >= factor)
+
+    @property
     def is_whole(self) -> bool:
         """Whether it shows all of the image, as it is."""
         return self.rows.is_whole and self.columns.is_whole
@@ -137,6 +147,20 @@ class View:
                 f" {self.width} pixels: crop is (top, left, height, width) in its pixels"
             )
         return top, left, height, width
+
+
+def render_view(
+    pixels: npt.NDArray[np.uint8],
+    view: View,
+    factor: int,
+    out: npt.NDArray[Any],
+    table: npt.NDArray[Any] | None,
+    channels_first: bool,
+) -> None:
+    """Write what a view shows of pixels that are 1/`factor` of its image."""
+    flips = view.rows.is_flipped, view.columns.is_flipped
+    rows, columns = view.rows.scaled(factor), view.columns.scaled(factor)
+    render(pixels, rows, columns, out, table, flips, channels_first)
 
 
 def whole_numbers(name: str, numbers: Any, form: str) -> tuple[int, ...]:

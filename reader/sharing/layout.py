@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.shared import values
+import reader._core.shared.values as values
 from reader.errors import ConfigError, got
 from reader.sharing.memory_file import Bytes, Part, part_of
 

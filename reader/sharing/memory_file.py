@@ -26,7 +26,9 @@ __all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "part_of"]
 Bytes = npt.NDArray[np.uint8]
 
 _LINE = 64  # where each part begins: rows of numbers are copied by whole lines
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: linux/fcntl.h, of Linux 5.1
+# F_SEAL_WRITE would do, too, but before Linux 6.7 such a file cannot be mapped as shared memory
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _FUTURE_WRITE | fcntl.F_SEAL_SEAL
 
 
 class Part(NamedTuple):

@@ -20,8 +20,8 @@ import numpy as np
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
-from reader.data.datasets import fetch_located, if_any_has, set_epoch_of
 from reader.data.weighted_sampler import as_weights
+from reader.data.wrapped import fetch_located, if_any_has, set_epoch_of
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.random.permutation import Permutation
 from reader.random.seeds import order_key

@@ -16,8 +16,8 @@ from typing import Any
 
 from reader._core.interpreter.signals import draw_into
 from reader.checks import has_method
-from reader.data.datasets import set_epoch_of
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
+from reader.data.wrapped import set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
 from reader.orders.order_source import has_state
 from reader.worker.context import get_worker_info

@@ -7,8 +7,10 @@ none.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,7 @@ class WorkerInfo:
 class _State(threading.local):
     info: WorkerInfo | None = None
     task: tuple[int, int] | None = None  # (base seed, epoch) of the current batch
+    refused: str | None = None  # why `sample_rng` gives nothing just now
 
 
 _state = _State()
@@ -59,6 +62,16 @@ def set_task(base_seed: int, epoch: int) -> None:
 def loader_task() -> tuple[int, int] | None:
     """Return (base seed, epoch) of the loader that fetches in this thread; None: none does."""
     return _state.task
+
+
+@contextlib.contextmanager
+def no_sample_rng(why: str) -> Iterator[None]:
+    """Have `sample_rng` raise an error in this thread meanwhile: its numbers would do harm."""
+    before, _state.refused = _state.refused, why
+    try:
+        yield
+    finally:
+        _state.refused = before
 
 
 def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
@@ -98,7 +111,7 @@ def sample_rng(index: int) -> np.random.Generator:
         index: the dataset index of the sample.
 
     Raises:
-        ReaderError: no loader is fetching in this thread.
+        ReaderError: no loader is fetching in this thread, or `reader.cache` keeps what is made.
 
     >>> class Noise:
     ...     def __len__(self):
@@ -110,6 +123,8 @@ def sample_rng(index: int) -> np.random.Generator:
     >>> all((a == b).all() for a, b in zip(once, again))
     True
     """
+    if _state.refused is not None:
+        raise ReaderError(f"sample_rng() gives no numbers {_state.refused}")
     if _state.task is None:
         raise ReaderError(
             "sample_rng() works only while a DataLoader fetches in this thread; in other code use"

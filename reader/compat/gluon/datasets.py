@@ -16,7 +16,7 @@ from reader.checks import as_bool, as_int
 from reader.compat.gluon.arrays import is_nd
 from reader.compat.gluon.errors import ArgumentError
 from reader.compat.gluon.samplers import FilterSampler
-from reader.data.datasets import fetch_many, set_epoch_of
+from reader.data.wrapped import fetch_many, set_epoch_of
 from reader.errors import ConfigTypeError, got
 
 __all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]

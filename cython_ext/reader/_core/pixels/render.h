@@ -85,6 +85,23 @@ static inline void rd_look_up_row(const uint8_t *from, int64_t step, const Item 
         out[i] = table[*from];
 }
 
+/* One channel of a row: each byte, or what the table has for it. */
+template <typename Item>
+static inline void rd_write_plane(const uint8_t *from, int64_t step, const Item *table, Item *out,
+                                  int64_t n) {
+    if (table)
+        rd_look_up_row(from, step, table, out, n);
+    else if (step == 1)
+        for (int64_t x = 0; x < n; x++)
+            out[x] = (Item)from[x];
+    else if (step == -1)
+        for (int64_t x = 0; x < n; x++)
+            out[x] = (Item)from[-x];
+    else
+        for (int64_t x = 0; x < n; x++)
+            out[x] = (Item)from[x * step];
+}
+
 /* Write row y: each byte, or what the table has for it. */
 template <typename Item, int channels>
 static void rd_write_row(rd_row row, const rd_render &to, int64_t y) {
@@ -98,11 +115,7 @@ static void rd_write_row(rd_row row, const rd_render &to, int64_t y) {
         for (int c = 0; c < channels; c++) {
             Item *plane = out + (c * to.height + y) * to.width;
             const uint8_t *from = row.pixels + c * row.c_step;
-            if (table)
-                rd_look_up_row(from, row.x_step, table + c * 256, plane, to.width);
-            else
-                for (int64_t x = 0; x < to.width; x++)
-                    plane[x] = (Item)from[x * row.x_step];
+            rd_write_plane(from, row.x_step, table ? table + c * 256 : NULL, plane, to.width);
         }
         return;
     }
@@ -155,6 +168,74 @@ static inline rd_axes rd_axes_of(const rd_render &to) {
     return axes;
 }
 
+/* The outputs of some columns, by the way that fits how many inputs each has. */
+template <int channels>
+static void rd_make_columns(const rd_eight *columns, const rd_axis &axis, const uint16_t *weights,
+                            int64_t from, int64_t width, rd_eight *out) {
+    if (axis.taps > RD_FEW_TAPS)
+        rd_shrink_columns<channels>(columns, axis, weights, from, width, out);
+    else
+        rd_resize_columns<channels>(columns, axis, weights, from, width, out);
+}
+
+#ifdef RD_SIXTEEN
+template <int channels>
+static void rd_make_columns(const rd_sixteen *columns, const rd_axis &axis, const uint16_t *weights,
+                            int64_t from, int64_t width, rd_sixteen *out) {
+    rd_resize_columns<channels>(columns, axis, weights, from, width, out);
+}
+#endif
+
+/* Make the output of rows that are resized. `Column` has one number of each of several rows, which are
+ * resized at once.  Throws std::bad_alloc. */
+template <int channels, typename Column>
+static void rd_resize(const uint8_t *corner, int64_t pitch, const rd_axes &axes, const rd_render &to) {
+    enum : int64_t { ROWS = sizeof(Column) / sizeof(uint16_t) };
+    /* rows of sums; the same as columns; the outputs as columns, and as rows of bytes, those of each
+     * channel by themselves where they are laid out so */
+    const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
+    const int64_t out_width = (to.width + 7) & ~(int64_t)7, out_padded = out_width * channels;
+    static thread_local rd_room kept;
+    const bool shrinks = axes.rows.taps > RD_FEW_TAPS;
+    uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(Column) +
+                            (size_t)(ROWS * out_padded) + (size_t)padded * sizeof(uint32_t));
+    Column *columns = (Column *)room, *out_columns = columns + padded;
+    uint16_t *sums = (uint16_t *)(out_columns + out_padded);
+    uint32_t *row_room = (uint32_t *)(sums + ROWS * padded);
+    uint8_t *rows = (uint8_t *)(row_room + padded);
+    const std::vector<uint16_t> row_weights = rd_whole_weights(axes.rows, shrinks ? 65536 : 256);
+    const std::vector<uint16_t> weights = rd_whole_weights(axes.columns, 65536);
+    memset(sums, 0, (size_t)(ROWS * padded) * sizeof *sums);
+    memset((void *)out_columns, 0, (size_t)out_padded * sizeof *out_columns);
+    for (int64_t y = 0; y < to.height; y += ROWS) {
+        const int64_t count = std::min<int64_t>(ROWS, to.height - y);
+        for (int64_t k = 0; k < count; k++) {
+            const int64_t taps = axes.rows.taps;
+            const uint8_t *from = corner + (axes.rows.first[y + k] - axes.top) * pitch;
+            const uint16_t *each = &row_weights[(y + k) * taps];
+            if (shrinks)
+                rd_shrink_rows(from, pitch, each, taps, n, row_room, sums + k * padded);
+            else
+                rd_add_rows(from, pitch, each, taps, n, sums + k * padded);
+        }
+        rd_rows_to_columns(sums, padded, padded, columns);
+        rd_make_columns<channels>(columns, axes.columns, weights.data(), axes.left, to.width, out_columns);
+        if (to.channels_first)
+            for (int c = 0; c < channels; c++)
+                rd_columns_to_bytes(out_columns + c, channels, out_width, rows + c * ROWS * out_width,
+                                    out_width);
+        else
+            rd_columns_to_bytes(out_columns, 1, out_padded, rows, out_padded);
+        for (int64_t k = 0; k < count; k++) {
+            rd_row row = {rows + k * out_padded, channels, 1};
+            if (to.channels_first)
+                row = {rows + k * out_width, 1, ROWS * out_width};
+            rd_write<channels>(row, to, y + k);
+        }
+    }
+    kept.keep_little();
+}
+
 /* Make the output out of a region that has all that the axes read.  Throws std::bad_alloc. */
 template <int channels>
 static void rd_make(const rd_region &region, const rd_axes &axes, const rd_render &to) {
@@ -165,50 +246,13 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
             rd_write<channels>({corner + y * region.pitch, channels, 1}, to, y);
         return;
     }
-    /* eight rows of sums; the same as columns; the outputs as columns, and as rows
-     * of bytes, those of each channel by themselves where they are laid out so */
-    const int64_t n = (axes.right - axes.left) * channels, padded = (n + 7) & ~(int64_t)7;
-    const int64_t out_width = (to.width + 7) & ~(int64_t)7, out_padded = out_width * channels;
-    static thread_local rd_room kept;
-    const bool shrinks = axes.rows.taps > RD_FEW_TAPS;
-    uint8_t *room = kept.of((size_t)(2 * padded + out_padded) * sizeof(rd_eight) +
-                            (size_t)(RD_ROWS * out_padded) + (size_t)padded * sizeof(uint32_t));
-    rd_eight *columns = (rd_eight *)room, *out_columns = columns + padded;
-    uint16_t *sums = (uint16_t *)(out_columns + out_padded);
-    uint32_t *row_room = (uint32_t *)(sums + RD_ROWS * padded);
-    uint8_t *rows = (uint8_t *)(row_room + padded);
-    const std::vector<uint16_t> row_weights = rd_whole_weights(axes.rows, shrinks ? 65536 : 256);
-    const std::vector<uint16_t> weights = rd_whole_weights(axes.columns, 65536);
-    memset(sums, 0, (size_t)(RD_ROWS * padded) * sizeof *sums);
-    memset((void *)out_columns, 0, (size_t)out_padded * sizeof *out_columns);
-    for (int64_t y = 0; y < to.height; y += RD_ROWS) {
-        const int64_t count = std::min<int64_t>(RD_ROWS, to.height - y);
-        for (int64_t k = 0; k < count; k++) {
-            const int64_t taps = axes.rows.taps;
-            const uint8_t *from = corner + (axes.rows.first[y + k] - axes.top) * region.pitch;
-            const uint16_t *each = &row_weights[(y + k) * taps];
-            if (shrinks)
-                rd_shrink_rows(from, region.pitch, each, taps, n, row_room, sums + k * padded);
-            else
-                rd_add_rows(from, region.pitch, each, taps, n, sums + k * padded);
-        }
-        rd_rows_to_columns(sums, padded, padded, columns);
-        (axes.columns.taps > RD_FEW_TAPS ? rd_shrink_columns<channels> : rd_resize_columns<channels>)(
-            columns, axes.columns, weights.data(), axes.left, to.width, out_columns);
-        if (to.channels_first)
-            for (int c = 0; c < channels; c++)
-                rd_columns_to_bytes(out_columns + c, channels, out_width, rows + c * RD_ROWS * out_width,
-                                    out_width);
-        else
-            rd_columns_to_bytes(out_columns, 1, out_padded, rows, out_padded);
-        for (int64_t k = 0; k < count; k++) {
-            rd_row row = {rows + k * out_padded, channels, 1};
-            if (to.channels_first)
-                row = {rows + k * out_width, 1, RD_ROWS * out_width};
-            rd_write<channels>(row, to, y + k);
-        }
+#ifdef RD_SIXTEEN
+    if (axes.columns.taps <= RD_FEW_TAPS && to.height > 8 && rd_has_sixteen()) {
+        rd_resize<channels, rd_sixteen>(corner, region.pitch, axes, to);
+        return;
     }
-    kept.keep_little();
+#endif
+    rd_resize<channels, rd_eight>(corner, region.pitch, axes, to);
 }
 
 /* Make the output out of an image of `channels` bytes a pixel.  Throws std::bad_alloc. */

@@ -1,0 +1,135 @@
+"""`cache`: a dataset whose samples are made once on this machine.
+
+Imports the cache and the dataset around it. Keeps no state.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from reader.caching.about import About, digest_of
+from reader.caching.cached_dataset import CachedDataset
+from reader.caching.sample_cache import SampleCache
+from reader.checks import as_byte_size
+from reader.data.datasets import map_style
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["cache", "cache_options"]
+
+_DISK_LIMIT = "200GB"
+
+
+def cache(
+    dataset: Any,
+    memory: int | str | None = None,
+    disk: str | os.PathLike[str] | None = None,
+    disk_limit: int | str = _DISK_LIMIT,
+    what: str | None = None,
+    *,
+    version: str | None = None,
+    check: float = 0,
+) -> Any:
+    """Return a dataset whose samples are made once, and kept in memory, on disk, or in both.
+
+    Put it around the part that is always the same, and do what is random after it::
+
+        dataset = reader.cache(Decoded(paths), memory="8GB").map(augment)
+
+    Memory is shared by all that use the cache on this machine: workers of any start method,
+    threads, other loaders, and other processes of the same user, such as the ranks of one host. It
+    ends with the last of them. A folder on disk serves later runs, too, and whatever is killed: an
+    entry that was not written to its end is made again, and so is one whose checksum does not fit.
+
+    What was kept first stays. Where a limit is reached, or memory or the disk run short, samples
+    that come later are made each time, as without a cache. So an epoch in random order finds as
+    much as there is room for. With both, samples lie in memory while there is room, and all of them
+    on disk.
+
+    A sample is what the dataset made: arrays, numbers, strings, bytes and None, tensors of PyTorch
+    and Paddle, images of Pillow, and tuples, lists and dicts of those. No pickles are kept. What
+    is returned is the caller's own, and may be changed.
+
+    Args:
+        dataset: map-style, with samples that are always the same; `reader.sample_rng` raises an
+            error meanwhile. Of a `reader.images.ImageFolder` pictures are kept as they are before
+            its transforms, which may be random.
+        memory: how many bytes it may take, such as "8GB" or a number; None: no memory.
+        disk: a folder for this dataset alone; None: no disk.
+        disk_limit: how many bytes it may take there.
+        what: is kept: "samples", and of an ImageFolder "pixels" (the default) or "files", their
+            content.
+        version: says what samples depend on, such as "ImageNet 2012, 256 pixels". Another one than
+            before begins a cache on disk anew. None: a digest of the dataset's attributes and of
+            the code of its class, but not of the files that it reads, nor of what it calls.
+        check: the share of samples found that are made again and compared, such as 0.01.
+
+    Returns:
+        A `reader.Dataset` with the samples of `dataset`. In a loader, `stats()["cache"]` counts
+        what was found.
+
+    Raises:
+        ConfigError, ConfigTypeError: neither memory nor disk is given, an argument cannot be, the
+            folder cannot be written, or it holds a cache of another dataset or another format.
+
+    While samples are fetched DatasetError is raised for one that cannot be kept, and for one that
+    `check` finds changed.
+
+    >>> class Squares:
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, index):
+    ...         print("made", index)
+    ...         return index * index
+    >>> squares = cache(Squares(), memory="1MB")
+    >>> squares[2], squares[2]
+    made 2
+    (4, 4)
+    """
+    options = cache_options(memory, disk, disk_limit, version, check)
+    with_cache = getattr(type(dataset), "with_cache", None)
+    if with_cache is not None and what != "samples":
+        return with_cache(dataset, what, **options)
+    if what not in (None, "samples"):
+        raise ConfigError(f'what must be "samples" for this dataset, got {got(what)}')
+    (dataset,) = map_style("cache", [dataset])
+    kind = type(dataset)
+    digest = digest_of(dataset) if version is None else ""
+    if digest is None and disk is not None:
+        raise ConfigError(
+            f"{kind.__name__} cannot be pickled, so that nothing tells it from another one: pass"
+            ' version="...", which says what its samples depend on'
+        )
+    about = About(
+        f"{kind.__module__}.{kind.__qualname__}",
+        "samples",
+        len(dataset),
+        options["version"],
+        digest or "",
+    )
+    kept = SampleCache(
+        about, options["memory"], options["disk"], options["disk_limit"], digest is not None
+    )
+    return CachedDataset(dataset, kept, check)
+
+
+def cache_options(
+    memory: Any, disk: Any, disk_limit: Any, version: Any = None, check: Any = 0
+) -> dict[str, Any]:
+    """Return the checked options of a cache, by name."""
+    if memory is None and disk is None:
+        raise ConfigError('a cache takes memory="8GB", disk="folder", or both: got neither')
+    if version is not None and not isinstance(version, str):
+        raise ConfigTypeError(f"version must be a string or None, got {got(version)}")
+    is_share = isinstance(check, (int, float)) and not isinstance(check, bool) and 0 <= check <= 1
+    if not is_share:
+        raise ConfigError(
+            f"check must be a share from 0 to 1, got {got(check)}: 0.01 compares one in a hundred"
+        )
+    return {
+        "memory": 0 if memory is None else as_byte_size("memory", memory),
+        "disk": None if disk is None else os.fsdecode(disk),
+        "disk_limit": as_byte_size("disk_limit", disk_limit),
+        "version": version or "",
+        "check": float(check),
+    }

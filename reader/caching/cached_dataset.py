@@ -1,0 +1,159 @@
+"""A map-style dataset whose samples are made once, and found in a cache after that.
+
+Imports the cache and the dataset's base class. Workers share the cache, not this object.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from reader._core.interpreter.own_attribute import own_attribute
+from reader.caching.sample_cache import MISSING, SampleCache
+from reader.caching.sample_form import encode
+from reader.data.columns import filler_of
+from reader.data.dataset import Dataset
+from reader.data.pure_samples import has_pure_samples
+from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
+from reader.errors import DatasetError
+from reader.worker.context import no_sample_rng
+
+__all__ = ["CachedDataset", "cache_stats"]
+
+_DEEPEST = 16  # datasets within datasets
+
+
+class CachedDataset(Dataset[Any]):
+    """The samples of another dataset, each made once; made by `reader.cache`.
+
+    Args:
+        dataset: a map-style dataset, whose samples are always the same.
+        cache: of as many samples as it has.
+        check: what share of the samples that were found is made again, and compared.
+    """
+
+    def __init__(self, dataset: Any, cache: SampleCache, check: float = 0) -> None:
+        self.dataset = dataset
+        self._cache = cache
+        self._every = round(1 / check) if check else 0
+        self._found = 0
+
+    def __getitem__(self, index: int, out: Any = None) -> Any:
+        """Return the sample at `index`: as the dataset made it, and the caller's own.
+
+        Args:
+            index: of the sample. What is no index from 0 on goes to the dataset, and is not kept.
+            out: None, or the containers of a sample with arrays to write to, as a loader passes.
+        """
+        number = self._number(index)
+        if number < 0:
+            return self.dataset[index]
+        sample = self._cache.get(number, out=out)
+        if sample is MISSING:
+            fill = filler_of(self.dataset)
+            with no_sample_rng(_RANDOM):
+                sample = self.dataset[index] if fill is None else fill(index, out)
+            self._cache.keep(number, sample)
+        elif self._every:
+            self._check(number, [sample])
+        return sample
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]]:
+        """Fetch many samples; exists only if the dataset has the method."""
+        return if_any_has("__getitems__", [self.dataset], self._fetch)
+
+    def _fetch(self, indices: Sequence[int]) -> list[Any]:
+        numbers = [self._number(index) for index in indices]
+        samples = [MISSING if number < 0 else self._cache.get(number) for number in numbers]
+        missing = [place for place, sample in enumerate(samples) if sample is MISSING]
+        if missing:
+            with no_sample_rng(_RANDOM):
+                made = fetch_many(self.dataset, [indices[place] for place in missing])
+            for place, sample in zip(missing, made):
+                samples[place] = sample
+                if numbers[place] >= 0:
+                    self._cache.keep(numbers[place], sample)
+        if self._every:
+            for place in set(range(len(samples))) - set(missing):
+                self._check(numbers[place], [samples[place]])
+        return samples
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @property
+    def has_pure_samples(self) -> bool:
+        """Whether the dataset's samples are pure: what is kept of it is, too."""
+        return has_pure_samples(self.dataset)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the number of the epoch to the dataset, if it has `set_epoch`."""
+        set_epoch_of(epoch, self.dataset)
+
+    def _number(self, index: Any) -> int:
+        """Return the number of a sample in the cache; -1: it has none."""
+        try:
+            number = operator.index(index)
+        except TypeError:
+            return -1
+        return number if 0 <= number < len(self._cache) else -1
+
+    def _check(self, number: int, samples: list[Any]) -> None:
+        """Compare a sample with one that is made again, where it is its turn.
+
+        Raises:
+            DatasetError: they differ.
+        """
+        self._found += 1
+        if self._found % self._every:
+            return
+        with no_sample_rng(_RANDOM):
+            again = self.dataset[number]
+        for sample in samples:
+            kept, made = encode(sample), encode(again)
+            if kept[0] != made[0] or any(map(_differ, kept[1], made[1])):
+                raise DatasetError(
+                    f"sample {number} of {type(self.dataset).__name__} was kept by a cache, and is"
+                    " another one when it is made again: keep the part that is always the same,"
+                    " and do what is random after it, reader.cache(dataset).map(function)"
+                )
+
+
+_RANDOM = (
+    "within a cache: what is kept would be the same in each epoch. Do what is random after it,"
+    " reader.cache(dataset).map(function)"
+)
+
+
+def cache_stats(dataset: Any) -> dict[str, int] | None:
+    """Return the sums of the caches in a dataset, and in those that it wraps; None: it has none."""
+    found: dict[int, SampleCache] = {}
+    inner, deeper = [dataset], 0
+    while inner and deeper < _DEEPEST:
+        for each in inner:
+            cache = own_attribute(each, "_cache", None)
+            if isinstance(cache, SampleCache):
+                found[id(cache)] = cache
+        inner = [part for each in inner for part in _wrapped_by(each)]
+        deeper += 1
+    if not found:
+        return None
+    sums: dict[str, int] = {}
+    for cache in found.values():
+        for name, number in cache.stats().items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def _wrapped_by(dataset: Any) -> list[Any]:
+    several, one = own_attribute(dataset, "datasets", ()), own_attribute(dataset, "dataset", None)
+    found = list(several) if type(several) in (list, tuple) else []
+    return found if one is None else [*found, one]
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return not np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))

@@ -1,0 +1,162 @@
+"""A file of entries on disk, in a folder of its own: opened, made, or begun anew.
+
+Imports the file of entries. Processes that use a folder hold a lock on its file; whoever opens it
+holds the folder's other lock meanwhile. Both end with their process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from reader.caching.about import About, about_in
+from reader.caching.entry_file import HEAD, EntryFile, entries_begin
+from reader.errors import ConfigError
+
+__all__ = ["open_disk"]
+
+_FILE = "samples.cache"
+_LOCK = "lock"
+
+
+def open_disk(folder: str, about: About, limit: int) -> EntryFile:
+    """Return the file of entries in a folder, which is made where there is none.
+
+    A file of the same dataset in another version is begun anew, with a warning.
+
+    Args:
+        folder: which holds nothing else.
+        about: what the file is of.
+        limit: how many bytes entries may take.
+
+    Raises:
+        ConfigError: the folder cannot be written, the disk is full, or the file is of another
+            dataset, of another format, damaged, or in use in another version.
+    """
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with _turn(path / _LOCK):
+            fd = _opened(path / _FILE, about)
+            try:
+                return EntryFile(fd, about.samples, limit, is_memory=False)
+            except BaseException:
+                os.close(fd)
+                raise
+    except OSError as error:
+        raise ConfigError(
+            f"'{folder}' cannot hold a cache: {error}. Pass a folder that can be written to, on a"
+            " disk with room"
+        ) from error
+
+
+def _opened(path: Path, about: About) -> int:
+    """Return a descriptor of a file that is of what it should be, and in use from now on."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if _is_usable(fd, path, about):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+    return _made(path, about)
+
+
+def _is_usable(fd: int, path: Path, about: About) -> bool:
+    """Whether a file is of the same dataset and version; False: it is to be begun anew."""
+    is_alone = _lock(fd, fcntl.LOCK_EX)
+    found = _about_of(fd, path)
+    if (found.dataset, found.what) != (about.dataset, about.what):
+        raise ConfigError(
+            f"'{path.parent}' holds a cache of {found.what} of {found.dataset}, and not of"
+            f" {about.what} of {about.dataset}: pass a folder of its own for each dataset"
+        )
+    if found != about:
+        if not is_alone:
+            raise ConfigError(
+                f"'{path.parent}' holds a cache of {_told(found)}, which another process uses, and"
+                f" not of {_told(about)}: pass another folder, or wait for that process"
+            )
+        warnings.warn(
+            f"the cache in '{path.parent}' was of {_told(found)}, and is begun anew for"
+            f" {_told(about)}",
+            stacklevel=2,
+        )
+        return False
+    if os.fstat(fd).st_size < entries_begin(about.samples):
+        raise ConfigError(f"'{path}' is cut off: remove it, and it is made again")
+    if is_alone:
+        EntryFile(os.dup(fd), about.samples, 0, is_memory=False).table.forget_claims()
+    _lock(fd, fcntl.LOCK_SH)
+    return True
+
+
+def _about_of(fd: int, path: Path) -> About:
+    try:
+        return about_in(os.pread(fd, HEAD, 0))
+    except LookupError as error:
+        its_format, our_format = error.args
+        raise ConfigError(
+            f"'{path}' was made by another version of lodreader, in format {its_format}, and this"
+            f" one has format {our_format}: remove it, or pass another folder"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"'{path}' is no cache, or damaged ({error}): remove it, or pass another folder"
+        ) from error
+
+
+def _made(path: Path, about: About) -> int:
+    """Make a file without entries. It gets its name when all of it is on the disk."""
+    draft = path.with_suffix(".draft")
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        # room for the table: a write through the mapping must not find the disk full
+        os.posix_fallocate(fd, 0, entries_begin(about.samples))
+        os.pwrite(fd, about.head(), 0)
+        os.fsync(fd)
+        _lock(fd, fcntl.LOCK_SH)
+        draft.rename(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """Lock a file, if that can be at once. A file system without locks has none to wait for."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:  # BlockingIOError where another has it
+        return False
+    return True
+
+
+def _told(about: About) -> str:
+    version = f", version {about.version!r}" if about.version else ""
+    return f"{about.samples:,} samples{version}, {about.digest[:8] or 'undigested'}"
+
+
+@contextlib.contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Have one process at a time open the file."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a process that was forked meanwhile would keep it
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)

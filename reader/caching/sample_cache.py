@@ -1,0 +1,146 @@
+"""Samples that are kept in memory and on disk, found by number.
+
+Imports files of entries and the form of samples. A SampleCache is used by any thread; its files are
+shared with other processes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from multiprocessing import context
+from typing import Any
+
+from reader.caching.about import About
+from reader.caching.disk_tier import open_disk
+from reader.caching.entry_file import DAMAGED, EVICTED, HITS, MISSES, REFUSED, EntryFile
+from reader.caching.memory_tier import open_memory
+from reader.caching.sample_form import UnknownForm, decode, encode
+
+__all__ = ["MISSING", "SampleCache"]
+
+MISSING: Any = object()  # a sample that is not there
+_COUNTS = {
+    "hits": HITS,
+    "misses": MISSES,
+    "evictions": EVICTED,
+    "refused": REFUSED,
+    "damaged": DAMAGED,
+}
+
+
+class SampleCache:
+    """Samples by number, in memory, on disk, or in both.
+
+    What was kept first stays: where a limit is reached, samples that come later are not kept. A
+    sample goes to memory while there is room, and to the disk; one that is found on the disk goes
+    to memory, too.
+
+    Args:
+        about: what the cache is of.
+        memory: how many bytes of memory it may take; 0: none.
+        disk: the folder of its file; None: none.
+        disk_limit: how many bytes the file may take.
+        is_known: whether `about` says all that samples depend on.
+
+    Raises:
+        ConfigError: the folder cannot hold this cache.
+    """
+
+    def __init__(
+        self, about: About, memory: int, disk: str | None, disk_limit: int, is_known: bool
+    ) -> None:
+        self._options = (about, memory, disk, disk_limit, is_known)
+        self._memory = open_memory(about, memory, is_known) if memory else None
+        self._disk = None if disk is None else open_disk(disk, about, disk_limit)
+        self._begin()
+        self._before = self._sums()  # a file may have been used before
+
+    def _begin(self) -> None:
+        self._files = [file for file in (self._memory, self._disk) if file is not None]
+        self._has_warned = False
+
+    def _sums(self) -> dict[str, int]:
+        return {
+            name: sum(file.table.sum(number) for file in self._files)
+            for name, number in _COUNTS.items()
+        }
+
+    def __len__(self) -> int:
+        return self._files[0].count
+
+    def get(self, number: int, tag: int = 0, out: Any = None, is_copy: bool = True) -> Any:
+        """Return a sample, or MISSING.
+
+        Args:
+            number: of the sample.
+            tag: what the sample depends on, such as its file's size and time: one of another tag
+                is forgotten.
+            out: see `decode`.
+            is_copy: whether arrays are the caller's own; else they cannot be written to.
+        """
+        for file in self._files:
+            entry = file.read(number, tag)
+            if entry is None:
+                continue
+            try:
+                sample = decode(*entry, out=out, is_copy=is_copy)
+            except UnknownForm:  # its library is not imported here, and will be by the dataset
+                continue
+            if file is not self._files[0]:
+                self._keep(self._files[0], number, tag, entry.form, [entry.content])
+            file.table.add(HITS)
+            return sample
+        self._files[0].table.add(MISSES)
+        return MISSING
+
+    def holds(self, number: int) -> bool:
+        """Whether a sample is there, of whatever tag."""
+        return any(file.holds(number) for file in self._files)
+
+    def keep(self, number: int, sample: Any, tag: int = 0) -> None:
+        """Keep a sample, where there is room.
+
+        Raises:
+            DatasetError: it holds something that no cache keeps.
+        """
+        form, parts = encode(sample)
+        for file in self._files:
+            self._keep(file, number, tag, form, parts)
+
+    def _keep(self, file: EntryFile, number: int, tag: int, form: bytes, parts: list[Any]) -> None:
+        try:
+            file.keep(number, tag, form, parts)
+        except OSError as error:
+            file.table.add(REFUSED)
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"a cache cannot be written: {error}. Samples are made anew in place of being"
+                    " kept; give it another folder, or a disk with room",
+                    stacklevel=4,
+                )
+
+    def stats(self) -> dict[str, int]:
+        """Return what all processes did with it since it was opened: see `DataLoader.stats`."""
+        counts = {name: count - self._before[name] for name, count in self._sums().items()}
+        return {
+            **counts,
+            "bytes": 0 if self._memory is None else self._memory.used,
+            "disk_bytes": 0 if self._disk is None else self._disk.used,
+        }
+
+    def __reduce__(self) -> Any:
+        """Go to a process that is started as its files; elsewhere as what they are of."""
+        popen: Any = context.get_spawning_popen()
+        if popen is not None:
+            return _received, (self._options, self._memory, self._disk, self._before)
+        return SampleCache, self._options
+
+
+def _received(
+    options: Any, memory: EntryFile | None, disk: EntryFile | None, before: dict[str, int]
+) -> SampleCache:
+    cache = SampleCache.__new__(SampleCache)
+    cache._options, cache._memory, cache._disk, cache._before = options, memory, disk, before
+    cache._begin()
+    return cache

@@ -1,0 +1,61 @@
+"""How a dataset around others passes on what it is asked for.
+
+Imports the errors. Keeps no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from reader.errors import SampleIndexError
+
+__all__ = ["fetch_located", "fetch_many", "if_any_has", "set_epoch_of"]
+
+
+def fetch_many(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """Return the samples at `indices`, in one call where the dataset offers that."""
+    fetch = getattr(dataset, "__getitems__", None)
+    if fetch is None:
+        return [dataset[index] for index in indices]
+    samples = list(fetch(list(indices)))
+    if len(samples) != len(indices):
+        raise SampleIndexError(
+            f"__getitems__ of {type(dataset).__name__} got {len(indices)} indices and returned"
+            f" {len(samples)} samples; it must return a list with one sample for each index"
+        )
+    return samples
+
+
+def fetch_located(datasets: Sequence[Any], places: Sequence[tuple[int, int]]) -> list[Any]:
+    """Return the samples at some places: (number of the dataset, position in it).
+
+    Those of one dataset are fetched in one call where it offers that.
+    """
+    wanted: dict[int, list[tuple[int, int]]] = {}  # by dataset: (row of the batch, position)
+    for row, (number, position) in enumerate(places):
+        wanted.setdefault(number, []).append((row, position))
+    samples: list[Any] = [None] * len(places)
+    for number, rows in wanted.items():
+        found = fetch_many(datasets[number], [position for _, position in rows])
+        for (row, _), sample in zip(rows, found):
+            samples[row] = sample
+    return samples
+
+
+def set_epoch_of(epoch: int, *datasets: Any) -> None:
+    """Call `set_epoch(epoch)` of each of the datasets that has the method."""
+    for dataset in datasets:
+        set_epoch = getattr(dataset, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+
+
+_Method = TypeVar("_Method")
+
+
+def if_any_has(name: str, datasets: Iterable[Any], method: _Method) -> _Method:
+    """Return `method`, or raise AttributeError: `hasattr` is True if a wrapped dataset has it."""
+    if not any(hasattr(dataset, name) for dataset in datasets):
+        raise AttributeError(f"none of the wrapped datasets has {name}")
+    return method

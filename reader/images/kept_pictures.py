@@ -1,0 +1,204 @@
+"""Pictures of files that are decoded once, and kept in a cache as they are before their transforms.
+
+Imports the cache, encoded images and arrays. Workers share the cache; a KeptPictures belongs to a
+dataset.
+
+Without a cache a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where a crop needs no more. So that
+pictures with a cache are equal to those without, each of these is kept by itself, once a crop has
+needed it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader._core.shared.entry_table import checksum
+from reader.caching.sample_cache import MISSING, SampleCache
+from reader.errors import DatasetError
+from reader.images.array_image import ArrayImage
+from reader.images.encoded_image import EncodedImage, content_of
+from reader.images.resize import Resize
+from reader.images.transform import Pixels
+from reader.images.view import View, render_view
+
+__all__ = ["WHAT", "KeptPictures", "entries_of"]
+
+WHAT = ("pixels", "files")
+_LEVELS = 4  # 1, 1/2, 1/4 and 1/8 of the size
+
+
+def entries_of(samples: int) -> int:
+    """Return how many entries the cache of some samples has."""
+    return samples * _LEVELS
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are decoded: see `EncodedImage`, and `shorter_side` of what is kept."""
+
+    mode: str
+    upright: bool
+    shorter_side: int | None
+
+
+class KeptPictures:
+    """Gives the picture of each file from a cache, or from the file, and keeps it then.
+
+    Args:
+        cache: of `entries_of` as many entries as there are files.
+        what: "pixels", or "files": their content.
+        reading: how files are decoded.
+        check: what share of the pictures that were found is made again, and compared.
+    """
+
+    def __init__(self, cache: SampleCache, what: str, reading: Reading, check: float) -> None:
+        self.cache, self.reading = cache, reading
+        self._what = what
+        self._every = round(1 / check) if check else 0
+        self._found = 0
+
+    def image(self, index: int, path: str) -> Any:
+        """Return an image of a file: EncodedImage, ArrayImage or KeptImage.
+
+        Raises:
+            ImageError: the file cannot be read, or is damaged.
+        """
+        number = index * _LEVELS
+        if not 0 <= number < len(self.cache):
+            return self.opened(path)
+        try:
+            tag = _tag_of(path)
+        except OSError:  # the message of what opens it is the better one
+            return self.opened(path)
+        if self._what == "files":
+            return self._from_file(number, path, tag)
+        if self.reading.shorter_side is not None:
+            return self._smaller(number, path, tag)
+        return KeptImage(self, number, path, tag)
+
+    def opened(self, path: str) -> EncodedImage:
+        """Return the image in a file."""
+        return EncodedImage(path, self.reading.mode, self.reading.upright)
+
+    def is_due(self) -> bool:
+        """Whether it is the turn of a picture that was found to be compared with its file."""
+        self._found += 1
+        return self._every > 0 and self._found % self._every == 0
+
+    def _from_file(self, number: int, path: str, tag: int) -> EncodedImage:
+        content = self.cache.get(number, tag, is_copy=False)
+        if content is MISSING:
+            content = np.frombuffer(content_of(path)[0], np.uint8)
+            self.cache.keep(number, content, tag)
+        elif self.is_due():
+            _compare(content, np.frombuffer(content_of(path)[0], np.uint8), path)
+        reading = self.reading
+        return EncodedImage(content, reading.mode, reading.upright, f"'{path}'")
+
+    def _smaller(self, number: int, path: str, tag: int) -> ArrayImage:
+        pixels = self.cache.get(number, tag, is_copy=False)
+        if pixels is MISSING:
+            pixels = self._made_smaller(path)
+            self.cache.keep(number, pixels, tag)
+        elif self.is_due():
+            _compare(pixels, self._made_smaller(path), path)
+        return ArrayImage(pixels, f"'{path}'")
+
+    def _made_smaller(self, path: str) -> Pixels:
+        image, side = self.opened(path), self.reading.shorter_side
+        view = image.view()
+        if side is not None and min(view.height, view.width) > side:
+            Resize(side).change_view(view, _UNUSED, None)
+        out = np.empty((view.height, view.width, image.channels), np.uint8)
+        image.render(view, out)
+        return out
+
+
+class KeptImage:
+    """A picture that is kept, or will be; see EncodedImage for attributes and methods.
+
+    Args:
+        kept: the pictures of which it is one.
+        number: of its entry at its full size; those of 1/2, 1/4 and 1/8 follow.
+        path: of its file.
+        tag: of the file.
+    """
+
+    def __init__(self, kept: KeptPictures, number: int, path: str, tag: int) -> None:
+        self._kept, self._number, self._path, self._tag = kept, number, path, tag
+        self.name = f"'{path}'"
+        self._file: EncodedImage | None = None
+        self._pixels: Any = None
+        self._level = -1  # of the pixels
+        held = (level for level in range(_LEVELS) if kept.cache.holds(number + level))
+        if not any(self._find(level) for level in held):
+            file = self._opened()
+            self.height, self.width = file.height, file.width
+            self._is_scalable = file.is_scalable
+        self.channels = 3 if kept.reading.mode == "RGB" else 1
+
+    def view(self) -> View:
+        """Return a view of all of the image."""
+        return View(self.height, self.width, self.name)
+
+    def render(
+        self,
+        view: View,
+        out: npt.NDArray[Any],
+        table: npt.NDArray[Any] | None = None,
+        channels_first: bool = False,
+    ) -> None:
+        """Write what a view shows."""
+        factor = view.factor if self._is_scalable else 1
+        level = factor.bit_length() - 1
+        if level != self._level and not self._find(level):
+            self._make(level)
+            factor = 1 << self._level
+        render_view(self._pixels, view, factor, out, table, channels_first)
+
+    def _find(self, level: int) -> bool:
+        """Take the pixels of a level from the cache. False: they are not there."""
+        sample = self._kept.cache.get(self._number + level, self._tag, is_copy=False)
+        if sample is MISSING:
+            return False
+        self._pixels, self.height, self.width, self._is_scalable = sample
+        self._level = level
+        if self._kept.is_due():
+            _compare(self._pixels, self._opened().whole(1 << level)[0], self._path)
+        return True
+
+    def _make(self, level: int) -> None:
+        """Decode the file, and keep what it gave."""
+        self._pixels, factor = self._opened().whole(1 << level)
+        if factor != 1 << level:  # it can be decoded in full alone
+            self._is_scalable = False
+        self._level = factor.bit_length() - 1
+        sample = (self._pixels, self.height, self.width, self._is_scalable)
+        self._kept.cache.keep(self._number + self._level, sample, self._tag)
+
+    def _opened(self) -> EncodedImage:
+        if self._file is None:
+            self._file = self._kept.opened(self._path)
+        return self._file
+
+
+_UNUSED: Any = None  # a generator that nothing draws from
+
+
+def _tag_of(path: str) -> int:
+    """Return a number of 64 bits that changes with a file's size and time."""
+    found = os.stat(path)  # noqa: PTH116  half the time of pathlib
+    return checksum([os.fsencode(path), b"%d %d" % (found.st_size, found.st_mtime_ns)])
+
+
+def _compare(kept: Any, made: Any, path: str) -> None:
+    if not np.array_equal(kept, made):
+        raise DatasetError(
+            f"the picture of '{path}' that a cache kept is another one when it is made again,"
+            " though size and time of the file are the same: remove the cache"
+        )

@@ -1,0 +1,288 @@
+"""Cached datasets in loaders: the same batches, made once, whoever fetches them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from reader import ConfigError, DataLoader, Dataset, cache
+from reader.compat.torch import DataLoader as TorchFace
+from reader.images import (
+    CenterCrop,
+    ImageFolder,
+    Normalize,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+)
+
+ROOT = Path(__file__).parents[2]
+WAYS = ["none", "threads", "fork", "spawn", "forkserver"]
+
+
+def chosen(way: str) -> dict[str, Any]:
+    if way == "none":
+        return {"num_workers": 0}
+    if way == "threads":
+        return {"num_workers": 2, "worker_type": "thread"}
+    return {"num_workers": 2, "start_method": way}
+
+
+class Slow(Dataset[Any]):
+    """Writes each index that it makes into a file, so that all processes are counted."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = str(log)
+
+    def __getitem__(self, index: int) -> Any:
+        with open(self.log, "a") as file:
+            file.write(f"{index}\n")
+        return np.full(5, index, np.float32), index
+
+    def __len__(self) -> int:
+        return 24
+
+
+def augmented(sample: Any, index: int) -> Any:
+    array, number = sample
+    return array + reader.sample_rng(index).integers(100), number
+
+
+def rows(batches: Any) -> list[Any]:
+    return [
+        np.concatenate([array[:, :1], number[:, None]], 1).tolist() for array, number in batches
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_each_sample_is_made_once_by_all_workers(way: str, where: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    given: dict[str, Any] = {"memory": "1MB"} if where == "memory" else {"disk": tmp_path / "cache"}
+    plain = Slow(tmp_path / "other").map(augmented, with_index=True)
+    cached = cache(Slow(log), **given).map(augmented, with_index=True)
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3}
+    with DataLoader(cached, **options, **chosen(way)) as loader:
+        found = [rows(loader) for _ in range(3)]
+        counts = loader.stats()["cache"]
+    assert found == [rows(batches) for batches in epochs(DataLoader(plain, **options), 3)]
+    assert found[0] != found[1]
+    made = log.read_text().split()
+    assert sorted(map(int, made)) == list(range(24))
+    assert (counts["hits"], counts["misses"]) == (48, 24)
+
+
+def epochs(loader: Any, count: int) -> Any:
+    return [list(loader) for _ in range(count)]
+
+
+def test_a_resumed_run_goes_on_with_the_same_batches(tmp_path: Path) -> None:
+    def made(where: dict[str, Any]) -> Any:
+        cached = cache(Slow(tmp_path / "log"), **where).map(augmented, with_index=True)
+        return DataLoader(cached, batch_size=4, shuffle=True, seed=3, num_workers=2)
+
+    with made({"memory": "1MB"}) as loader:
+        whole = [rows(loader), rows(loader)]
+    with made({"disk": tmp_path / "cache"}) as loader:
+        batches = iter(loader)
+        first = [next(batches), next(batches)]
+        state = loader.state_dict()
+        batches.close()
+    with made({"disk": tmp_path / "cache", "memory": "1MB"}) as loader:
+        loader.load_state_dict(state)
+        rest = list(loader)
+        assert rows([*first, *rest]) == whole[0]
+        assert rows(loader) == whole[1]
+
+
+RANK = """
+import sys
+from pathlib import Path
+import reader
+from tests.contract.test_cache import Slow
+
+if __name__ == "__main__":
+    cached = reader.cache(Slow(Path(sys.argv[1])), memory="1MB")
+    loader = reader.DataLoader(cached, batch_size=4, num_workers=1)
+    for command in sys.stdin:
+        for _ in loader:
+            pass
+        print(loader.stats()["cache"]["bytes"], flush=True)
+"""
+
+
+def test_ranks_of_one_host_use_the_memory_of_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(log)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        sizes = []
+        for rank in [*ranks, *ranks]:
+            assert rank.stdin is not None
+            assert rank.stdout is not None
+            rank.stdin.write("go\n")
+            rank.stdin.flush()
+            sizes.append(int(rank.stdout.readline()))
+            if rank is ranks[0] and len(sizes) > 2:
+                rank.kill()  # what it kept stays with the other
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert len(set(sizes)) == 1
+    assert sorted(map(int, log.read_text().split())) == list(range(24))
+    assert not [name for name in memory_files() if "lodreader-cache-" in name]
+
+
+def memory_files() -> list[str]:
+    gc.collect()
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{fd}"
+        if os.path.islink(path):
+            found.append(os.readlink(path))
+    return found
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_pytorchs_loader_and_the_face_use_it_too(method: str, tmp_path: Path) -> None:
+    data = pytest.importorskip("torch").utils.data
+    for kind in (data.DataLoader, TorchFace):
+        log = tmp_path / kind.__module__
+        cached = cache(Slow(log), memory="1MB")
+        for _ in range(2):
+            loader = kind(cached, 4, num_workers=1, multiprocessing_context=method)
+            numbers = [int(number) for _, batch in loader for number in batch]
+            assert numbers == list(range(24))
+        assert sorted(map(int, log.read_text().split())) == list(range(24))
+
+
+# -- pictures ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        height, width = (int(side) for side in rng.integers(60, 700, 2))
+        coarse = image.fromarray(rng.integers(0, 256, (8, 9, 3), dtype=np.uint8))
+        picture = coarse.resize((width, height))
+        if number % 4 == 3:
+            picture = picture.convert("L")
+        path = folder / "ab"[number % 2] / f"{number}.{('jpg', 'png', 'jpg')[number % 3]}"
+        path.parent.mkdir(exist_ok=True)
+        exif = picture.getexif()
+        exif[0x0112] = 1 + number % 8
+        picture.save(path, exif=exif)
+    return folder
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "training": {
+        "size": (64, 48),
+        "transforms": [
+            RandomResizedCrop(),
+            RandomHorizontalFlip(),
+            Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
+        ],
+        "layout": "channels_first",
+    },
+    "validation": {"transforms": [Resize(40), CenterCrop(32)]},
+    "upright": {"size": (33, 44), "upright": True},
+    "grey": {"size": (33, 44), "mode": "L"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", ["none", "threads", "fork", "spawn"])
+def test_kept_pictures_are_those_of_the_files(
+    root: Path, tmp_path: Path, form: str, way: str
+) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 5}
+    plain = DataLoader(ImageFolder(root, **FORMS[form]), **options)
+    expected = [[image for image, _ in plain] for _ in range(4)]
+    for cached in (
+        ImageFolder(root, **FORMS[form], cache="100MB"),
+        cache(ImageFolder(root, **FORMS[form]), disk=tmp_path / "pixels"),
+        cache(ImageFolder(root, **FORMS[form]), memory="10MB", what="files"),
+        cache(ImageFolder(root, **FORMS[form]), memory="30MB", check=0.2),
+    ):
+        with DataLoader(cached, **options, **chosen(way)) as loader:
+            for batches in expected:
+                for batch, (image, _) in zip(batches, loader, strict=True):
+                    assert np.array_equal(batch, image)
+            counts = loader.stats()["cache"]
+        assert counts["hits"] >= 12
+        assert counts["refused"] == counts["damaged"] == counts["evictions"] == 0
+
+
+def test_a_picture_whose_file_changed_is_made_again(root: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "a" / "1.png"
+    path.parent.mkdir()
+    for what in ("pixels", "files"):
+        image.new("RGB", (20, 10), "red").save(path)
+        cached = cache(ImageFolder(tmp_path), memory="1MB", what=what)
+        assert cached[0][0][0, 0].tolist() == [255, 0, 0]
+        image.new("RGB", (21, 10), "blue").save(path)
+        for _ in range(2):
+            assert cached[0][0].shape == (10, 21, 3)
+            assert cached[0][0][0, 0].tolist() == [0, 0, 255]
+        assert cached._cache.stats()["evictions"] == 1
+
+
+def test_smaller_pictures_take_less_memory(root: Path) -> None:
+    options: dict[str, Any] = {"size": (32, 32), "transforms": [RandomResizedCrop()]}
+    whole = ImageFolder(root, **options, cache="100MB")
+    small = ImageFolder(root, **options, cache="100MB", cache_shorter_side=50)
+    for folder in (whole, small):
+        for _ in range(2):
+            for index in range(12):
+                assert folder[index][0].shape == (32, 32, 3)
+    sizes = [folder._cache.stats()["bytes"] for folder in (whole, small)]
+    assert sizes[1] < sizes[0] / 8
+    assert small._cache.stats()["hits"] == 12
+
+
+def test_damaged_files_are_told_and_not_kept(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "1.jpg"
+    path.parent.mkdir()
+    path.write_bytes(b"\xff\xd8\xff nothing")
+    for what in ("pixels", "files"):
+        cached = cache(ImageFolder(tmp_path), memory="1MB", what=what)
+        for _ in range(2):
+            with pytest.raises(reader.ImageError, match=r"1\.jpg' is a damaged JPEG file"):
+                cached[0]
+    path.unlink()
+    with pytest.raises(reader.ImageError, match="cannot be read"):
+        cached[0]
+
+
+def test_options_of_kept_pictures_that_cannot_be(root: Path) -> None:
+    with pytest.raises(ConfigError, match='what must be "pixels", "files" or "samples"'):
+        cache(ImageFolder(root), memory="1MB", what="nothing")
+    with pytest.raises(ConfigError, match="cache_shorter_side must be an int of 1 or more"):
+        ImageFolder(root, cache="1MB", cache_shorter_side=0)
+    with pytest.raises(ConfigError, match="memory must be a number of bytes"):
+        ImageFolder(root, cache="many")
+    whole = cache(ImageFolder(root, size=(8, 8)), memory="1MB", what="samples")
+    assert np.array_equal(whole[1][0], ImageFolder(root, size=(8, 8))[1][0])
