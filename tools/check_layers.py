@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "places", "checks", "config", "_core")
+_CORE = ("errors", "places", "checks", "config", "_core", "available_memory")
 _WORKER = (*_CORE, "policy", "random", "exceptions", "data", "orders", "worker")
 _ENGINE = (*_WORKER, "streams", "processes", "collate", "frameworks", "engine")
 
@@ -24,6 +24,7 @@ _ENGINE = (*_WORKER, "streams", "processes", "collate", "frameworks", "engine")
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
+    "available_memory": (),
     "places": ("errors",),
     "policy": (),
     "checks": ("errors",),
@@ -58,6 +59,7 @@ ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax",
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
 DECODERS = {"simplejpeg"}  # imported in reader/images alone
+FILES = {"pyarrow": ("reader", "data", "arrow_source")}  # each is imported in one file alone
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h"}
@@ -280,9 +282,11 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
             return None
         only = " and ".join("/".join(home) for home in homes)
         return f"imports {top}, which only {only} may; look in sys.modules instead"
+    if top in FILES and parts != FILES[top]:
+        return f"imports {top}, which only {'/'.join(FILES[top])}.py may"
     if room in ("errors", "places", "checks", "config", "_version") and top == "cloudpickle":
         return f"{room} imports {top}; it may import the standard library and numpy"
-    known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON
+    known = top in sys.stdlib_module_names or top in DEPENDENCIES | OPTIONAL | CYTHON | set(FILES)
     if known or room == "frameworks" or (room == "images" and top in DECODERS):
         return None
     return f"imports {top}, which is neither the standard library nor a dependency"

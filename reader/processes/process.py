@@ -25,9 +25,9 @@ from typing import Any
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel, watch_trainer
+from reader.available_memory import available_bytes
 from reader.errors import InternalError, ReaderError, refusal
 from reader.processes.main_module import has_lost_file
-from reader.processes.memory import available_bytes
 from reader.processes.pickling import PickledConfig, pickle_config, unpickle_config
 from reader.processes.preload import libraries_of
 from reader.processes.template import (

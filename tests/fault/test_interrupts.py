@@ -19,9 +19,9 @@ from reader import DataLoader, SamplerError
 from reader._core.interpreter.signals import Finalized, SafeExit, interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.feeder import Feeder
+from reader.available_memory import available_bytes
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import PoolCache
-from reader.processes.memory import available_bytes
 from tests.datasets import Rows
 
 COUNT = 24

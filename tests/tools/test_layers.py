@@ -217,3 +217,10 @@ def test_the_command_prints_violations_and_exits_1(tmp_path: Path) -> None:
     (tmp_path / "reader/data/collate.py").write_text("import reader.errors\n")
     good = run(tmp_path)
     assert (good.returncode, good.stdout) == (0, "")
+
+
+def test_a_library_of_files_is_imported_in_its_one_file_alone(tmp_path: Path) -> None:
+    text = "def f():\n    import pyarrow.parquet"
+    assert made_up(tmp_path, {"reader/data/arrow_source.py": text}) == []
+    (found,) = made_up(tmp_path, {"reader/data/other.py": text})
+    assert found.endswith("imports pyarrow, which only reader/data/arrow_source.py may")

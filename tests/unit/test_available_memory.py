@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reader.processes import memory
+from reader import available_memory as memory
 
 MIB = 1 << 20
 HEADROOM = 16 * MIB

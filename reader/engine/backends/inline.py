@@ -15,8 +15,8 @@ from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.local_channel import LocalChannel, LocalFeeder, LocalMemory
+from reader.available_memory import available_bytes
 from reader.engine.backends.backend import Death, WorkerStatus
-from reader.processes.memory import available_bytes
 from reader.random.seeds import CapturedState
 from reader.worker import context
 from reader.worker.global_rng_lock import GlobalRngLock

@@ -19,10 +19,10 @@ from reader._core.batch.side_table import SideTable
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.feeder import Feeder
+from reader.available_memory import available_bytes
 from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
 from reader.processes import pool_registry
-from reader.processes.memory import available_bytes
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.loop import WorkerConfig, WorkerError
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.wire.channel import WorkerChannel
+from reader.available_memory import available_bytes
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
 from reader.errors import InternalError, ReaderError
 from reader.processes.handle import ThreadHandle
-from reader.processes.memory import available_bytes
 from reader.worker import loop
 from reader.worker.global_rng_lock import GlobalRngLock
 
