@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         SequenceSampler,
         Subset,
         SubsetRandomSampler,
+        TableRows,
         TensorDataset,
         TokenWindows,
         WeightedRandomSampler,
@@ -106,6 +107,7 @@ __all__ = [
     "StateError",
     "Subset",
     "SubsetRandomSampler",
+    "TableRows",
     "TensorDataset",
     "TokenWindows",
     "WeightedRandomSampler",
@@ -137,8 +139,8 @@ _HOMES = {
         "reader.data": """
             BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
             DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler
-            RecordIO RecordWriter Sampler SequenceSampler Subset SubsetRandomSampler TensorDataset
-            TokenWindows WeightedRandomSampler concat_ragged random_split
+            RecordIO RecordWriter Sampler SequenceSampler Subset SubsetRandomSampler TableRows
+            TensorDataset TokenWindows WeightedRandomSampler concat_ragged random_split
         """,
         "reader.errors": """
             ArenaFull CollateError ConfigError ConfigTypeError DatasetError ImageError

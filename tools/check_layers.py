@@ -25,13 +25,13 @@ _ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks",
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
+    "available_memory": (),
     "places": ("errors",),
     "policy": (),
     "checks": ("errors",),
     "option_checks": ("errors", "checks"),
     "config": ("errors", "places", "checks", "option_checks"),
     "_core": ("errors", "places", "checks", "config"),
-    "available_memory": (),
     "random": _CORE,
     "sharing": (*_CORE, "available_memory"),
     "exceptions": _CORE,
@@ -71,8 +71,12 @@ FLOORS: dict[str, tuple[str, ...]] = {
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
-# Optional, and imported in some rooms alone.
-OF_ROOMS = {"simplejpeg": ("images",), "pandas": ("sharing",)}
+# Optional, and imported in some files or rooms alone.
+OF_ROOMS = {
+    "simplejpeg": ("images",),
+    "pandas": ("sharing",),
+    "pyarrow": ("data",),
+}
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h"}

@@ -7,7 +7,6 @@ shared with other processes.
 from __future__ import annotations
 
 import warnings
-from multiprocessing import context
 from typing import Any
 
 from reader.caching.about import About
@@ -15,6 +14,7 @@ from reader.caching.disk_tier import open_disk
 from reader.caching.entry_file import DAMAGED, EVICTED, HITS, MISSES, REFUSED, EntryFile
 from reader.caching.memory_tier import open_memory
 from reader.caching.sample_form import UnknownForm, decode, encode
+from reader.sharing.memory_file import is_sent
 
 __all__ = ["MISSING", "SampleCache"]
 
@@ -131,8 +131,7 @@ class SampleCache:
 
     def __reduce__(self) -> Any:
         """Go to a process that is started as its files; elsewhere as what they are of."""
-        popen: Any = context.get_spawning_popen()
-        if popen is not None:
+        if is_sent():
             return _received, (self._options, self._memory, self._disk, self._before)
         return SampleCache, self._options
 

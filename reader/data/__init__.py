@@ -1,7 +1,8 @@
 """What a batch is made from: datasets, samplers and batch samplers.
 
 This package runs anywhere, in the trainer and in workers, and starts no process or thread. It may
-import errors, checks, config, `reader._core` and `reader.random`. Its objects are their maker's.
+import errors, checks, config, available_memory, `reader._core` and `reader.random`. Its objects are
+their maker's.
 """
 
 from reader.data import tensor_converters
@@ -16,6 +17,7 @@ from reader.data.ragged import RaggedFields, concat_ragged
 from reader.data.record_io import RecordIO, RecordWriter
 from reader.data.sampler import RandomSampler, Sampler, SequenceSampler, SubsetRandomSampler
 from reader.data.subset import Subset, random_split
+from reader.data.table_rows import TableRows
 from reader.data.token_windows import TokenWindows
 from reader.data.weighted_sampler import WeightedRandomSampler
 
@@ -38,6 +40,7 @@ __all__ = [
     "SequenceSampler",
     "Subset",
     "SubsetRandomSampler",
+    "TableRows",
     "TensorDataset",
     "TokenWindows",
     "WeightedRandomSampler",

@@ -21,10 +21,11 @@ class KnownClass(NamedTuple):
     parts: str
 
 
-# arrays side by side: a sample is a row of each
+# arrays side by side: a sample is a row of each, in a tuple or a dict
 ARRAYS = (
     KnownClass("reader.data.datasets", "TensorDataset", "tensors"),
     KnownClass("reader.data.token_windows", "TokenWindows", "arrays"),
+    KnownClass("reader.data.table_rows", "TableRows", "arrays"),
     KnownClass("torch.utils.data.dataset", "TensorDataset", "tensors"),
     KnownClass("paddle.io.dataloader.dataset", "TensorDataset", "tensors"),
     KnownClass("paddle.fluid.dataloader.dataset", "TensorDataset", "tensors"),

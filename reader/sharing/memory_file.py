@@ -21,7 +21,7 @@ from reader._core.shared.mapping import Mapping
 from reader.available_memory import available_bytes
 from reader.errors import ConfigError, ReaderError
 
-__all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "part_of"]
+__all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "part_of", "seal"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -83,7 +83,7 @@ class MemoryFile(Finalized):
         try:
             os.ftruncate(fd, total)
             _write(fd, total, parts)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            seal(fd)
             return cls(fd, sizes)
         except BaseException:
             os.close(fd)
@@ -108,6 +108,11 @@ class MemoryFile(Finalized):
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def seal(fd: int) -> None:
+    """Have a memory file stay as it is, whoever has its descriptor."""
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
 
 
 def is_sent() -> bool:

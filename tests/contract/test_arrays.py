@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -47,6 +48,7 @@ ARRAYS: dict[str, Callable[[Path], Any]] = {
     "some-of-some": lambda _: Subset(Subset(LABELS, range(9, 199)), np.arange(3, 150, 3)),
     "empty-rows": lambda _: TensorDataset([np.empty((COUNT, 0), np.float32), LABELS]),
     "times": lambda _: LABELS.astype("M8[s]"),
+    "pickled": lambda _: pickle.loads(pickle.dumps(TensorDataset([WIDE, LABELS, WEIGHTS]))),
 }
 
 
@@ -69,7 +71,7 @@ def test_batches_are_those_of_samples_fetched_one_by_one(
         assert _loaded(dataset, **kind, **more) == _loaded(plain(dataset), **kind, **more)
 
 
-@pytest.mark.parametrize("name", ["tensors", "some"])
+@pytest.mark.parametrize("name", ["tensors", "some", "pickled"])
 def test_no_python_code_runs_for_a_sample(name: str, tmp_path: Path) -> None:
     dataset, calls = ARRAYS[name](tmp_path), []
 

@@ -49,6 +49,8 @@ def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
     code = "".join(content for _, language, content in blocks if language == "python")
     if "import torch" in code:
         pytest.importorskip("torch")
+    if "import pyarrow" in code:
+        pytest.importorskip("pyarrow")
     names = example_names()
     with own_static_graph() if "import paddle" in code else nullcontext():
         for number, (line, language, content) in enumerate(blocks):

@@ -217,3 +217,10 @@ def test_the_command_prints_violations_and_exits_1(tmp_path: Path) -> None:
     (tmp_path / "reader/data/collate.py").write_text("import reader.errors\n")
     good = run(tmp_path)
     assert (good.returncode, good.stdout) == (0, "")
+
+
+def test_an_optional_library_is_imported_in_its_rooms_alone(tmp_path: Path) -> None:
+    text = "def f():\n    import pyarrow.parquet"
+    assert made_up(tmp_path, {"reader/data/arrow_source.py": text}) == []
+    (found,) = made_up(tmp_path, {"reader/engine/other.py": text})
+    assert found.endswith("imports pyarrow, which is neither the standard library nor a dependency")

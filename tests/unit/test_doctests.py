@@ -23,6 +23,8 @@ def test_examples(name: str) -> None:
     needed = name.rpartition(".")[2]
     if needed in FRAMEWORKS:
         pytest.importorskip(needed)
+    if needed == "table_rows":
+        pytest.importorskip("pyarrow")
     module = importlib.import_module(name)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     assert doctest.testmod(module, optionflags=flags).failed == 0

@@ -18,7 +18,7 @@ ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset Data
 DistributedBatchSampler DistributedSampler ImageError InternalError IterableDataset LoDTensor
 LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError RecordIO
 RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
-SubsetRandomSampler TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
+SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
 cache concat_ragged get_worker_info mix random_split rebatch register_container sample_rng shard
 share shuffle_buffer""".split()
 
@@ -68,7 +68,7 @@ def test_importing_reader_imports_no_framework() -> None:
     in_a_fresh_process(
         "import sys, reader\n"
         "heavy = {'paddle', 'torch', 'jax', 'jaxlib', 'mxnet', 'tensorflow', 'cuda'}\n"
-        "heavy |= {'PIL', 'simplejpeg'}  # of the extra images\n"
+        "heavy |= {'PIL', 'simplejpeg', 'pyarrow', 'pandas'}  # of the extras\n"
         "found = heavy & {name.split('.')[0] for name in sys.modules}\n"
         "assert not found, found"
     )

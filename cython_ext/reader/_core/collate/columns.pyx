@@ -13,7 +13,7 @@ from libc.stdint cimport INT64_MAX
 from reader._core.batch.dlpack cimport rd_dl_tensor
 from reader._core.batch.exchange cimport look, needs_gradient, rd_view, tensor_view
 from reader._core.batch.ndarray cimport as_ndarray
-from reader._core.batch.structure cimport FIELD, TUPLE, Structure
+from reader._core.batch.structure cimport DICT, FIELD, TUPLE, Structure
 from reader._core.collate.indices cimport Indices
 from reader._core.collate.plan cimport SampleLeaf
 from reader._core.memory.copying cimport gather_rows
@@ -29,8 +29,8 @@ cdef class Columns:
     """The rows of arrays, as the samples of a dataset.
 
     Args:
-        source: the dataset. Its sample k is row k of each array: a tuple, or with one array perhaps
-            the row itself.
+        source: the dataset. Its sample k is row k of each array: a tuple, a dict whose values are in the
+            order of the arrays, or with one array perhaps the row itself.
         arrays: returns the arrays, a sequence; called for each batch.
         indices: lists or ranges that say which row a key means, one after the other.
     """
@@ -47,7 +47,7 @@ cdef class Columns:
         if plan.objects or n == 0:
             return False
         if structure.kind != FIELD:
-            if structure.kind != TUPLE:
+            if structure.kind != TUPLE and (structure.kind != DICT or structure.cls is not dict):
                 return False
             for child in structure.children:
                 if child.kind != FIELD:
@@ -81,8 +81,7 @@ cdef class Columns:
                 return False
             made = as_ndarray(array, name)
         self.held.append(made)  # the user may replace it while rows are copied, without the GIL
-        if (<PyObject*>cnp.PyArray_DESCR(made) != <PyObject*>leaf.type.storage
-                or leaf.type.storage.names is not None
+        if (leaf.type.storage.names is not None or not is_type(made, leaf.type.storage)
                 or name[0] != (leaf.type.name if leaf.type.extended else None)
                 or cnp.PyArray_NDIM(made) != leaf.ndim + 1):
             return False
@@ -152,3 +151,9 @@ cdef class Columns:
             if self.sizes[i]:
                 gather_rows(self.targets[i] + first * self.sizes[i], self.starts[i], self.strides[i],
                             self.rows.data() + first, count, self.sizes[i], is_uncached)
+
+
+cdef inline bint is_type(cnp.ndarray array, cnp.dtype kind) except -1:
+    """Whether an array has an element type. One that was pickled is an object of its own."""
+    return (<PyObject*>cnp.PyArray_DESCR(array) == <PyObject*>kind
+            or cnp.PyArray_EquivTypes(<cnp.dtype>cnp.PyArray_DESCR(array), kind))

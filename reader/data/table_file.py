@@ -1,0 +1,169 @@
+"""The decoded rows of a table in one file that all workers map: in memory, or in a folder.
+
+Imports NumPy and multiprocessing's way of sending a descriptor. A TableFile owns its descriptor and
+never changes what the file holds; the mapping lives as long as any array on it.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.errors import DatasetError
+from reader.sharing.memory_file import is_sent, seal
+
+__all__ = ["Field", "Form", "RaggedColumn", "TableFile", "memory_file", "write_at"]
+
+
+class Field(NamedTuple):
+    """One field of the samples, and where its values lie.
+
+    Of "str", "bytes" and "list" a row has two int64: where in the file its bytes begin, and how
+    many they are. Plain values, which JSON holds.
+
+    Attributes:
+        name: of the field.
+        kind: as that of an ArrowColumn.
+        dtype: of the values, by name.
+        shape: of a row.
+        offset: of the first row in the file, in bytes.
+        step: from row to row, in bytes.
+        categories: what codes mean; None: there are no codes.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    step: int
+    categories: list[Any] | None
+
+
+class Form(NamedTuple):
+    """How many rows a file has, its fields, and how many bytes it needs at least."""
+
+    rows: int
+    fields: list[Field]
+    nbytes: int
+
+
+class RaggedColumn:
+    """A column whose rows differ in length: row k is a str, bytes, or an array."""
+
+    def __init__(self, places: npt.NDArray[Any], memory: memoryview, field: Field) -> None:
+        self._places = places
+        self._memory = memory
+        self._field = field
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, row: int) -> Any:
+        begin, nbytes = map(int, self._places[row])
+        content = self._memory[begin : begin + nbytes]
+        if self._field.kind == "list":
+            return np.frombuffer(content, self._field.dtype)
+        found = bytes(content)
+        return found if self._field.kind == "bytes" else found.decode()
+
+
+class TableFile:
+    """A file that holds the rows of a table.
+
+    It goes to a process that multiprocessing starts as its descriptor, which this process keeps
+    open. Pickled otherwise it is made again by `remake`, or goes with all it holds where that is
+    None.
+
+    Args:
+        fd: of the file, which this object owns from now on.
+        form: what lies in it.
+        remake: a function and its arguments, which returns such a file again.
+    """
+
+    def __init__(
+        self, fd: int, form: Form, remake: tuple[Callable[..., TableFile], tuple[Any, ...]] | None
+    ) -> None:
+        self._fd = fd
+        self.form = form
+        self._remake = remake
+        # what nobody writes is shared among processes
+        self._memory = mmap.mmap(fd, form.nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ)
+
+    def __del__(self) -> None:
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    def columns(self) -> list[Any]:
+        """Return what holds the rows of each field: an array, or a RaggedColumn."""
+        return [self._column(field) for field in self.form.fields]
+
+    def _column(self, field: Field) -> Any:
+        is_ragged = field.kind != "numbers"
+        dtype = np.dtype(np.int64 if is_ragged else field.dtype)
+        shape = (2,) if is_ragged else field.shape
+        steps = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        found: npt.NDArray[Any] = np.ndarray(
+            (self.form.rows, *shape), dtype, self._memory, field.offset, (field.step, *steps)
+        )
+        return RaggedColumn(found, memoryview(self._memory), field) if is_ragged else found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if is_sent():
+            return _received, (reduction.DupFd(self._fd), self.form)
+        if self._remake is not None:
+            return _made_again, (self._remake, self.form)
+        return _unpacked, (self._memory[:], self.form)
+
+    def __copy__(self) -> TableFile:
+        return self  # nobody changes it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TableFile:
+        return self
+
+
+def memory_file() -> int:
+    """Return the descriptor of a new memory file; OSError: the system has none."""
+    return os.memfd_create("reader-table", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def write_at(fd: int, content: Any, place: int) -> None:
+    """Write all bytes of a buffer at a place of a file."""
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(fd, view[: 1 << 30], place)
+        view, place = view[written:], place + written
+
+
+def _received(duplicate: Any, form: Form) -> TableFile:
+    return TableFile(duplicate.detach(), form, None)
+
+
+def _made_again(remake: tuple[Callable[..., TableFile], tuple[Any, ...]], form: Form) -> TableFile:
+    make, arguments = remake
+    made = make(*arguments)
+    if made.form != form:
+        raise DatasetError(
+            f"the table has {made.form.rows:,} rows, and had {form.rows:,} when the dataset was"
+            " made, or its columns have changed: leave its files as they are while they are read"
+        )
+    return made
+
+
+def _unpacked(content: bytes, form: Form) -> TableFile:
+    fd = memory_file()
+    try:
+        write_at(fd, content, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    seal(fd)
+    return TableFile(fd, form, None)

@@ -1,0 +1,272 @@
+"""The rows of Parquet and Arrow files and of DataFrames as samples: the dataset, and its decoding.
+
+Imports the dataset's base class, the source, the layout of rows, and where decoded rows are kept.
+A dataset never changes; its rows are in one file that all workers map.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reader.available_memory import available_bytes
+from reader.checks import as_byte_count
+from reader.data.arrow_source import FileSource, arrow_source, pyarrow
+from reader.data.dataset import Dataset
+from reader.data.row_layout import RowLayout
+from reader.data.table_file import TableFile, memory_file
+from reader.data.table_folder import TableFolder
+from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got, refusal
+from reader.sharing.memory_file import seal
+
+__all__ = ["TableRows"]
+
+
+class _Options(NamedTuple):
+    """How a table is decoded. `fields`: the column of each field, or its columns; None: all."""
+
+    fields: dict[str, Any] | None
+    fill_null: dict[str, Any]
+    as_dtype: dict[str, Any]
+    memory_limit: int | None
+    disk: str | None
+
+
+class TableRows(Dataset[dict[str, Any]]):
+    """Hold the rows of a table: sample k is a dict with the values of row k.
+
+    The table is decoded once, into one memory file that all workers of a loader map, or into a file
+    in a folder. Where all columns are of fixed width, rows are gathered into the batch without
+    Python code for each sample, and a batch is a dict of arrays.
+
+    =========================================  =====================================================
+    column of Arrow                            value in a sample
+    =========================================  =====================================================
+    integers, floats, bool                     a number of NumPy of that type
+    dates, times, timestamps, durations        int32 or int64, as stored, in the column's unit
+    decimals                                   float64, where `as_dtype` says so
+    lists of one length, binary of one length  an array, of bytes as uint8
+    dictionary (categories)                    a code, int32; `categories` has what it means
+    strings, binary, lists of any length       str, bytes, an array; slower: fetched row by row
+    =========================================  =====================================================
+
+    Args:
+        source: the path of a Parquet or Arrow IPC (Feather) file, a list of such paths, a folder
+            with such files, which are taken by name, a table of pyarrow, a list of its record
+            batches, or a DataFrame. A frame's index is no column.
+        columns: names of columns; None: all. Or the fields of a sample: a dict from a field's
+            name to that of its column, or to a list of columns of numbers of one type, which are
+            one array side by side.
+        fill_null: by the name of a column or field what stands for nulls. Nulls are NaN among
+            floats, and refused elsewhere. Of a column with codes it is a code, such as -1.
+        as_dtype: by the name of a column or field the type that its numbers are given as, such as
+            "float32". Floats are rounded; an integer that does not fit is refused. "category"
+            gives codes for strings.
+        memory_limit: how many bytes the decoded rows may take in memory; None: what the machine and
+            its memory groups can give.
+        disk: a folder that decoded rows of files are kept in, for tables that are larger than the
+            memory. What is there already is used, unless a file of the source has changed.
+
+    Attributes:
+        fields: the names in a sample, in order.
+        categories: by name of a field with codes the list of what they mean: `categories["x"][3]`
+            is what code 3 stands for.
+
+    One Arrow file that is neither compressed nor has several record batches, nulls or bools is used
+    as it lies there, without decoding.
+
+    Raises:
+        ConfigError, ConfigTypeError: an argument that cannot be; pyarrow is missing; a file that is
+            no table or differs from others; a column that arrays cannot hold, or that has nulls; a
+            table without rows, or without room in the memory.
+        DatasetError: a file is damaged.
+
+    >>> import pyarrow
+    >>> table = pyarrow.table({"size": [1.5, 2.5, 3.5], "sold": [1, 0, 1], "at": ["x", "y", "x"]})
+    >>> rows = TableRows(table, ["size", "sold"])
+    >>> len(rows), rows[2]
+    (3, {'size': np.float64(3.5), 'sold': np.int64(1)})
+    >>> rows = TableRows(table, {"inputs": ["size", "sold"], "at": "at"},
+    ...                  as_dtype={"inputs": "float32", "at": "category"})
+    >>> rows[1], rows.categories
+    ({'inputs': array([2.5, 0. ], dtype=float32), 'at': np.int32(1)}, {'at': ['x', 'y']})
+    """
+
+    has_pure_samples = True
+
+    def __init__(
+        self,
+        source: Any,
+        columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+        *,
+        fill_null: Mapping[str, Any] | None = None,
+        as_dtype: Mapping[str, Any] | None = None,
+        memory_limit: int | None = None,
+        disk: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if memory_limit is not None:
+            memory_limit = as_byte_count(
+                "memory_limit", memory_limit, low=1, remedy="It is a number of bytes, or None."
+            )
+        if disk is not None and not isinstance(disk, (str, os.PathLike)):
+            raise ConfigTypeError(f"disk must be the path of a folder or None, got {got(disk)}")
+        options = _Options(
+            _fields(columns),
+            _by_name("fill_null", fill_null),
+            _by_name("as_dtype", as_dtype),
+            memory_limit,
+            None if disk is None else os.fsdecode(disk),
+        )
+        self._file = _decoded(source, options)
+        self._set_arrays()
+
+    def _set_arrays(self) -> None:
+        form = self._file.form
+        #: what the rows of samples are rows of, in the order of `fields`
+        self.arrays: tuple[Any, ...] = tuple(self._file.columns())
+        self.fields = tuple(field.name for field in form.fields)
+        self.categories: dict[str, list[Any]] = {
+            field.name: field.categories for field in form.fields if field.categories is not None
+        }
+
+    def __len__(self) -> int:
+        return self._file.form.rows
+
+    def __getitem__(self, index: int, /) -> dict[str, Any]:
+        """Return the sample at `index`; a negative one counts from the end."""
+        place, count = operator.index(index), self._file.form.rows
+        if not -count <= place < count:
+            raise SampleIndexError(
+                f"index {index} is outside of {count} rows: take one in [{-count}, {count})"
+            )
+        return dict(zip(self.fields, [array[place] for array in self.arrays]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what lies on the mapped file."""
+        state = dict(vars(self))
+        for name in ("arrays", "fields", "categories"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._set_arrays()
+
+
+def _decoded(source: Any, options: _Options) -> TableFile:
+    """Return the file with the rows of a table, made where there is none."""
+    table = arrow_source(source)
+    fields = options.fields
+    fields = dict(zip(table.types, table.types)) if fields is None else fields
+    chosen = [name for names in fields.values() for name in _listed(names)]
+    table.check_names(chosen, "columns")
+    for argument, given in (("fill_null", options.fill_null), ("as_dtype", options.as_dtype)):
+        table.check_names([name for name in given if name not in fields], argument)
+    layout = RowLayout(table, fields, options.fill_null, options.as_dtype)
+    if not isinstance(table, FileSource):
+        if options.disk is not None:
+            raise ConfigError(
+                "disk is for tables in files, and source is in memory: write it to a Parquet file"
+                " and pass that, or leave disk out"
+            )
+        return _in_memory(layout, options, None)
+    remake = (_decoded, (table.paths, options))
+    form = layout.mapped()
+    if form is not None:
+        return TableFile(os.open(table.paths[0], os.O_RDONLY | os.O_CLOEXEC), form, remake)
+    if options.disk is None:
+        return _in_memory(layout, options, remake)
+    made_of = {
+        "sources": table.stamps(),
+        "options": [fields, _shown(options.fill_null), _shown(options.as_dtype)],
+        "schema": [f"{name}: {type_}" for name, type_ in table.types.items()],
+    }
+    name = Path(table.paths[0]).stem
+    try:
+        fd, form = TableFolder(options.disk).open(name, made_of, layout.write)
+    except OSError as error:
+        raise refusal(
+            f"the decoded table in '{options.disk}'", "cannot be written", error, "make room there"
+        ) from error
+    return TableFile(fd, form, remake)
+
+
+def _in_memory(layout: RowLayout, options: _Options, remake: Any) -> TableFile:
+    available = available_bytes()
+    limit = min(available, options.memory_limit or available)
+
+    def check_room(nbytes: int) -> None:
+        if nbytes > limit:
+            why = "memory_limit allows" if limit < available else "the machine can give"
+            raise ConfigError(
+                f"the decoded table takes {nbytes:,} bytes or more, and {why} {limit:,}: choose"
+                " fewer by columns=, smaller types by as_dtype=, or keep it in a folder by disk="
+            )
+
+    check_room(layout.nbytes)
+    try:
+        fd = memory_file()
+    except OSError as error:
+        raise refusal("a memory file for a table", "cannot be made", error) from error
+    try:
+        form = layout.write(fd, check_room)
+        os.ftruncate(fd, form.nbytes)
+        seal(fd)
+    except OSError as error:
+        os.close(fd)
+        raise refusal("the decoded table", "cannot be written to memory", error) from error
+    except BaseException:
+        os.close(fd)
+        raise
+    pyarrow().default_memory_pool().release_unused()
+    return TableFile(fd, form, remake)
+
+
+def _fields(columns: Any) -> dict[str, Any] | None:
+    """Return the column, or the columns, of each field; None: all columns are fields."""
+    if columns is None:
+        return None
+    is_named = isinstance(columns, Mapping)
+    if not is_named and not (isinstance(columns, (list, tuple))):
+        raise ConfigTypeError(
+            f"columns must be a list of names, or a dict of fields, got {got(columns)}"
+        )
+    found = dict(columns) if is_named else dict(zip(columns, columns))
+    if not found or (not is_named and len(found) < len(columns)):
+        raise ConfigError(f"columns must name each column once, and one at least, got {columns!r}")
+    for field, names in found.items():
+        listed = _listed(names)
+        if not isinstance(field, str) or not all(isinstance(name, str) for name in listed):
+            raise ConfigTypeError(f"columns must name columns by strings, got {got(names)}")
+        if not listed:
+            raise ConfigError(f"columns gives the field {field!r} no column: name one at least")
+    return {
+        field: names if isinstance(names, str) else list(names) for field, names in found.items()
+    }
+
+
+def _listed(names: Any) -> list[Any]:
+    return list(names) if isinstance(names, (list, tuple)) else [names]
+
+
+def _by_name(argument: str, given: Any) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigTypeError(
+            f"{argument} must be a dict by the names of columns or fields, got {got(given)}"
+        )
+    return dict(given)
+
+
+def _shown(given: dict[str, Any]) -> dict[str, str]:
+    """Return options as texts, the same for the same meaning."""
+    return {
+        name: np.dtype(value).name if isinstance(value, (type, np.dtype)) else repr(value)
+        for name, value in sorted(given.items())
+    }
