@@ -19,7 +19,7 @@ from reader.data.known_datasets import ARRAYS, CHOSEN, known_class
 from reader.sharing.shared_array import SharedArray
 from reader.sharing.shared_list import SharedList
 
-__all__ = ["INDICES", "columns_of", "filler_of"]
+__all__ = ["INDICES", "columns_of", "filler_of", "reading_ahead"]
 
 # kinds of lists of indices whose items come without code of the user's
 INDICES = (list, tuple, range, np.ndarray, SharedArray, SharedList)
@@ -63,6 +63,19 @@ def filler_of(dataset: Any) -> Callable[[Any, Any], Any] | None:
         return None
     fetches: Any = dataset
     return lambda key, out: fetches.__getitem__(key, out=out)
+
+
+def reading_ahead(dataset: Any) -> Callable[[Sequence[Any]], None] | None:
+    """Return the function that has the files of a batch read ahead; None: there is none.
+
+    It is called with the keys of a batch, for a `reader.Dataset` with a method `__read_ahead__`,
+    and for chosen samples of one.
+    """
+    if known_class(dataset, CHOSEN) is not None:
+        inner, indices = reading_ahead(dataset.dataset), dataset.indices
+        return None if inner is None else lambda keys: inner([indices[key] for key in keys])
+    found = getattr(type(dataset), "__read_ahead__", None) if isinstance(dataset, Dataset) else None
+    return None if found is None else lambda keys: found(dataset, keys)
 
 
 def _takes_out(fetch: Any) -> bool:

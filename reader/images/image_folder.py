@@ -27,6 +27,7 @@ from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCro
 from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
 from reader.images.kept_pictures import WHAT, KeptPictures, Reading, entries_of
+from reader.images.read_ahead import read_ahead
 from reader.images.transform import Size
 from reader.images.view import Box
 from reader.sharing.share import share
@@ -276,6 +277,16 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         if self.transform is not None:
             image = self.transform(image)
         return image, target if self.target_transform is None else self.target_transform(target)
+
+    def __read_ahead__(self, indices: Sequence[int]) -> None:
+        """Have the system read the files of a batch, where the first of them is not in memory.
+
+        A loader calls it before it fetches the samples: the disk reads while files are decoded.
+        """
+        if self._pictures is not None:
+            indices = [index for index in indices if not self._pictures.holds(index)]
+        count = len(self._samples)
+        read_ahead([self._samples[index][0] for index in indices if -count <= index < count])
 
     def __len__(self) -> int:
         return len(self._samples)

@@ -81,6 +81,11 @@ class KeptPictures:
             return self._smaller(number, path, tag)
         return KeptImage(self, number, path, tag)
 
+    def holds(self, index: int) -> bool:
+        """Whether a picture is kept, of whatever time of its file, at one size or more."""
+        numbers = range(index * _LEVELS, (index + 1) * _LEVELS)
+        return any(0 <= n < len(self.cache) and self.cache.holds(n) for n in numbers)
+
     def opened(self, path: str) -> EncodedImage:
         """Return the image in a file."""
         return EncodedImage(path, self.reading.mode, self.reading.upright)

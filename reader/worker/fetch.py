@@ -6,6 +6,7 @@ the dataset and the functions in it are the user's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from operator import length_hint
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from reader._core.collate.columns import Columns
 from reader._core.collate.indices import Indices
 from reader._core.wire.channel import TaskKind, WorkerChannel
-from reader.data.columns import columns_of, filler_of
+from reader.data.columns import columns_of, filler_of, reading_ahead
 from reader.errors import DatasetError
 from reader.worker.worker_state import WorkerSnapshot, WorkerState, put_rng
 
@@ -55,6 +56,7 @@ class Fetcher:
         # how samples come without Python code for each, and how they write themselves
         self._columns = columns_of(dataset) if collate_fn is None else None
         self._fill = filler_of(dataset) if collate_fn is None else None
+        self._read_ahead = reading_ahead(dataset)
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample
 
@@ -95,7 +97,11 @@ class Fetcher:
             if self.collate_fn is not None:
                 made.append(self.collate_fn(made.pop()))
             channel.write_from(made)
-        elif self.collate_fn is not None:
+            return
+        if self._read_ahead is not None:
+            with contextlib.suppress(Exception):  # what is wrong with a key is told when it is used
+                self._read_ahead(keys.tolist() if type(keys) is Indices else keys)
+        if self.collate_fn is not None:
             samples = self._samples(channel, keys)
             if channel.is_stale:
                 channel.skip()

@@ -62,6 +62,7 @@ def rows(batches: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_each_sample_is_made_once_by_all_workers(way: str, where: str, tmp_path: Path) -> None:
@@ -212,6 +213,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", ["none", "threads", "fork", "spawn"])
 def test_kept_pictures_are_those_of_the_files(

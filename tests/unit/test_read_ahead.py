@@ -1,0 +1,82 @@
+"""Files of a batch that the system reads before they are opened."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import DataLoader, Subset
+from reader.images import ImageFolder
+from reader.images.read_ahead import _is_in_memory, read_ahead
+
+pytest.importorskip("PIL")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        path = tmp_path / "a" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)).save(path)
+    return tmp_path
+
+
+def forget(paths: list[str]) -> None:
+    """Have the system drop files from memory."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def test_cold_files_are_read_and_warm_ones_are_left_alone(root: Path) -> None:
+    folder = ImageFolder(root)
+    paths = [path for path, _ in folder.samples]
+    forget(paths)
+    if any(map(_is_in_memory, paths)):
+        pytest.skip("this file system keeps what it was told to forget")
+    read_ahead(paths)
+    end = time.monotonic() + 20
+    while not all(map(_is_in_memory, paths[1:])):
+        assert time.monotonic() < end
+    forget(paths[1:])  # the first stays
+    with open(paths[0], "rb") as file:
+        file.read()
+    read_ahead(paths)
+    assert not any(map(_is_in_memory, paths[2:]))
+
+
+def test_what_cannot_be_opened_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
+    read_ahead([])
+    read_ahead([str(tmp_path / "none")])
+    read_ahead([str(tmp_path / "none"), "\0", str(tmp_path)])
+
+
+@pytest.mark.parametrize("collate", [None, list])
+def test_a_loader_tells_which_files_it_will_read(
+    root: Path, collate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ImageFolder(root)
+    asked: list[list[int]] = []
+    monkeypatch.setattr(ImageFolder, "__read_ahead__", lambda self, keys: asked.append(list(keys)))
+    list(DataLoader(folder, batch_size=4, collate_fn=collate))
+    list(DataLoader(Subset(folder, [5, 2, 1]), batch_size=3, collate_fn=collate))
+    assert asked == [[0, 1, 2, 3], [4, 5], [5, 2, 1]]
+
+
+def test_keys_that_are_wrong_are_told_as_ever(root: Path) -> None:
+    folder = ImageFolder(root)
+    with pytest.raises(IndexError):
+        next(iter(DataLoader(folder, batch_sampler=[[0, 17]])))
+    with pytest.raises(IndexError):
+        next(iter(DataLoader(Subset(folder, [1]), batch_sampler=[[0, 3]])))
+    folder.__read_ahead__([0, -1, 6, -7])
