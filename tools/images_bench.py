@@ -12,9 +12,9 @@ bilinear. The consumer reads one number of each page. Medians of the rounds are 
 
 `--input training` measures what a training on pictures takes instead: RandomResizedCrop to 224 x
 224, RandomHorizontalFlip, Normalize, as float32, channels first; `--input validation` Resize to
-256, CenterCrop of 224 and the same numbers. The peers use torchvision's transforms, on images of
-Pillow and on tensors. Two rows more show where the time is: the crop as uint8, and the whole file
-decoded and dropped.
+256, CenterCrop of 224 and the same numbers. Cached pictures are those of a second epoch. The peers
+use torchvision's transforms, on images of Pillow and on tensors. Two rows more show where the time
+is: the crop as uint8, and the whole file decoded and dropped.
 
 `--decoders` measures the decoders and resizers by themselves instead, in CPU time of one thread.
 Contestants that cannot be imported are left out, with the reason.
@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from reader import DataLoader
+from reader import DataLoader, cache
 from reader.images import (
     CenterCrop,
     ImageFolder,
@@ -192,6 +192,21 @@ def _inputs(root: Path, kind: str) -> Iterator[tuple[str, Batches]]:
     ours = ImageFolder(root, size=SIZE, transforms=[*views, Normalize(MEAN, STD)], **options)
     for workers in ("process", "thread"):
         yield f"reader.images, {workers} workers", _ours(ours, workers)
+    whole: dict[str, Any] = {
+        "pictures cached in memory": {"memory": "8GB"},
+        "on disk": {"disk": root.parent / f"{root.name}-cache"},
+    }
+    for name, where in whole.items():
+        yield f"reader.images, {name}", _ours(cache(ours, **where), "process")
+    smaller = ImageFolder(
+        root,
+        size=SIZE,
+        transforms=[*views, Normalize(MEAN, STD)],
+        cache="8GB",
+        cache_shorter_side=256,
+        **options,
+    )
+    yield "reader.images, cached with a shorter side of 256", _ours(smaller, "process")
     yield (
         "reader.images, process workers, uint8",
         _ours(ImageFolder(root, size=SIZE, transforms=views), "process"),

@@ -6,10 +6,13 @@ Imports the cache and the dataset around it. Keeps no state.
 from __future__ import annotations
 
 import os
+import weakref
+from pathlib import Path
 from typing import Any
 
-from reader.caching.about import About, digest_of
+from reader.caching.about import About
 from reader.caching.cached_dataset import CachedDataset
+from reader.caching.digest import digest_of, program_digest
 from reader.caching.sample_cache import SampleCache
 from reader.checks import as_byte_size
 from reader.data.datasets import map_style
@@ -18,6 +21,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 __all__ = ["cache", "cache_options"]
 
 _DISK_LIMIT = "200GB"
+_LEAST_CHECK = 1e-9
 
 
 def cache(
@@ -36,9 +40,9 @@ def cache(
 
         dataset = reader.cache(Decoded(paths), memory="8GB").map(augment)
 
-    Memory is shared by all that use the cache on this machine: workers of any start method,
-    threads, other loaders, and other processes of the same user, such as the ranks of one host. It
-    ends with the last of them. A folder on disk serves later runs, too, and whatever is killed: an
+    Memory is shared by workers of any start method, threads, all loaders of the dataset, and the
+    ranks of one host that run the same program with the same arguments. It ends with the last of
+    them. A folder on disk serves later runs, too, and whatever is killed: an
     entry that was not written to its end is made again, and so is one whose checksum does not fit.
 
     What was kept first stays. Where a limit is reached, or memory or the disk run short, samples
@@ -47,8 +51,8 @@ def cache(
     on disk.
 
     A sample is what the dataset made: arrays, numbers, strings, bytes and None, tensors of PyTorch
-    and Paddle, images of Pillow, and tuples, lists and dicts of those. No pickles are kept. What
-    is returned is the caller's own, and may be changed.
+    and Paddle, pixels of images of Pillow, and tuples, lists and dicts of those. No pickles are
+    kept. What is found is the caller's own, and may be changed.
 
     Args:
         dataset: map-style, with samples that are always the same; `reader.sample_rng` raises an
@@ -60,8 +64,9 @@ def cache(
         what: is kept: "samples", and of an ImageFolder "pixels" (the default) or "files", their
             content.
         version: says what samples depend on, such as "ImageNet 2012, 256 pixels". Another one than
-            before begins a cache on disk anew. None: a digest of the dataset's attributes and of
-            the code of its class, but not of the files that it reads, nor of what it calls.
+            before begins a cache on disk anew, and so does a dataset with other attributes, or
+            whose class has other code. The files that it reads, and the functions that it calls,
+            are not looked at: pass another version when those change.
         check: the share of samples found that are made again and compared, such as 0.01.
 
     Returns:
@@ -87,30 +92,50 @@ def cache(
     (4, 4)
     """
     options = cache_options(memory, disk, disk_limit, version, check)
-    with_cache = getattr(type(dataset), "with_cache", None)
+    with_cache = getattr(type(dataset), "__with_cache__", None)
     if with_cache is not None and what != "samples":
         return with_cache(dataset, what, **options)
     if what not in (None, "samples"):
         raise ConfigError(f'what must be "samples" for this dataset, got {got(what)}')
     (dataset,) = map_style("cache", [dataset])
     kind = type(dataset)
-    digest = digest_of(dataset) if version is None else ""
-    if digest is None and disk is not None:
+    digest = digest_of(dataset)
+    if digest is None and disk is not None and version is None:
         raise ConfigError(
             f"{kind.__name__} cannot be pickled, so that nothing tells it from another one: pass"
             ' version="...", which says what its samples depend on'
         )
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
     about = About(
-        f"{kind.__module__}.{kind.__qualname__}",
-        "samples",
-        len(dataset),
-        options["version"],
-        digest or "",
+        f"{module}.{kind.__qualname__}", "samples", len(dataset), options["version"], digest or ""
     )
-    kept = SampleCache(
-        about, options["memory"], options["disk"], options["disk_limit"], digest is not None
-    )
+    group = None if digest is None else _group_of(dataset, about)
+    kept = SampleCache(about, options["memory"], options["disk"], options["disk_limit"], group)
     return CachedDataset(dataset, kept, check)
+
+
+_cached: dict[str, list[weakref.ref[Any]]] = {}  # by key: the datasets that were cached
+
+
+def _group_of(dataset: Any, about: About) -> str:
+    """Return what processes that use the same memory have in common.
+
+    A digest does not see all that samples depend on. So memory is shared within one program alone:
+    by ranks, which run the same program and cache the same datasets in the same order. Without
+    `version=` two datasets of one process share none.
+    """
+    key = f"{about.key}-{program_digest()}"
+    if about.version:
+        return key
+    before = _cached.setdefault(key, [])
+    for number, each in enumerate(before):
+        if each() is dataset:
+            return f"{key}-{number}"
+    try:
+        before.append(weakref.ref(dataset))
+    except TypeError:  # a list, for instance
+        before.append(lambda: None)  # type: ignore[arg-type]
+    return f"{key}-{len(before) - 1}"
 
 
 def cache_options(
@@ -119,17 +144,30 @@ def cache_options(
     """Return the checked options of a cache, by name."""
     if memory is None and disk is None:
         raise ConfigError('a cache takes memory="8GB", disk="folder", or both: got neither')
+    if disk is not None:
+        disk = _as_folder(disk)
     if version is not None and not isinstance(version, str):
         raise ConfigTypeError(f"version must be a string or None, got {got(version)}")
-    is_share = isinstance(check, (int, float)) and not isinstance(check, bool) and 0 <= check <= 1
-    if not is_share:
+    is_share = isinstance(check, (int, float)) and not isinstance(check, bool)
+    if not is_share or not (check == 0 or _LEAST_CHECK <= check <= 1):
         raise ConfigError(
             f"check must be a share from 0 to 1, got {got(check)}: 0.01 compares one in a hundred"
         )
     return {
         "memory": 0 if memory is None else as_byte_size("memory", memory),
-        "disk": None if disk is None else os.fsdecode(disk),
+        "disk": disk,
         "disk_limit": as_byte_size("disk_limit", disk_limit),
         "version": version or "",
         "check": float(check),
     }
+
+
+def _as_folder(disk: Any) -> str:
+    """Return the whole path of a folder. ConfigError, ConfigTypeError: it cannot be one."""
+    try:
+        path = os.fsdecode(disk)
+    except TypeError:
+        raise ConfigTypeError(f"disk must be the path of a folder, got {got(disk)}") from None
+    if not path or "\0" in path:
+        raise ConfigError(f"disk must be the path of a folder, got {got(disk)}")
+    return str(Path(path).absolute())

@@ -39,7 +39,6 @@ class CachedDataset(Dataset[Any]):
         self.dataset = dataset
         self._cache = cache
         self._every = round(1 / check) if check else 0
-        self._found = 0
 
     def __getitem__(self, index: int, out: Any = None) -> Any:
         """Return the sample at `index`: as the dataset made it, and the caller's own.
@@ -57,8 +56,8 @@ class CachedDataset(Dataset[Any]):
             with no_sample_rng(_RANDOM):
                 sample = self.dataset[index] if fill is None else fill(index, out)
             self._cache.keep(number, sample)
-        elif self._every:
-            self._check(number, [sample])
+        elif self._cache.is_due(self._every):
+            self._check(number, sample)
         return sample
 
     @property
@@ -77,9 +76,9 @@ class CachedDataset(Dataset[Any]):
                 samples[place] = sample
                 if numbers[place] >= 0:
                     self._cache.keep(numbers[place], sample)
-        if self._every:
-            for place in set(range(len(samples))) - set(missing):
-                self._check(numbers[place], [samples[place]])
+        for place in sorted(set(range(len(samples))) - set(missing)):
+            if self._cache.is_due(self._every):
+                self._check(numbers[place], samples[place])
         return samples
 
     def __len__(self) -> int:
@@ -102,25 +101,17 @@ class CachedDataset(Dataset[Any]):
             return -1
         return number if 0 <= number < len(self._cache) else -1
 
-    def _check(self, number: int, samples: list[Any]) -> None:
-        """Compare a sample with one that is made again, where it is its turn.
-
-        Raises:
-            DatasetError: they differ.
-        """
-        self._found += 1
-        if self._found % self._every:
-            return
+    def _check(self, number: int, sample: Any) -> None:
+        """Compare a sample with one that is made again. DatasetError: they differ."""
         with no_sample_rng(_RANDOM):
             again = self.dataset[number]
-        for sample in samples:
-            kept, made = encode(sample), encode(again)
-            if kept[0] != made[0] or any(map(_differ, kept[1], made[1])):
-                raise DatasetError(
-                    f"sample {number} of {type(self.dataset).__name__} was kept by a cache, and is"
-                    " another one when it is made again: keep the part that is always the same,"
-                    " and do what is random after it, reader.cache(dataset).map(function)"
-                )
+        kept, made = encode(sample), encode(again)
+        if kept[0] != made[0] or any(map(_differ, kept[1], made[1])):
+            raise DatasetError(
+                f"sample {number} of {type(self.dataset).__name__} was kept by a cache, and is"
+                " another one when it is made again: keep the part that is always the same, and do"
+                " what is random after it, reader.cache(dataset).map(function)"
+            )
 
 
 _RANDOM = (

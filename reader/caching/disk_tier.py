@@ -15,6 +15,7 @@ from pathlib import Path
 
 from reader.caching.about import About, about_in
 from reader.caching.entry_file import HEAD, EntryFile, entries_begin
+from reader.caching.memory_tier import lock_for_a_while
 from reader.errors import ConfigError
 
 __all__ = ["open_disk"]
@@ -35,15 +36,22 @@ def open_disk(folder: str, about: About, limit: int) -> EntryFile:
 
     Raises:
         ConfigError: the folder cannot be written, the disk is full, or the file is of another
-            dataset, of another format, damaged, or in use in another version.
+            dataset, of another format, damaged, in use in another version, or its table is larger
+            than the limit.
     """
     path = Path(folder)
+    table = entries_begin(about.samples)
+    if table >= limit:
+        raise ConfigError(
+            f"disk_limit must be more than the {table:,} bytes that the table of {about.samples:,}"
+            f" entries takes, got {limit:,}: pass a larger one"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
         with _turn(path / _LOCK):
             fd = _opened(path / _FILE, about)
             try:
-                return EntryFile(fd, about.samples, limit, is_memory=False)
+                return EntryFile(fd, about.samples, limit - table, is_memory=False)
             except BaseException:
                 os.close(fd)
                 raise
@@ -153,8 +161,7 @@ def _turn(path: Path) -> Iterator[None]:
     """Have one process at a time open the file."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        lock_for_a_while(fd)
         yield
     finally:
         with contextlib.suppress(OSError):  # a process that was forked meanwhile would keep it

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.interpreter.signals import Finalized
+from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.shared.entry_table import SUMS, EntryTable, checksum
 from reader._core.shared.mapping import Mapping
 from reader.available_memory import available_bytes
@@ -42,7 +42,7 @@ _WRITES = 512  # parts of one write: systems take 1,024
 _GRANT = 64 << 20  # bytes of memory that are asked for at once
 _RESERVE = 256 << 20  # bytes of memory that are left to others
 # the numbers of the sums in the table
-USED, HITS, MISSES, REFUSED, EVICTED, DAMAGED, GRANTED = range(7)
+USED, HITS, MISSES, REFUSED, EVICTED, DAMAGED, GRANTED, CHECKED = range(8)
 
 
 class Entry(NamedTuple):
@@ -104,17 +104,25 @@ class EntryFile(Finalized):
 
         An entry of another tag, and one that the disk gave back damaged, is forgotten.
         """
-        place = self.table.place(number)
+        place = self.table.place(number) if self.is_whole else 0
         if not place:
             return None
-        entry = self._read_at((place - 1) * _LINE, number, tag)
+        try:
+            entry = self._read_at((place - 1) * _LINE, number, tag)
+        except (OSError, OverflowError):  # the disk fails, or the place is none
+            entry = DAMAGED
         if not isinstance(entry, Entry) and self.table.forget(number, place):
             self.table.add(entry)
         return entry if isinstance(entry, Entry) else None
 
     def holds(self, number: int) -> bool:
         """Whether an entry is there, of whatever tag."""
-        return bool(self.table.place(number))
+        return self.is_whole and self.table.place(number) > 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the table is there: a program may have cut off the file on a disk."""
+        return self.is_memory or os.fstat(self._fd).st_size >= self._begin
 
     def keep(self, number: int, tag: int, form: bytes, parts: Sequence[Any]) -> None:
         """Write an entry, unless it is there, another process writes it, or there is no room.
@@ -123,22 +131,30 @@ class EntryFile(Finalized):
             OSError: the disk is full, or fails. Nothing is lost but this entry.
         """
         pid = os.getpid()
-        if not self._claim(number, pid):
-            return
-        place = 0
-        try:
-            sizes = [len(form), *map(_nbytes, parts)]
-            total = _LINE + sum(map(padded, sizes))
-            at = self._take(total)
-            if at < 0:
-                self.table.add(REFUSED)
+        with interrupt_after():  # which would leave the claim
+            if not self.is_whole or not self._claim(number, pid):
                 return
-            content = total - _LINE - padded(len(form))
-            head = _ENTRY.pack(_MAGIC, number, tag, len(form), content, checksum([form, *parts]))
+            place = 0
+            try:
+                place = self._written(number, tag, form, parts)
+            finally:
+                self.table.publish(number, pid, place)
+
+    def _written(self, number: int, tag: int, form: bytes, parts: Sequence[Any]) -> int:
+        """Write an entry; returns its place, or 0: there is no room."""
+        total = _LINE + sum(map(padded, [len(form), *map(_nbytes, parts)]))
+        at = self._take(total)
+        if at < 0:
+            self.table.add(REFUSED)
+            return 0
+        content = total - _LINE - padded(len(form))
+        head = _ENTRY.pack(_MAGIC, number, tag, len(form), content, checksum([form, *parts]))
+        try:
             self._write([head, form, *parts], self._begin + at)
-            place = at // _LINE + 1
-        finally:
-            self.table.publish(number, pid, place)
+        except BaseException:
+            self.table.give_back(at, total)
+            raise
+        return at // _LINE + 1
 
     def _claim(self, number: int, pid: int) -> bool:
         holder = self.table.claim(number, 0, pid)
@@ -230,6 +246,8 @@ def _has_ended(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
+        return True
+    except OverflowError:  # no process has that number: the table is damaged
         return True
     except PermissionError:
         return False

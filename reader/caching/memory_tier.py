@@ -7,38 +7,43 @@ descriptors of the processes that hold it (proc(5): /proc/PID/fd), and ends with
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from reader.caching.about import About
 from reader.caching.entry_file import EntryFile, entries_begin
+from reader.errors import ConfigError
 
-__all__ = ["open_memory"]
+__all__ = ["lock_for_a_while", "open_memory"]
 
 _PROC = Path("/proc")
 _NAME = "lodreader-cache"
+_PATIENCE_S = 5.0  # with a process that holds the lock: it takes milliseconds
 
 _opened: weakref.WeakValueDictionary[str, EntryFile] = weakref.WeakValueDictionary()
 
 
-def open_memory(about: About, limit: int, is_known: bool) -> EntryFile:
+def open_memory(about: About, limit: int, group: str | None) -> EntryFile:
     """Return a file of entries in memory.
 
     Args:
         about: what it is of.
         limit: how many bytes entries may take.
-        is_known: whether `about` says all that samples depend on: then other processes, and other
-            caches of this one, use the same file.
+        group: what all that use the same file have in common; None: nobody else uses it.
 
     Raises:
-        OSError: the system refuses memory or descriptors.
+        ConfigError: more memory is asked for than a process may have.
+        OSError: the system refuses descriptors.
     """
-    if not is_known:
+    if group is None:
         return _made(about, limit, _NAME)
-    name = f"{_NAME}-{about.key}-{limit}"
+    name = f"{_NAME}-{group}-{limit}"
     with _turn():
         found = _opened.get(name)
         if found is None:
@@ -53,6 +58,14 @@ def _made(about: About, limit: int, name: str) -> EntryFile:
         os.ftruncate(fd, entries_begin(about.samples) + limit)
         os.pwrite(fd, about.head(), 0)
         return EntryFile(fd, about.samples, limit, is_memory=True)
+    except OSError as error:
+        os.close(fd)
+        if error.errno not in (errno.ENOMEM, errno.EFBIG, errno.EINVAL):
+            raise
+        raise ConfigError(
+            f"a cache of {limit:,} bytes of memory for {about.samples:,} samples is more than the"
+            f" system gives: {error}. Pass a smaller memory="
+        ) from error
     except BaseException:
         os.close(fd)
         raise
@@ -90,12 +103,28 @@ def _turn() -> Iterator[None]:
     """Have one process at a time look for a file, and make it where there is none."""
     with open(__file__, "rb") as file:  # noqa: PTH123  any file that all processes can lock
         fd = file.fileno()
-        locked = False
-        with contextlib.suppress(OSError):  # a file system without locks: at worst there are two
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            locked = True
+        locked = lock_for_a_while(fd)
         try:
             yield
         finally:
             if locked:  # a process that was forked meanwhile would keep it
                 fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def lock_for_a_while(fd: int) -> bool:
+    """Lock a file. False: its file system has no locks, or another holds it for too long.
+
+    Whoever goes on without it makes at worst a second file.
+    """
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            threading.Event().wait(0.005)
+        except OSError:
+            return False
+        else:
+            return True

@@ -11,7 +11,7 @@ from typing import Any
 
 from reader.caching.about import About
 from reader.caching.disk_tier import open_disk
-from reader.caching.entry_file import DAMAGED, EVICTED, HITS, MISSES, REFUSED, EntryFile
+from reader.caching.entry_file import CHECKED, DAMAGED, EVICTED, HITS, MISSES, REFUSED, EntryFile
 from reader.caching.memory_tier import open_memory
 from reader.caching.sample_form import UnknownForm, decode, encode
 from reader.sharing.memory_file import is_sent
@@ -40,17 +40,17 @@ class SampleCache:
         memory: how many bytes of memory it may take; 0: none.
         disk: the folder of its file; None: none.
         disk_limit: how many bytes the file may take.
-        is_known: whether `about` says all that samples depend on.
+        group: what all that use the same memory have in common; None: nobody else uses it.
 
     Raises:
         ConfigError: the folder cannot hold this cache.
     """
 
     def __init__(
-        self, about: About, memory: int, disk: str | None, disk_limit: int, is_known: bool
+        self, about: About, memory: int, disk: str | None, disk_limit: int, group: str | None
     ) -> None:
-        self._options = (about, memory, disk, disk_limit, is_known)
-        self._memory = open_memory(about, memory, is_known) if memory else None
+        self._options = (about, memory, disk, disk_limit, group)
+        self._memory = open_memory(about, memory, group) if memory else None
         self._disk = None if disk is None else open_disk(disk, about, disk_limit)
         self._begin()
         self._before = self._sums()  # a file may have been used before
@@ -61,14 +61,21 @@ class SampleCache:
 
     def _sums(self) -> dict[str, int]:
         return {
-            name: sum(file.table.sum(number) for file in self._files)
+            name: sum(file.table.sum(number) for file in self._files if file.is_whole)
             for name, number in _COUNTS.items()
         }
 
     def __len__(self) -> int:
         return self._files[0].count
 
-    def get(self, number: int, tag: int = 0, out: Any = None, is_copy: bool = True) -> Any:
+    def get(
+        self,
+        number: int,
+        tag: int = 0,
+        out: Any = None,
+        is_copy: bool = True,
+        is_counted: bool = True,
+    ) -> Any:
         """Return a sample, or MISSING.
 
         Args:
@@ -77,6 +84,7 @@ class SampleCache:
                 is forgotten.
             out: see `decode`.
             is_copy: whether arrays are the caller's own; else they cannot be written to.
+            is_counted: whether it is counted as found, or missed.
         """
         for file in self._files:
             entry = file.read(number, tag)
@@ -86,12 +94,26 @@ class SampleCache:
                 sample = decode(*entry, out=out, is_copy=is_copy)
             except UnknownForm:  # its library is not imported here, and will be by the dataset
                 continue
-            if file is not self._files[0]:
-                self._keep(self._files[0], number, tag, entry.form, [entry.content])
-            file.table.add(HITS)
+            first = self._files[0]
+            if file is not first and not first.table.sum(REFUSED):
+                self._keep(first, number, tag, entry.form, [entry.content])
+            if is_counted:
+                self.count(is_found=True)
             return sample
-        self._files[0].table.add(MISSES)
+        if is_counted:
+            self.count(is_found=False)
         return MISSING
+
+    def count(self, is_found: bool) -> None:
+        """Count a sample that was found, or not."""
+        self._files[0].table.add(HITS if is_found else MISSES)
+
+    def is_due(self, every: int) -> bool:
+        """Whether it is the turn of a sample that was found to be made again; 0: never.
+
+        All processes count together.
+        """
+        return every > 0 and self._files[0].table.add(CHECKED) % every == every - 1
 
     def holds(self, number: int) -> bool:
         """Whether a sample is there, of whatever tag."""
@@ -126,7 +148,7 @@ class SampleCache:
         return {
             **counts,
             "bytes": 0 if self._memory is None else self._memory.used,
-            "disk_bytes": 0 if self._disk is None else self._disk.used,
+            "disk_bytes": self._disk.used if self._disk is not None and self._disk.is_whole else 0,
         }
 
     def __reduce__(self) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import DatasetError, got
+from reader.sharing.shared_array import SharedArray
 
 __all__ = ["UnknownForm", "decode", "encode", "padded", "spans"]
 
@@ -27,7 +28,7 @@ _NUMBER = 8  # bytes of an int or a float
 _LIMITS = np.iinfo(np.int64)
 _KNOWN = (
     "A cache keeps arrays, numbers, strings, bytes and None, tensors of PyTorch and Paddle, images"
-    " of Pillow, and tuples, lists and dicts of those"
+    " of Pillow (of a mode without a palette), and tuples, lists and dicts of those"
 )
 
 
@@ -54,8 +55,11 @@ def encode(sample: Any) -> tuple[bytes, list[Any]]:
     """
     numbers: list[bytes] = []
     parts: list[Any] = []
-    form = _encode(sample, "sample", numbers, parts)
-    return json.dumps(form, separators=(",", ":")).encode(), [b"".join(numbers), *parts]
+    try:
+        form = json.dumps(_encode(sample, "sample", numbers, parts), separators=(",", ":"))
+    except (RecursionError, ValueError) as error:  # it contains itself, or an int of 5,000 digits
+        raise DatasetError(f"sample cannot be cached: {got(sample)}: {error}. {_KNOWN}") from error
+    return form.encode(), [b"".join(numbers), *parts]
 
 
 def spans(form: bytes, content: Bytes) -> list[Bytes]:
@@ -156,7 +160,7 @@ def _encode(value: Any, place: str, numbers: list[bytes], parts: list[Any]) -> F
                 raise _unknown(key, f"a key of {place}")
         items = [_encode(item, f"{place}[{key!r}]", numbers, parts) for key, item in value.items()]
         return ["dict", list(value), items]
-    if isinstance(value, (np.ndarray, np.generic)):
+    if kind in (np.ndarray, np.memmap, SharedArray) or isinstance(value, np.generic):
         return _encode_array(value, place, parts)
     form = _encode_foreign(value, parts)
     if form is None:
@@ -198,8 +202,8 @@ def _encode_foreign(value: Any, parts: list[Any]) -> Form | None:
         parts.append(array.reshape(-1).view(np.uint8))
         return ["paddle", array.dtype.str, list(array.shape), array.nbytes]
     image = getattr(sys.modules.get("PIL.Image"), "Image", None)
-    if image is not None and type(value) is image:
-        if value.mode not in _MODES or value.info:
+    if image is not None and isinstance(value, image):
+        if value.mode not in _MODES:
             return None
         pixels = value.tobytes()
         parts.append(pixels)

@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.array_image import ArrayImage
+from reader.images.crops import CenterCrop
 from reader.images.encoded_image import EncodedImage, Source, channels_of
 from reader.images.erasing import RandomErasing
 from reader.images.normalize import Normalize, number_table
+from reader.images.resize import Resize
 from reader.images.targets import Targets
 from reader.images.transform import (
     Pixels,
@@ -80,6 +82,11 @@ class Compose:
         self.transforms = _as_list(transforms)
         self.size = None if size is None else as_size(size)
         self.layout, self.mode, self.upright = layout, mode, bool(upright)
+        drawing, plain = (ViewTransform, PixelTransform, RandomErasing), (Resize, CenterCrop)
+        #: whether a transform of this package draws random numbers
+        self.is_random = any(
+            isinstance(each, drawing) and type(each) not in plain for each in self.transforms
+        )
         self._normalize, self._before, self._after = _split(self.transforms)
         is_normalize = [isinstance(each, Normalize) for each in self.transforms]
         self._normalized_from = is_normalize.index(True) if any(is_normalize) else 0
@@ -178,7 +185,7 @@ class Compose:
     ) -> Any:
         """Return the transformed image; in `row` where that has its form. See `apply`."""
         if rng is None:
-            rng = np.random.default_rng() if self.transforms else _UNUSED
+            rng = np.random.default_rng() if self.is_random else _UNUSED
         step = _Step(image, targets)
         for number, each in enumerate(self._before):
             if isinstance(each, ViewTransform):

@@ -31,7 +31,7 @@ from reader.images.read_ahead import read_ahead
 from reader.images.transform import Size
 from reader.images.view import Box
 from reader.sharing.share import share
-from reader.worker.context import loader_task, sample_rng
+from reader.worker.context import is_refused, loader_task, sample_rng
 
 __all__ = ["ImageFolder"]
 
@@ -148,6 +148,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         self.target_transform = target_transform
         self.mode = mode
         self._has_pure_samples: bool | None = None  # what the user says
+        self._kept_by: tuple[str | None, dict[str, Any]] | None = None  # options of the cache
         self.classes, self.class_to_idx = self.find_classes(folder)
         if not self.class_to_idx:
             raise ConfigError(
@@ -169,7 +170,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         if cache is not None:
             self._keep_pictures(None, **cache_options(cache, None, 1))
 
-    def with_cache(self, what: str | None, **options: Any) -> ImageFolder:
+    def __with_cache__(self, what: str | None, **options: Any) -> ImageFolder:
         """Return this dataset with pictures that are kept: what `reader.cache` does of it.
 
         Raises:
@@ -189,6 +190,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         version: str,
         check: float,
     ) -> None:
+        options = {"memory": memory, "disk": disk, "disk_limit": disk_limit}
+        self._kept_by = what, {**options, "version": version, "check": check}
         what = WHAT[0] if what is None else what
         if what not in WHAT:
             raise ConfigError(f'what must be "pixels", "files" or "samples", got {got(what)}')
@@ -203,7 +206,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             version,
             hashed.hexdigest(),
         )
-        kept = SampleCache(about, memory, disk, disk_limit, is_known=True)
+        # paths, sizes and times of files say all that pictures depend on
+        kept = SampleCache(about, memory, disk, disk_limit, about.key)
         self._pictures = KeptPictures(kept, what, reading, check)
         self._cache = kept
 
@@ -241,6 +245,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     @samples.setter
     def samples(self, samples: Sequence[tuple[str, int]]) -> None:
         self._samples: Sequence[tuple[str, int]] = share(samples)
+        if self._kept_by is not None:  # entries are numbered as the samples are
+            what, options = self._kept_by
+            self._keep_pictures(what, **options)
 
     @property
     def targets(self) -> Sequence[int]:
@@ -265,8 +272,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 and the sample has that very array.
         """
         path, target = self._samples[index]
-        draws = self.transforms.transforms and loader_task() is not None
-        rng = sample_rng(index) if draws else None
+        rng = None
+        if self.transforms.is_random and (loader_task() is not None or is_refused()):
+            rng = sample_rng(index)
         # a row of another form is left alone: the loader names the two sizes that do not fit
         row = None if out is None or self.transform is not None else out[0]
         if self._pictures is not None:

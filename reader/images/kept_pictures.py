@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from reader._core.shared.entry_table import checksum
 from reader.caching.sample_cache import MISSING, SampleCache
-from reader.errors import DatasetError
+from reader.errors import DatasetError, ImageError
 from reader.images.array_image import ArrayImage
 from reader.images.encoded_image import EncodedImage, content_of
 from reader.images.resize import Resize
@@ -60,7 +60,6 @@ class KeptPictures:
         self.cache, self.reading = cache, reading
         self._what = what
         self._every = round(1 / check) if check else 0
-        self._found = 0
 
     def image(self, index: int, path: str) -> Any:
         """Return an image of a file: EncodedImage, ArrayImage or KeptImage.
@@ -92,8 +91,7 @@ class KeptPictures:
 
     def is_due(self) -> bool:
         """Whether it is the turn of a picture that was found to be compared with its file."""
-        self._found += 1
-        return self._every > 0 and self._found % self._every == 0
+        return self.cache.is_due(self._every)
 
     def _from_file(self, number: int, path: str, tag: int) -> EncodedImage:
         content = self.cache.get(number, tag, is_copy=False)
@@ -161,14 +159,21 @@ class KeptImage:
         """Write what a view shows."""
         factor = view.factor if self._is_scalable else 1
         level = factor.bit_length() - 1
-        if level != self._level and not self._find(level):
-            self._make(level)
+        is_found = level == self._level or self._find(level)
+        self._kept.cache.count(is_found)
+        if not is_found:
+            try:
+                self._make(level)
+            except ImageError:  # damaged perhaps where the view does not look
+                self._opened().render(view, out, table, channels_first)
+                return
             factor = 1 << self._level
         render_view(self._pixels, view, factor, out, table, channels_first)
 
     def _find(self, level: int) -> bool:
         """Take the pixels of a level from the cache. False: they are not there."""
-        sample = self._kept.cache.get(self._number + level, self._tag, is_copy=False)
+        number = self._number + level
+        sample = self._kept.cache.get(number, self._tag, is_copy=False, is_counted=False)
         if sample is MISSING:
             return False
         self._pixels, self.height, self.width, self._is_scalable = sample

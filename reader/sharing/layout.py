@@ -29,6 +29,7 @@ _DEEPEST = 32  # what is nested deeper is pickled: it may contain itself
 _FIELDS = 16  # tuples and lists of more items lie one after the other, not field by field
 _KINDS = 255  # as many as a byte tells apart
 _SAMPLE = 1000
+_MOST_PARTS = 2000  # of one object: what refers to one list again and again would have no end
 _PROTOCOL = 5
 
 
@@ -40,6 +41,8 @@ def plan_values(items: Sequence[Any], parts: list[Part], depth: int = 0) -> Layo
     """
     if not items:
         return ("constant", None, 0)
+    if len(parts) > _MOST_PARTS:
+        return _plan_pickled(items, parts)
     kinds = set(map(type, items))
     is_flat = kinds <= {type(None), bool, int, float}
     if not is_flat and _repeats(items):
@@ -176,8 +179,8 @@ def _form(item: Any) -> Any:
     """Return what items that lie side by side have in common."""
     if type(item) is not dict:
         return type(item)
-    # 1 and True are equal keys, and not the same
-    return tuple((type(key), key) for key in item)
+    # 1 and True are equal keys, and not the same; nor are 0.0 and -0.0
+    return tuple((type(key), key if type(key) in (str, int) else repr(key)) for key in item)
 
 
 def _plan_chosen(items: Sequence[Any], parts: list[Part], depth: int) -> Layout:

@@ -59,10 +59,12 @@ class MemoryFile(Finalized):
         OSError: the system refuses to map it.
     """
 
+    _fd = -1
+
     def __init__(self, fd: int, sizes: Sequence[int]) -> None:
-        self._fd = fd
         self._sizes = tuple(sizes)
         self._mapping = Mapping(fd, sum(map(_padded, self._sizes)))
+        self._fd = fd  # last: until then the caller closes it
 
     @classmethod
     def made_of(cls, parts: Sequence[Part]) -> MemoryFile:

@@ -5,6 +5,7 @@ Imports the kinds of shared objects. Keeps no state.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ def share(obj: Any) -> Any:
         obj: what is copied; drop it afterwards.
 
             - a list or tuple: of anything that can be pickled.
-            - a dict: keys are strings, bytes, numbers, None, and tuples of those.
+            - a dict: keys are strings, bytes, ints, floats, None, and tuples of those.
             - an array of NumPy: stays one, read-only. Arrays of Python objects, such as strings,
               and of StringDType become a list; so do arrays of pyarrow.
             - a DataFrame or Series of pandas: stays one. Columns of numbers, times and categories
@@ -69,15 +70,16 @@ def share(obj: Any) -> Any:
         return obj if "_memory" in obj.__dict__ else share_table(obj)
     if type(obj) in (list, tuple):
         return share_list(obj)
-    if isinstance(obj, Mapping):
+    if type(obj) in (dict, OrderedDict):
         return share_dict(obj)
-    if isinstance(obj, np.ndarray):
+    if type(obj) in (np.ndarray, np.memmap, SharedArray):
         return _share_array(obj)
     if hasattr(obj, "to_pylist") and hasattr(obj, "type"):  # an array of pyarrow
         return share_list(obj.to_pylist())
-    if isinstance(obj, (list, tuple)):
+    if isinstance(obj, (list, tuple, Mapping, np.ndarray)):
         raise ConfigTypeError(
-            f"{got(obj)} is of a class of its own, whose methods would be lost: share list(it)"
+            f"{got(obj)} is of a class of its own, {type(obj).__name__}, whose methods would be"
+            " lost: share list(it), dict(it) or numpy.asarray(it)"
         )
     raise ConfigTypeError(f"share takes {_TAKEN}, got {got(obj)}: pass list(it) of other sequences")
 

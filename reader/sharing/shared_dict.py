@@ -6,8 +6,9 @@ together with all others that were made of it, in any process.
 
 from __future__ import annotations
 
+import decimal
 import itertools
-import math
+import numbers
 import struct
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ __all__ = ["SharedDict", "share_dict"]
 
 _SHOWN = 4  # items of a repr
 _LIMITS = np.iinfo(np.int64)
-_KEYS = "Keys are strings, bytes, numbers, None, and tuples of those"
+_KEYS = "Keys are strings, bytes, ints, floats, None, and tuples of those"
 
 
 class SharedDict(ValueMapping, Mapping[Any, Any]):
@@ -115,7 +116,8 @@ def share_dict(items: Mapping[Any, Any]) -> SharedDict:
     Raises:
         ConfigTypeError: a key is of another type than those that are known.
     """
-    keys = list(items)
+    pairs = list(items.items())  # at once: another thread may change the dict
+    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
     key_kind = _kind_of(keys)
     slots = slots_for(len(keys))
     parts: list[Part] = []
@@ -135,7 +137,7 @@ def share_dict(items: Mapping[Any, Any]) -> SharedDict:
     parts += [Part(slots * 4, write), part_of(content)]
     if ends is not None:
         parts.append(part_of(ends))
-    planned = plan_values(keys, parts), plan_values(list(items.values()), parts)
+    planned = plan_values(keys, parts), plan_values(values, parts)
     return SharedDict(MemoryFile.made_of(parts), key_kind, *planned)
 
 
@@ -175,8 +177,9 @@ def _described(key: Any) -> bytes:
     number = _whole(key)
     if number is not None:
         return b"i%x" % number
-    if isinstance(key, float) and not math.isnan(key):
-        return b"f" + struct.pack("d", key)
+    as_float = _as_float(key)
+    if as_float is not None:
+        return b"f" + struct.pack("d", as_float)
     if isinstance(key, tuple):
         found = [_described(item) for item in key]
         return b"t" + b"".join(b"%d:" % len(each) + each for each in found)
@@ -187,8 +190,19 @@ def _whole(key: Any) -> int | None:
     """Return the int that a number is equal to; None: it is equal to none."""
     if isinstance(key, (int, np.integer, np.bool_)):
         return int(key)
-    is_float = isinstance(key, (float, np.floating)) and float(key).is_integer()
-    return int(key) if is_float else None
+    number = _as_float(key)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _as_float(key: Any) -> float | None:
+    """Return the float that a number is equal to; None: it is equal to none."""
+    if not isinstance(key, (numbers.Real, np.floating, decimal.Decimal)):
+        return None
+    try:
+        number = float(key)
+    except (OverflowError, ValueError):
+        return None
+    return number if number == key else None
 
 
 _INT = 8  # bytes of an int

@@ -34,7 +34,6 @@ class SharedList(ValueSequence, Sequence[Any]):
         self._memory, self._layout = memory, layout
 
     __iter__ = ValueSequence.__iter__
-    __hash__ = None  # type: ignore[assignment]  # as a list
 
     def tolist(self) -> list[Any]:
         """Return the items as a list of this process's own."""
@@ -63,6 +62,9 @@ class SharedList(ValueSequence, Sequence[Any]):
             return NotImplemented
         theirs = cast(Sequence[Any], other)
         return len(self) == len(theirs) and all(map(_is_equal, self, theirs))
+
+    def __hash__(self) -> int:
+        return hash(self._own())  # a tuple has one, and a list says that it has none
 
     def __lt__(self, other: Any) -> bool:
         return self._own() < _owned(other) if self._is_kin(other) else NotImplemented
@@ -126,9 +128,11 @@ _CHANGING = ("append", "clear", "extend", "insert", "pop", "remove", "reverse", 
 
 def share_list(items: Sequence[Any]) -> SharedList:
     """Return a shared copy of a list or tuple."""
+    is_tuple = isinstance(items, tuple)
+    items = items if is_tuple else list(items)  # another thread may change it
     parts: list[Part] = []
     layout = plan_values(items, parts)
-    return SharedList(MemoryFile.made_of(parts), layout, isinstance(items, tuple))
+    return SharedList(MemoryFile.made_of(parts), layout, is_tuple)
 
 
 def _is_equal(one: Any, other: Any) -> bool:

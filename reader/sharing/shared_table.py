@@ -20,7 +20,11 @@ from reader.sharing.memory_file import MemoryFile, part_of
 __all__ = ["is_table", "share_table"]
 
 _PROTOCOL = 5
-_NAMES = ("DataFrame", "Series")
+# methods of pandas through which a table changes in place
+_CHANGING = (
+    *("__setitem__", "__delitem__", "insert", "isetitem", "pop", "update", "_update_inplace"),
+    *("_set_axis", "_set_value", "_set_item_mgr", "_iset_item_mgr"),
+)
 
 
 def is_table(value: Any) -> bool:
@@ -52,6 +56,7 @@ def _opened(memory: MemoryFile) -> Any:
     table = pickle.loads(pickled.data, buffers=buffers)
     shared = _class_of("DataFrame" if table.ndim > 1 else "Series")(table, copy=False)
     object.__setattr__(shared, "_memory", memory)
+    shared.attrs.update(table.attrs)
     return shared
 
 
@@ -69,24 +74,36 @@ def _without_objects(table: Any) -> Any:
 
 
 def _column_without_objects(column: Any, name: Any) -> Any:
-    import pandas
-
     if column.dtype != object:
         return column
-    if not all(isinstance(item, str) or pandas.isna(item) for item in column):
+    if not _is_text(column):
         raise ConfigError(
             f"column {name!r} holds Python objects that are no strings, which each process would"
             " copy: make it numbers or strings, or share it by itself as a list"
         )
-    return column.astype(_text_type())
+    try:
+        return column.astype(_text_type())
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"column {name!r} holds a string that Arrow has no form for: {error}. Share it by"
+            " itself as a list"
+        ) from error
 
 
 def _index_without_objects(index: Any) -> Any:
-    import pandas
+    is_plain = index.nlevels > 1 or index.dtype != object or not _is_text(index)
+    return index if is_plain else index.astype(_text_type())
 
-    if isinstance(index, pandas.MultiIndex) or index.dtype != object:
-        return index
-    return index.astype(_text_type())
+
+def _is_text(values: Any) -> bool:
+    """Whether values are strings, or missing."""
+    missing = (None, sys.modules["pandas"].NA)
+    return all(
+        isinstance(item, str)
+        or any(item is each for each in missing)
+        or (isinstance(item, float) and item != item)
+        for item in values
+    )
 
 
 def _text_type() -> Any:
@@ -116,7 +133,19 @@ def _class_of(name: str) -> Any:
     def reduce(self: Any, _: Any = _PROTOCOL) -> Any:
         return _as_it_is, (base(self, copy=False),)
 
+    def guarded(method: str) -> Any:
+        def guard(self: Any, *args: Any, **options: Any) -> Any:
+            if "_memory" in self.__dict__:  # pandas makes it by the same methods
+                raise TypeError(
+                    f"a shared {name} cannot be changed: other processes read it. Change a {name},"
+                    " and pass it to reader.share"
+                )
+            return getattr(base, method)(self, *args, **options)
+
+        return guard
+
     attributes = {
+        **{method: guarded(method) for method in _CHANGING if hasattr(base, method)},
         "_constructor": property(plain),  # of what is computed
         "__reduce_ex__": reduce,
         "__module__": __name__,

@@ -74,6 +74,11 @@ def no_sample_rng(why: str) -> Iterator[None]:
         _state.refused = before
 
 
+def is_refused() -> bool:
+    """Whether `sample_rng` gives no numbers in this thread just now."""
+    return _state.refused is not None
+
+
 def entered() -> tuple[WorkerInfo | None, tuple[int, int] | None]:
     """Let this thread do a task of a loader without workers; returns what `leave` takes.
 

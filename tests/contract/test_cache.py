@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import subprocess
@@ -288,3 +289,61 @@ def test_options_of_kept_pictures_that_cannot_be(root: Path) -> None:
         ImageFolder(root, cache="many")
     whole = cache(ImageFolder(root, size=(8, 8)), memory="1MB", what="samples")
     assert np.array_equal(whole[1][0], ImageFolder(root, size=(8, 8))[1][0])
+
+
+def test_random_transforms_are_not_kept_by_any_loader(root: Path) -> None:
+    options: dict[str, Any] = {"size": (8, 8), "transforms": [RandomResizedCrop()]}
+    cached = cache(ImageFolder(root, **options), memory="1MB", what="samples")
+    with pytest.raises(reader.ReaderError, match="gives no numbers within a cache"):
+        cached[0]
+    plain = ImageFolder(root, transforms=[Resize(20), CenterCrop(8)])
+    kept = cache(plain, memory="1MB", what="samples")
+    for _ in range(2):
+        (image, _), *_ = DataLoader(kept, batch_size=12)
+        assert np.array_equal(image[3], plain[3][0])
+
+
+def test_other_samples_get_a_cache_of_their_own(root: Path) -> None:
+    base = ImageFolder(root, size=(8, 8), cache="20MB")
+    halves = [copy.copy(base), copy.copy(base)]
+    halves[0].samples, halves[1].samples = base.samples[:6], base.samples[6:]
+    for _ in range(3):
+        for half in halves:
+            for index in range(6):
+                half[index]
+    for half in halves:
+        counts = half._cache.stats()
+        assert (counts["hits"], counts["misses"], counts["evictions"]) == (12, 6, 0)
+
+
+def test_a_picture_is_counted_once(root: Path) -> None:
+    cached = ImageFolder(root, size=(20, 20), transforms=[RandomResizedCrop()], cache="50MB")
+    for _ in range(4):
+        for index in range(12):
+            cached[index]
+    counts = cached._cache.stats()
+    assert counts["hits"] + counts["misses"] == 48
+
+
+def test_damage_that_a_crop_does_not_need_stays_unseen(root: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (400, 300, 3), dtype=np.uint8)
+    path = tmp_path / "a" / "1.jpg"
+    path.parent.mkdir()
+    image.fromarray(pixels).save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) * 9 // 10 : -2] = b"\xff\xd0" * (
+        (len(content[len(content) * 9 // 10 : -2])) // 2
+    )
+    path.write_bytes(content)
+
+    def top(height: int, width: int, rng: Any) -> Any:
+        return 0, 0, 64, 64
+
+    try:
+        expected = ImageFolder(tmp_path, crop=top)[0][0]
+    except reader.ImageError:
+        pytest.skip("this decoder sees it")
+    cached = ImageFolder(tmp_path, crop=top, cache="10MB")
+    for _ in range(2):
+        assert np.array_equal(cached[0][0], expected)

@@ -6,6 +6,8 @@ import copy
 import errno
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -28,7 +30,8 @@ from reader import (
     Subset,
     cache,
 )
-from reader.caching import about, entry_file, sample_form
+from reader.caching import entry_file, sample_form
+from reader.caching.digest import digest_of
 from reader.caching.sample_form import UnknownForm, decode, encode
 
 
@@ -143,7 +146,8 @@ def test_limits_hold_and_what_was_kept_first_stays(tmp_path: Path) -> None:
     entry = cache(Counted(), memory="1MB")
     entry[7]
     one = entry._cache.stats()["bytes"]
-    for where in ({"memory": one * 3}, {"disk": tmp_path, "disk_limit": one * 3}):
+    on_disk = one * 3 + entry_file.entries_begin(8)
+    for where in ({"memory": one * 3}, {"disk": tmp_path, "disk_limit": on_disk}):
         dataset = Counted()
         cached = cache(dataset, **where)
         for _ in range(2):
@@ -259,20 +263,174 @@ def test_the_code_of_the_class_distinguishes_it() -> None:
         return names["Some"]()
 
     text = "class Some:\n def __len__(self): return 3\n def __getitem__(self, i): return i * {}\n"
-    digests = [about.digest_of(made(text.format(n))) for n in (2, 2, 3)]
+    digests = [digest_of(made(text.format(n))) for n in (2, 2, 3)]
     assert digests[0] == digests[1] != digests[2]
     assert None not in digests
 
 
-def test_equal_datasets_use_the_same_memory() -> None:
-    first, second = Counted(), Counted()
-    one, other = cache(first, memory="1MB"), cache(second, memory="1MB")
+def test_a_dataset_uses_its_memory_again() -> None:
+    dataset = Counted()
+    one, other = cache(dataset, memory="1MB"), cache(dataset, memory="1MB")
     one[4]
     assert equal(other[4], Counted()[4])
-    assert not second.made
-    limited = cache(third := Counted(), memory="2MB")  # another limit: memory of its own
-    limited[4]
-    assert third.made
+    assert dataset.made[4] == 1
+    cache(dataset, memory="2MB")[4]  # another limit: memory of its own
+    assert dataset.made[4] == 2
+
+
+def test_equal_datasets_share_memory_where_a_version_says_so() -> None:
+    first, second = Counted(), Counted()
+    cache(first, memory="1MB")[4]
+    cache(second, memory="1MB")[4]
+    assert (first.made[4], second.made[4]) == (1, 1)
+    cache(first, memory="1MB", version="same")
+    one = cache(first, memory="1MB", version="same")
+    one[4]
+    cache(second, memory="1MB", version="same")[4]
+    assert (first.made[4], second.made[4]) == (2, 1)
+
+
+class Held(Dataset[Any]):
+    scale = 1
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __getitem__(self, index: int) -> Any:
+        return self.values[index] * self.scale
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def test_a_version_is_not_all_that_distinguishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = cache(Held([1, 2]), memory="1MB", version="v1")
+    other = cache(Held([10, 20]), memory="1MB", version="v1")
+    assert [train[1], other[1]] == [2, 20]
+    monkeypatch.setattr(Held, "scale", 50)
+    scaled = cache(Held([1, 2]), memory="1MB", version="v1")
+    assert scaled[1] == 100
+
+
+def test_closures_defaults_and_wrapped_classes_distinguish() -> None:
+    def made(number: int) -> Any:
+        class Local(Dataset[int]):
+            def __getitem__(self, index: int) -> int:
+                return index * number
+
+            def __len__(self) -> int:
+                return 2
+
+        return Local()
+
+    def by_default(number: int) -> Any:
+        class Local(Dataset[int]):
+            def __getitem__(self, index: int, factor: int = number) -> int:
+                return index * factor
+
+            def __len__(self) -> int:
+                return 2
+
+        return Local()
+
+    for make in (made, by_default):
+        assert digest_of(make(2)) == digest_of(make(2)) != digest_of(make(3))
+        assert digest_of(make(2)) is not None
+
+
+DIGEST = """
+import sys
+sys.path.insert(0, {root!r})
+import numpy as np
+from tests.unit.test_cache import Held
+from reader.caching.digest import digest_of
+import reader
+
+class Tagged(Held):
+    def __getitem__(self, index):
+        return index in {{"a", "b", "c"}}
+
+values = [{{"a", "b", "c"}}, frozenset("xyz"), np.arange(5), reader.share(["p", "q"])]
+try:
+    import torch
+    values.append(torch.arange(3))
+except ImportError:
+    pass
+print(digest_of(Tagged(values)))
+"""
+
+
+@pytest.mark.peer
+def test_a_digest_is_the_same_in_each_run() -> None:
+    root = str(Path(__file__).parents[2])
+    found = set()
+    for seed in ("1", "2"):
+        run = subprocess.run(
+            [sys.executable, "-c", DIGEST.format(root=root)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        found.add(run.stdout.strip())
+    assert len(found) == 1
+    assert found != {"None"}
+
+
+def test_a_mapped_file_is_told_by_its_name_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(1000))
+    first = digest_of(Held(np.memmap(path)))
+    assert first == digest_of(Held(np.memmap(path)))
+    os.utime(path, (1, 1))
+    assert first != digest_of(Held(np.memmap(path)))
+
+
+def test_damaged_words_and_cut_off_files_cost_a_sample_each(tmp_path: Path) -> None:
+    cached = cache(Counted(), disk=tmp_path)
+    cached[2]
+    file = tmp_path / "samples.cache"
+    place = entry_file.HEAD + (entry_file.SUMS + 2) * 8
+    for word in (2**57, 2**62, 2**63 + 2**31, 2**63 + 2**40, 2**64 - 1):
+        with file.open("r+b") as opened:
+            opened.seek(place)
+            opened.write(word.to_bytes(8, "little"))
+        assert equal(cached[2], Counted()[2])
+        assert equal(cached[2], Counted()[2])
+    os.truncate(file, 0)
+    for _ in range(2):
+        assert equal(cached[2], Counted()[2])
+    assert cached._cache.stats()["disk_bytes"] == 0
+
+
+def test_a_disk_that_was_full_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = cache(Counted(), disk=tmp_path, disk_limit="9kB")
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(entry_file.os, "pwritev", full)
+    with pytest.warns(UserWarning, match="cannot be written"):
+        samples = [cached[1] for _ in range(100)]
+    assert len(samples) == 100
+    monkeypatch.undo()
+    assert cached._cache.stats()["disk_bytes"] == 0
+    cached[1]
+    assert cached._cache.holds(1)
+
+
+def test_all_processes_have_their_turn_at_checking() -> None:
+    class Random(Counted):
+        def __getitem__(self, index: int) -> Any:
+            return float(np.random.random())
+
+    cached = cache(Random(40), memory="1MB", check=0.05)
+    with pytest.raises(DatasetError, match="was kept by a cache"):
+        for _ in range(4):
+            with DataLoader(cached, batch_size=5, num_workers=8) as loader:
+                list(loader)
 
 
 def test_what_cannot_be_pickled_has_memory_of_its_own(tmp_path: Path) -> None:
@@ -291,6 +449,10 @@ def test_what_cannot_be_pickled_has_memory_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be pickled.* pass version="):
         cache(Locked(), disk=tmp_path)
     assert equal(cache(Locked(), disk=tmp_path, version="a")[1], Counted()[1])
+    for _ in range(2):
+        third = Locked()
+        cache(third, memory="1MB", version="a")[1]
+        assert third.made[1] == 1
 
 
 def test_random_numbers_are_refused_while_a_sample_is_kept() -> None:
@@ -353,6 +515,13 @@ def test_copies_use_the_same_cache(tmp_path: Path) -> None:
         ({"memory": 0}, "memory must be an int of 1 or more, got 0"),
         ({"memory": "1MB", "disk_limit": -1}, "disk_limit must be an int of 1 or more"),
         ({"memory": "1MB", "check": 2}, "check must be a share from 0 to 1, got 2"),
+        ({"memory": "1MB", "check": 1e-320}, "check must be a share from 0 to 1"),
+        ({"memory": 10**18}, "is more than the system gives"),
+        ({"disk": 3}, "disk must be the path of a folder, got 3"),
+        ({"disk": ""}, "disk must be the path of a folder, got ''"),
+        ({"disk": "a\0b"}, "disk must be the path of a folder"),
+        ({"disk": "a", "disk_limit": 10}, "disk_limit must be more than the 8,192 bytes"),
+        ({"memory": "1MB", "version": "x" * 5000}, "pass a shorter version"),
         ({"memory": "1MB", "version": 2}, "version must be a string or None, got 2"),
         ({"memory": "1MB", "what": "pixels"}, 'what must be "samples" for this dataset'),
     ],
@@ -396,6 +565,8 @@ class Strange:
         (np.array([Strange()], object), "sample cannot be cached"),
         (np.zeros(2, [("a", "i4")]), "sample cannot be cached"),
         (Counter("a"), "sample cannot be cached"),
+        (np.ma.array([1, 2], mask=[0, 1]), "sample cannot be cached"),
+        pytest.param(10**5000, "sample cannot be cached", id="digits"),
     ],
 )
 def test_samples_that_cannot_be_kept(sample: Any, place: str) -> None:

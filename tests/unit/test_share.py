@@ -11,6 +11,8 @@ import os
 import pickle
 import re
 import resource
+import threading
+from decimal import Decimal
 from multiprocessing import resource_sharer
 from operator import add
 from pathlib import Path
@@ -70,6 +72,8 @@ LISTS: dict[str, Any] = {
     "dicts of the same keys": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}],
     "dicts of several keys": [{"a": 1}, {"b": 2}, {}, {"a": 1, "b": 2}, {"b": 1, "a": 2}],
     "dicts of keys that are equal": [{1: "a"}, {True: "a"}, {1.0: "a"}],
+    "dicts of keys that are zero": [{0.0: 0}, {-0.0: 0}],
+    "dicts of equal tuples": [{(1,): 0}, {(True,): 0}],
     "dicts of more forms than a byte tells apart": [{str(i): i} for i in range(300)],
     "annotations": [
         {"id": i, "boxes": [[0.5, 1, 2, i]] * (i % 3), "name": None if i % 2 else "x"}
@@ -160,7 +164,22 @@ def test_a_shared_dict_is_the_dict_that_it_was(made: dict[Any, Any], others: lis
 )
 def test_a_shared_dict_finds_what_is_equal_to_a_key(made: dict[Any, Any]) -> None:
     shared = share(made)
-    others = (0, 1, 1.0, True, np.int64(1), np.float32(2), 2**64, float(2**64), "1", b"1", (), None)
+    others = (
+        0,
+        1,
+        1.0,
+        True,
+        np.int64(1),
+        np.float32(2),
+        np.float32(0.5),
+        Decimal(1),
+        2**64,
+        float(2**64),
+        "1",
+        b"1",
+        (),
+        None,
+    )
     for key in (*made, *others, 0.5, np.True_, (1.0, ("a", b"b")), (1, ("a", "b"))):
         assert (key in shared) == (key in made), key
         assert shared.get(key) == made.get(key), key
@@ -201,6 +220,7 @@ def test_a_sequence_has_the_methods_of_a_list_that_change_nothing() -> None:
     assert np.asarray(share([[1, 2], [3, 4]])).tolist() == [[1, 2], [3, 4]]
     with pytest.raises(TypeError, match="unhashable"):
         hash(shared)
+    assert hash(share((1, "a"))) == hash((1, "a"))
     with pytest.raises(IndexError, match="list index out of range: got 4 of 4 items"):
         shared[4]
     with pytest.raises(IndexError):
@@ -226,6 +246,27 @@ def test_what_cannot_be_done_says_what_to_do() -> None:
         array[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
         array.flags.writeable = True
+
+
+def test_a_dict_that_changes_meanwhile_is_shared_as_it_was() -> None:
+    made = {f"k{i}": i for i in range(200_000)}
+    thread = threading.Thread(target=lambda: [made.pop(f"k{i}") for i in range(1000)])
+    thread.start()
+    shared = share(made)
+    thread.join()
+    assert all(int(key[1:]) == value for key, value in shared.items())
+
+
+def test_lists_that_refer_to_one_list_again_and_again() -> None:
+    twice: list[Any] = [1]
+    for _ in range(40):
+        twice = [twice, twice]
+    shared = share(twice)
+    assert len(shared) == 2
+    assert shared.nbytes < 1 << 20
+    itself: list[Any] = []
+    itself += [itself, itself, 5]
+    assert share(itself)[2] == 5
 
 
 def test_changed_items_stay_with_whoever_changed_them() -> None:
@@ -364,6 +405,9 @@ def test_bad_input_is_told_early(monkeypatch: pytest.MonkeyPatch) -> None:
         share(Point(1, 2))
     with pytest.raises(ConfigTypeError, match="a key of the dict cannot be shared: frozenset"):
         share({frozenset([1]): 1})
+    for own in (np.ma.array([1], mask=[1]), collections.Counter("a")):
+        with pytest.raises(ConfigTypeError, match="whose methods would be lost"):
+            share(own)
     with pytest.raises(ConfigTypeError, match="a key of the dict cannot be shared: nan"):
         share({float("nan"): 1})
     with pytest.raises(ConfigError, match="cannot be shared, since it cannot be pickled"):
@@ -429,6 +473,34 @@ class TestTables:
         frame = pandas.DataFrame({"a": [1, 2], "odd": [{}, []]})
         with pytest.raises(ConfigError, match="column 'odd' holds Python objects"):
             share(frame)
+        for odd in ([[1, 2], [3, 4]], [[np.nan], [None]], [1, "a"]):
+            with pytest.raises(ConfigError, match="column 'odd' holds Python objects"):
+                share(pandas.DataFrame({"odd": pandas.Series(odd, dtype=object)}))
+
+    def test_an_index_of_objects_stays(self, pandas: Any) -> None:
+        for labels in ([1, 2, 3], [1, "a", (2, 3)], ["a", "b", "c"]):
+            frame = pandas.DataFrame({"v": [10, 20, 30]}, index=pandas.Index(labels, dtype=object))
+            shared = share(frame)
+            assert shared.index.tolist() == labels
+            assert shared.loc[labels[0]].v == 10
+
+    @pytest.mark.filterwarnings("ignore:The inplace keyword")
+    def test_a_shared_table_refuses_changes(self, frame: Any) -> None:
+        frame.attrs["name"] = "x"
+        shared = share(frame)
+        assert shared.attrs == {"name": "x"}
+        for change in (
+            lambda: shared.__setitem__("new", 1),
+            lambda: shared.drop(index="a", inplace=True),
+            lambda: shared.sort_values("number", ascending=False, inplace=True),
+            lambda: shared.insert(0, "new", 1),
+            lambda: shared.pop("number"),
+            lambda: setattr(shared, "columns", list("abcdefg")),
+        ):
+            with pytest.raises(TypeError, match="a shared DataFrame cannot be changed"):
+                change()
+        assert shared.drop(index="a").shape == (4, 7)
+        assert shared.assign(new=1).shape == (5, 8)
 
     @pytest.mark.parametrize("method", ["fork", "spawn"])
     def test_a_process_gets_a_reference(self, frame: Any, method: str) -> None:

@@ -112,11 +112,15 @@ cdef class EntryTable:
             if rd_swap(self.sums, used, used + nbytes):
                 return <int64_t>used
 
+    def give_back(self, uint64_t at, uint64_t nbytes):
+        """Have bytes be free again, unless others were taken behind them."""
+        rd_swap(self.sums, at + nbytes, at)
+
     def add(self, Py_ssize_t number, uint64_t n=1):
-        """Add to a sum."""
+        """Add to a sum; returns what it was."""
         if not 0 <= number < <Py_ssize_t>SUMS:
             raise IndexError(f"sum {number}")
-        rd_add(&self.sums[number], n)
+        return rd_add(&self.sums[number], n)
 
     def sum(self, Py_ssize_t number):
         """Return a sum."""

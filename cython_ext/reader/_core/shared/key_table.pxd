@@ -6,7 +6,7 @@ cdef class KeyTable:
     cdef const uint32_t[::1] slots
     cdef const uint64_t[::1] ends
     cdef const uint8_t[::1] content
-    cdef Py_ssize_t width
+    cdef Py_ssize_t width, count
     cdef const uint8_t* key(self, Py_ssize_t i) noexcept
     cdef size_t length(self, Py_ssize_t i) noexcept
     cdef Py_ssize_t find(self, const void* key, size_t nbytes) noexcept

@@ -47,6 +47,7 @@ cdef class KeyTable:
         self.ends = ends
         self.content = content
         self.width = width
+        self.count = count
 
     @staticmethod
     def fill(uint32_t[::1] slots not None, const uint8_t[::1] content,

@@ -42,6 +42,8 @@ cdef class ValueMapping:
     def __init__(self, str key_kind not None, KeyTable table not None, Values values not None,
                  stands_for):
         self.key_kind = ("text", "ints", "any").index(key_kind)
+        if table.count != values.count:
+            raise ValueError(f"{table.count} keys and {values.count} values")
         self.table = table
         self.values = values
         self.stands_for = stands_for

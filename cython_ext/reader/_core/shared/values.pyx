@@ -304,6 +304,8 @@ cdef class Ragged(Values):
     cdef bint is_list
 
     def __init__(self, Places places, Values items, bint is_list):
+        if places.count and places.end(places.count - 1) > items.count:
+            raise ValueError("the lists changed while they were shared")
         self.places = places
         self.items = items
         self.is_list = is_list
