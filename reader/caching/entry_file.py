@@ -97,7 +97,7 @@ class EntryFile(Finalized):
     @property
     def used(self) -> int:
         """How many bytes entries take."""
-        return self.table.sum(USED)
+        return self.sum(USED)
 
     def read(self, number: int, tag: int) -> Entry | None:
         """Return an entry; None: it is not there.
@@ -118,6 +118,14 @@ class EntryFile(Finalized):
     def holds(self, number: int) -> bool:
         """Whether an entry is there, of whatever tag."""
         return self.is_whole and self.table.place(number) > 0
+
+    def add(self, sum_number: int) -> int:
+        """Add one to a sum; returns what it was."""
+        return self.table.add(sum_number) if self.is_whole else 0
+
+    def sum(self, sum_number: int) -> int:
+        """Return a sum."""
+        return self.table.sum(sum_number) if self.is_whole else 0
 
     @property
     def is_whole(self) -> bool:

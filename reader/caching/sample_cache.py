@@ -61,8 +61,7 @@ class SampleCache:
 
     def _sums(self) -> dict[str, int]:
         return {
-            name: sum(file.table.sum(number) for file in self._files if file.is_whole)
-            for name, number in _COUNTS.items()
+            name: sum(file.sum(number) for file in self._files) for name, number in _COUNTS.items()
         }
 
     def __len__(self) -> int:
@@ -95,7 +94,7 @@ class SampleCache:
             except UnknownForm:  # its library is not imported here, and will be by the dataset
                 continue
             first = self._files[0]
-            if file is not first and not first.table.sum(REFUSED):
+            if file is not first and not first.sum(REFUSED):
                 self._keep(first, number, tag, entry.form, [entry.content])
             if is_counted:
                 self.count(is_found=True)
@@ -106,14 +105,14 @@ class SampleCache:
 
     def count(self, is_found: bool) -> None:
         """Count a sample that was found, or not."""
-        self._files[0].table.add(HITS if is_found else MISSES)
+        self._files[0].add(HITS if is_found else MISSES)
 
     def is_due(self, every: int) -> bool:
         """Whether it is the turn of a sample that was found to be made again; 0: never.
 
         All processes count together.
         """
-        return every > 0 and self._files[0].table.add(CHECKED) % every == every - 1
+        return every > 0 and self._files[0].add(CHECKED) % every == every - 1
 
     def holds(self, number: int) -> bool:
         """Whether a sample is there, of whatever tag."""
@@ -133,7 +132,7 @@ class SampleCache:
         try:
             file.keep(number, tag, form, parts)
         except OSError as error:
-            file.table.add(REFUSED)
+            file.add(REFUSED)
             if not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
@@ -148,7 +147,7 @@ class SampleCache:
         return {
             **counts,
             "bytes": 0 if self._memory is None else self._memory.used,
-            "disk_bytes": self._disk.used if self._disk is not None and self._disk.is_whole else 0,
+            "disk_bytes": 0 if self._disk is None else self._disk.used,
         }
 
     def __reduce__(self) -> Any:
