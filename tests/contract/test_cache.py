@@ -163,7 +163,7 @@ def memory_files() -> list[str]:
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_pytorchs_loader_and_the_face_use_it_too(method: str, tmp_path: Path) -> None:
     data = pytest.importorskip("torch").utils.data
     for kind in (data.DataLoader, TorchFace):

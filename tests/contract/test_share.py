@@ -53,7 +53,7 @@ def test_workers_read_the_memory_of_the_trainer(way: str) -> None:
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_workers_of_pytorchs_loader_read_it_too(method: str) -> None:
     data = pytest.importorskip("torch").utils.data
     for kind in (data.DataLoader, TorchFace):

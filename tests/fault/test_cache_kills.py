@@ -55,7 +55,7 @@ def work(cached: Any, seed: int) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "disk", "both"])
 @pytest.mark.parametrize(
-    "kills", [40, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
+    "kills", [20, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
 )
 def test_writers_that_are_killed_at_any_instant_leave_no_wrong_byte(
     where: str, kills: int, tmp_path: Path

@@ -121,7 +121,7 @@ NESTS = st.recursive(
 
 
 @given(st.lists(NESTS))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_any_nest_comes_back(made: list[Any]) -> None:
     assert repr(share(made)[:]) == repr(made)
 
@@ -138,7 +138,7 @@ KEYS = st.recursive(
 
 
 @given(st.dictionaries(KEYS, NESTS), st.lists(KEYS))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_a_shared_dict_is_the_dict_that_it_was(made: dict[Any, Any], others: list[Any]) -> None:
     shared = share(made)
     assert shared == made
