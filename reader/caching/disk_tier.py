@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reader.caching.about import About, about_in
 from reader.caching.entry_file import HEAD, EntryFile, entries_begin
-from reader.caching.memory_tier import lock_for_a_while
+from reader.caching.file_lock import locked
 from reader.errors import ConfigError
 
 __all__ = ["open_disk"]
@@ -161,9 +161,7 @@ def _turn(path: Path) -> Iterator[None]:
     """Have one process at a time open the file."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        lock_for_a_while(fd)
-        yield
+        with locked(fd):
+            yield
     finally:
-        with contextlib.suppress(OSError):  # a process that was forked meanwhile would keep it
-            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)

@@ -20,17 +20,15 @@ from multiprocessing import reduction
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.shared.entry_table import SUMS, EntryTable, checksum
 from reader._core.shared.mapping import Mapping
 from reader.available_memory import available_bytes
-from reader.caching.sample_form import UnknownForm, padded, spans
+from reader.caching.sample_form import UnknownForm, spans
+from reader.sharing.memory_file import Bytes, padded
 
 __all__ = ["HEAD", "Entry", "EntryFile", "entries_begin"]
-
-Bytes = npt.NDArray[np.uint8]
 
 HEAD = 4096  # bytes of JSON that say what the file is
 _PAGE = 4096

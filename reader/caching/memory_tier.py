@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import threading
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from reader.caching.about import About
 from reader.caching.entry_file import EntryFile, entries_begin
+from reader.caching.file_lock import locked
 from reader.errors import ConfigError
 
-__all__ = ["lock_for_a_while", "open_memory"]
+__all__ = ["open_memory"]
 
 _PROC = Path("/proc")
 _NAME = "lodreader-cache"
-_PATIENCE_S = 5.0  # with a process that holds the lock: it takes milliseconds
 
 _opened: weakref.WeakValueDictionary[str, EntryFile] = weakref.WeakValueDictionary()
 
@@ -101,30 +98,6 @@ def _descriptors() -> Iterator[str]:
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
     """Have one process at a time look for a file, and make it where there is none."""
-    with open(__file__, "rb") as file:  # noqa: PTH123  any file that all processes can lock
-        fd = file.fileno()
-        locked = lock_for_a_while(fd)
-        try:
-            yield
-        finally:
-            if locked:  # a process that was forked meanwhile would keep it
-                fcntl.flock(fd, fcntl.LOCK_UN)
-
-
-def lock_for_a_while(fd: int) -> bool:
-    """Lock a file. False: its file system has no locks, or another holds it for too long.
-
-    Whoever goes on without it makes at worst a second file.
-    """
-    end = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            threading.Event().wait(0.005)
-        except OSError:
-            return False
-        else:
-            return True
+    # any file that all processes can lock
+    with open(__file__, "rb") as file, locked(file.fileno()):  # noqa: PTH123
+        yield

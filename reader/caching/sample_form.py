@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from reader.errors import DatasetError, got
+from reader.sharing.memory_file import Bytes, padded
 from reader.sharing.shared_array import SharedArray
 
-__all__ = ["UnknownForm", "decode", "encode", "padded", "spans"]
+__all__ = ["UnknownForm", "decode", "encode", "spans"]
 
-Bytes = npt.NDArray[np.uint8]
 Form = list[Any]
 
-_LINE = 64  # where each part begins
 _NUMBER = 8  # bytes of an int or a float
 _LIMITS = np.iinfo(np.int64)
 _KNOWN = (
@@ -40,11 +38,6 @@ _DAMAGE = (
 
 class UnknownForm(Exception):
     """A form that this process cannot read: it is damaged, or its library is not imported."""
-
-
-def padded(nbytes: int) -> int:
-    """Return how many bytes a part of so many takes."""
-    return -(-nbytes // _LINE) * _LINE
 
 
 def encode(sample: Any) -> tuple[bytes, list[Any]]:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.view import View, render_view
+from reader.images.view import Image, View, render_view
 
 __all__ = ["ArrayImage"]
 
 
-class ArrayImage:
-    """An array of pixels; see EncodedImage for attributes and methods.
+class ArrayImage(Image):
+    """An array of pixels.
 
     Args:
         pixels: uint8, height x width x channels, 1 or 3 of them, or height x width.
@@ -44,10 +44,6 @@ class ArrayImage:
         self.pixels: npt.NDArray[np.uint8] = np.ascontiguousarray(pixels)
         self.name = name
         self.height, self.width, self.channels = self.pixels.shape
-
-    def view(self) -> View:
-        """Return a view of all of the image."""
-        return View(self.height, self.width, self.name)
 
     def render(
         self,

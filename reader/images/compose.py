@@ -29,15 +29,13 @@ from reader.images.transform import (
     as_size,
     check_layout,
 )
-from reader.images.view import Box, View
+from reader.images.view import Box, Image, View
 
 __all__ = ["Compose"]
 
 _DTYPES = ("uint8", "float16", "bfloat16", "float32", "float64")
 
 _UNUSED = np.random.default_rng(0)  # for lists that draw nothing
-
-Image = EncodedImage | ArrayImage
 
 
 class Compose:

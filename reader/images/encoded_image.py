@@ -18,7 +18,7 @@ from reader.errors import ConfigError, ConfigTypeError, ImageError, got
 from reader.frameworks import pillow
 from reader.images.libjpeg import libjpeg
 from reader.images.transform import Pixels, Size, as_size
-from reader.images.view import MAX_PIXELS, Box, View, render_view
+from reader.images.view import MAX_PIXELS, Box, Image, View, render_view
 
 __all__ = ["EncodedImage", "Source", "channels_of", "content_of", "decode", "image_size"]
 
@@ -130,7 +130,7 @@ def image_size(source: Source) -> Size:
     return image.height, image.width
 
 
-class EncodedImage:
+class EncodedImage(Image):
     """The content of an image file, whose header is read.
 
     Args:
@@ -163,10 +163,6 @@ class EncodedImage:
         if self._turned >= _SIDEWAYS:
             self.height, self.width = self.width, self.height
 
-    def view(self) -> View:
-        """Return a view of all of the image."""
-        return View(self.height, self.width, self.name)
-
     def render(
         self,
         view: View,
@@ -174,17 +170,7 @@ class EncodedImage:
         table: npt.NDArray[Any] | None = None,
         channels_first: bool = False,
     ) -> None:
-        """Write what a view shows.
-
-        Args:
-            view: of this image.
-            out: height x width x channels, or with `channels_first` channels x height x width.
-            table: what stands for each number, channels x 256 of the type of `out`; None: itself.
-            channels_first: how `out` is laid out.
-
-        Raises:
-            ImageError: the file is damaged or cut off.
-        """
+        """See Image."""
         factor = view.factor if self.is_scalable else 1
         if self.is_scalable and self._render_part(view, factor, out, table, channels_first):
             return

@@ -24,7 +24,7 @@ from reader.images.array_image import ArrayImage
 from reader.images.encoded_image import EncodedImage, content_of
 from reader.images.resize import Resize
 from reader.images.transform import Pixels
-from reader.images.view import View, render_view
+from reader.images.view import Image, View, render_view
 
 __all__ = ["WHAT", "KeptPictures", "entries_of"]
 
@@ -61,8 +61,8 @@ class KeptPictures:
         self._what = what
         self._every = round(1 / check) if check else 0
 
-    def image(self, index: int, path: str) -> Any:
-        """Return an image of a file: EncodedImage, ArrayImage or KeptImage.
+    def image(self, index: int, path: str) -> Image:
+        """Return the image of a file.
 
         Raises:
             ImageError: the file cannot be read, or is damaged.
@@ -122,8 +122,8 @@ class KeptPictures:
         return out
 
 
-class KeptImage:
-    """A picture that is kept, or will be; see EncodedImage for attributes and methods.
+class KeptImage(Image):
+    """A picture that is kept, or will be.
 
     Args:
         kept: the pictures of which it is one.
@@ -144,10 +144,6 @@ class KeptImage:
             self.height, self.width = file.height, file.width
             self._is_scalable = file.is_scalable
         self.channels = 3 if kept.reading.mode == "RGB" else 1
-
-    def view(self) -> View:
-        """Return a view of all of the image."""
-        return View(self.height, self.width, self.name)
 
     def render(
         self,

@@ -6,6 +6,7 @@ and flip it, and nothing is computed before the pixels are rendered.
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from reader._core.pixels.render import render
 from reader.errors import ConfigError, ConfigTypeError, got
 
-__all__ = ["MAX_PIXELS", "Axis", "Box", "View", "render_view", "whole_numbers"]
+__all__ = ["MAX_PIXELS", "Axis", "Box", "Image", "View", "render_view", "whole_numbers"]
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 MAX_PIXELS = 2**27  # a header that claims more is damaged, or made to use memory up
@@ -147,6 +148,45 @@ class View:
                 f" {self.width} pixels: crop is (top, left, height, width) in its pixels"
             )
         return top, left, height, width
+
+
+class Image(abc.ABC):
+    """An image whose pixels are made when a view of it is rendered.
+
+    Attributes:
+        name: for messages.
+        height, width: in pixels.
+        channels: 1 or 3.
+    """
+
+    name: str
+    height: int
+    width: int
+    channels: int
+
+    def view(self) -> View:
+        """Return a view of all of the image."""
+        return View(self.height, self.width, self.name)
+
+    @abc.abstractmethod
+    def render(
+        self,
+        view: View,
+        out: npt.NDArray[Any],
+        table: npt.NDArray[Any] | None = None,
+        channels_first: bool = False,
+    ) -> None:
+        """Write what a view shows.
+
+        Args:
+            view: of this image.
+            out: height x width x channels, or with `channels_first` channels x height x width.
+            table: what stands for each number, channels x 256 of the type of `out`; None: itself.
+            channels_first: how `out` is laid out.
+
+        Raises:
+            ImageError: its file is damaged or cut off.
+        """
 
 
 def render_view(

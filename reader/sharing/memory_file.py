@@ -21,7 +21,7 @@ from reader._core.shared.mapping import Mapping
 from reader.available_memory import available_bytes
 from reader.errors import ConfigError, ReaderError
 
-__all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "part_of", "seal"]
+__all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "padded", "part_of", "seal"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -63,7 +63,7 @@ class MemoryFile(Finalized):
 
     def __init__(self, fd: int, sizes: Sequence[int]) -> None:
         self._sizes = tuple(sizes)
-        self._mapping = Mapping(fd, sum(map(_padded, self._sizes)))
+        self._mapping = Mapping(fd, sum(map(padded, self._sizes)))
         self._fd = fd  # last: until then the caller closes it
 
     @classmethod
@@ -74,7 +74,7 @@ class MemoryFile(Finalized):
             ConfigError: the machine, or a memory cgroup, has not that much memory.
         """
         sizes = [part.nbytes for part in parts]
-        total = sum(map(_padded, sizes))
+        total = sum(map(padded, sizes))
         available = available_bytes()
         if total > available:
             raise ConfigError(
@@ -158,9 +158,10 @@ def _views(mapping: Any, sizes: Sequence[int]) -> list[Bytes]:
     found, at = [], 0
     for size in sizes:
         found.append(content[at : at + size])
-        at += _padded(size)
+        at += padded(size)
     return found
 
 
-def _padded(nbytes: int) -> int:
+def padded(nbytes: int) -> int:
+    """Return how many bytes a part of so many takes."""
     return -(-nbytes // _LINE) * _LINE

@@ -30,9 +30,10 @@ from reader import (
     Subset,
     cache,
 )
-from reader.caching import entry_file, sample_form
+from reader.caching import entry_file
 from reader.caching.digest import digest_of
 from reader.caching.sample_form import UnknownForm, decode, encode
+from reader.sharing.memory_file import padded
 
 
 class Counted(Dataset[Any]):
@@ -639,7 +640,7 @@ def stored(sample: Any) -> tuple[bytes, Any]:
     pieces = []
     for part in parts:
         content = bytes(memoryview(part).cast("B")) if len(part) else b""
-        pieces.append(content.ljust(sample_form.padded(len(content)), b"\0"))
+        pieces.append(content.ljust(padded(len(content)), b"\0"))
     return form, np.frombuffer(b"".join(pieces), np.uint8)
 
 
