@@ -136,6 +136,7 @@ nightly:
 	$(MAKE) augmentation
 	$(PY) -m tools.fuzz_records --count 2000
 	$(PY) -m tools.fuzz_states --count 20000
+	$(PY) -W ignore -m tools.fuzz_pixels --count 200000
 	$(PY) -m tools.interrupts --count 100000
 	$(PY) -m tools.interrupts --storm 20
 	$(PY) -m tools.fuzz_states --crossed --count 10000

@@ -10,9 +10,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from reader.caching.about import About
 from reader.caching.cached_dataset import CachedDataset
 from reader.caching.digest import digest_of, program_digest
+from reader.caching.identity import Identity
 from reader.caching.sample_cache import SampleCache
 from reader.checks import as_byte_size
 from reader.data.datasets import map_style
@@ -106,26 +106,26 @@ def cache(
             ' version="...", which says what its samples depend on'
         )
     module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
-    about = About(
+    identity = Identity(
         f"{module}.{kind.__qualname__}", "samples", len(dataset), options["version"], digest or ""
     )
-    group = None if digest is None else _group_of(dataset, about)
-    kept = SampleCache(about, options["memory"], options["disk"], options["disk_limit"], group)
+    group = None if digest is None else _group_of(dataset, identity)
+    kept = SampleCache(identity, options["memory"], options["disk"], options["disk_limit"], group)
     return CachedDataset(dataset, kept, check)
 
 
 _cached: dict[str, list[weakref.ref[Any]]] = {}  # by key: the datasets that were cached
 
 
-def _group_of(dataset: Any, about: About) -> str:
+def _group_of(dataset: Any, identity: Identity) -> str:
     """Return what processes that use the same memory have in common.
 
     A digest does not see all that samples depend on. So memory is shared within one program alone:
     by ranks, which run the same program and cache the same datasets in the same order. Without
     `version=` two datasets of one process share none.
     """
-    key = f"{about.key}-{program_digest()}"
-    if about.version:
+    key = f"{identity.key}-{program_digest()}"
+    if identity.version:
         return key
     before = _cached.setdefault(key, [])
     for number, each in enumerate(before):

@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from reader.caching.about import About, about_in
 from reader.caching.entry_file import HEAD, EntryFile, entries_begin
 from reader.caching.file_lock import locked
+from reader.caching.identity import Identity, identity_in
 from reader.errors import ConfigError
 
 __all__ = ["open_disk"]
@@ -24,14 +24,14 @@ _FILE = "samples.cache"
 _LOCK = "lock"
 
 
-def open_disk(folder: str, about: About, limit: int) -> EntryFile:
+def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
     """Return the file of entries in a folder, which is made where there is none.
 
     A file of the same dataset in another version is begun anew, with a warning.
 
     Args:
         folder: which holds nothing else.
-        about: what the file is of.
+        identity: what the file is of.
         limit: how many bytes entries may take.
 
     Raises:
@@ -40,18 +40,18 @@ def open_disk(folder: str, about: About, limit: int) -> EntryFile:
             than the limit.
     """
     path = Path(folder)
-    table = entries_begin(about.samples)
+    table = entries_begin(identity.samples)
     if table >= limit:
         raise ConfigError(
-            f"disk_limit must be more than the {table:,} bytes that the table of {about.samples:,}"
-            f" entries takes, got {limit:,}: pass a larger one"
+            f"disk_limit must be more than the {table:,} bytes that the table of"
+            f" {identity.samples:,} entries takes, got {limit:,}: pass a larger one"
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
         with _turn(path / _LOCK):
-            fd = _opened(path / _FILE, about)
+            fd = _opened(path / _FILE, identity)
             try:
-                return EntryFile(fd, about.samples, limit - table, is_memory=False)
+                return EntryFile(fd, identity.samples, limit - table, is_memory=False)
             except BaseException:
                 os.close(fd)
                 raise
@@ -62,52 +62,52 @@ def open_disk(folder: str, about: About, limit: int) -> EntryFile:
         ) from error
 
 
-def _opened(path: Path, about: About) -> int:
+def _opened(path: Path, identity: Identity) -> int:
     """Return a descriptor of a file that is of what it should be, and in use from now on."""
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if _is_usable(fd, path, about):
+            if _is_usable(fd, path, identity):
                 return fd
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)
-    return _made(path, about)
+    return _made(path, identity)
 
 
-def _is_usable(fd: int, path: Path, about: About) -> bool:
+def _is_usable(fd: int, path: Path, identity: Identity) -> bool:
     """Whether a file is of the same dataset and version; False: it is to be begun anew."""
     is_alone = _lock(fd, fcntl.LOCK_EX)
-    found = _about_of(fd, path)
-    if (found.dataset, found.what) != (about.dataset, about.what):
+    found = _identity_of(fd, path)
+    if (found.dataset, found.what) != (identity.dataset, identity.what):
         raise ConfigError(
             f"'{path.parent}' holds a cache of {found.what} of {found.dataset}, and not of"
-            f" {about.what} of {about.dataset}: pass a folder of its own for each dataset"
+            f" {identity.what} of {identity.dataset}: pass a folder of its own for each dataset"
         )
-    if found != about:
+    if found != identity:
         if not is_alone:
             raise ConfigError(
                 f"'{path.parent}' holds a cache of {_told(found)}, which another process uses, and"
-                f" not of {_told(about)}: pass another folder, or wait for that process"
+                f" not of {_told(identity)}: pass another folder, or wait for that process"
             )
         warnings.warn(
             f"the cache in '{path.parent}' was of {_told(found)}, and is begun anew for"
-            f" {_told(about)}",
+            f" {_told(identity)}",
             stacklevel=2,
         )
         return False
-    if os.fstat(fd).st_size < entries_begin(about.samples):
+    if os.fstat(fd).st_size < entries_begin(identity.samples):
         raise ConfigError(f"'{path}' is cut off: remove it, and it is made again")
     if is_alone:
-        EntryFile(os.dup(fd), about.samples, 0, is_memory=False).table.forget_claims()
+        EntryFile(os.dup(fd), identity.samples, 0, is_memory=False).table.forget_claims()
     _lock(fd, fcntl.LOCK_SH)
     return True
 
 
-def _about_of(fd: int, path: Path) -> About:
+def _identity_of(fd: int, path: Path) -> Identity:
     try:
-        return about_in(os.pread(fd, HEAD, 0))
+        return identity_in(os.pread(fd, HEAD, 0))
     except LookupError as error:
         its_format, our_format = error.args
         raise ConfigError(
@@ -120,14 +120,14 @@ def _about_of(fd: int, path: Path) -> About:
         ) from error
 
 
-def _made(path: Path, about: About) -> int:
+def _made(path: Path, identity: Identity) -> int:
     """Make a file without entries. It gets its name when all of it is on the disk."""
     draft = path.with_suffix(".draft")
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         # room for the table: a write through the mapping must not find the disk full
-        os.posix_fallocate(fd, 0, entries_begin(about.samples))
-        os.pwrite(fd, about.head(), 0)
+        os.posix_fallocate(fd, 0, entries_begin(identity.samples))
+        os.pwrite(fd, identity.head(), 0)
         os.fsync(fd)
         _lock(fd, fcntl.LOCK_SH)
         draft.rename(path)
@@ -151,9 +151,9 @@ def _lock(fd: int, kind: int) -> bool:
     return True
 
 
-def _told(about: About) -> str:
-    version = f", version {about.version!r}" if about.version else ""
-    return f"{about.samples:,} samples{version}, {about.digest[:8] or 'undigested'}"
+def _told(identity: Identity) -> str:
+    version = f", version {identity.version!r}" if identity.version else ""
+    return f"{identity.samples:,} samples{version}, {identity.digest[:8] or 'undigested'}"
 
 
 @contextlib.contextmanager

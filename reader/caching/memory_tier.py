@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from reader.caching.about import About
 from reader.caching.entry_file import EntryFile, entries_begin
 from reader.caching.file_lock import locked
+from reader.caching.identity import Identity
 from reader.errors import ConfigError
 
 __all__ = ["open_memory"]
@@ -26,11 +26,11 @@ _NAME = "lodreader-cache"
 _opened: weakref.WeakValueDictionary[str, EntryFile] = weakref.WeakValueDictionary()
 
 
-def open_memory(about: About, limit: int, group: str | None) -> EntryFile:
+def open_memory(identity: Identity, limit: int, group: str | None) -> EntryFile:
     """Return a file of entries in memory.
 
     Args:
-        about: what it is of.
+        identity: what it is of.
         limit: how many bytes entries may take.
         group: what all that use the same file have in common; None: nobody else uses it.
 
@@ -39,45 +39,45 @@ def open_memory(about: About, limit: int, group: str | None) -> EntryFile:
         OSError: the system refuses descriptors.
     """
     if group is None:
-        return _made(about, limit, _NAME)
+        return _made(identity, limit, _NAME)
     name = f"{_NAME}-{group}-{limit}"
     with _turn():
         found = _opened.get(name)
         if found is None:
-            found = _found(about, limit, name) or _made(about, limit, name)
+            found = _found(identity, limit, name) or _made(identity, limit, name)
             _opened[name] = found
         return found
 
 
-def _made(about: About, limit: int, name: str) -> EntryFile:
+def _made(identity: Identity, limit: int, name: str) -> EntryFile:
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
-        os.ftruncate(fd, entries_begin(about.samples) + limit)
-        os.pwrite(fd, about.head(), 0)
-        return EntryFile(fd, about.samples, limit, is_memory=True)
+        os.ftruncate(fd, entries_begin(identity.samples) + limit)
+        os.pwrite(fd, identity.head(), 0)
+        return EntryFile(fd, identity.samples, limit, is_memory=True)
     except OSError as error:
         os.close(fd)
         if error.errno not in (errno.ENOMEM, errno.EFBIG, errno.EINVAL):
             raise
         raise ConfigError(
-            f"a cache of {limit:,} bytes of memory for {about.samples:,} samples is more than the"
-            f" system gives: {error}. Pass a smaller memory="
+            f"a cache of {limit:,} bytes of memory for {identity.samples:,} samples is more than"
+            f" the system gives: {error}. Pass a smaller memory="
         ) from error
     except BaseException:
         os.close(fd)
         raise
 
 
-def _found(about: About, limit: int, name: str) -> EntryFile | None:
+def _found(identity: Identity, limit: int, name: str) -> EntryFile | None:
     """Return the file that another process of this user holds; None: there is none."""
-    head = about.head()
+    head = identity.head()
     for path in _descriptors():
         with contextlib.suppress(OSError):  # its process has ended meanwhile
             if not os.readlink(path).startswith(f"/memfd:{name} "):  # noqa: PTH115
                 continue
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             if os.pread(fd, len(head), 0) == head:
-                return EntryFile(fd, about.samples, limit, is_memory=True)
+                return EntryFile(fd, identity.samples, limit, is_memory=True)
             os.close(fd)
     return None
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from reader.caching.about import About
 from reader.caching.disk_tier import open_disk
 from reader.caching.entry_file import CHECKED, DAMAGED, EVICTED, HITS, MISSES, REFUSED, EntryFile
+from reader.caching.identity import Identity
 from reader.caching.memory_tier import open_memory
 from reader.caching.sample_form import UnknownForm, decode, encode
 from reader.sharing.memory_file import is_sent
@@ -36,7 +36,7 @@ class SampleCache:
     to memory, too.
 
     Args:
-        about: what the cache is of.
+        identity: what the cache is of.
         memory: how many bytes of memory it may take; 0: none.
         disk: the folder of its file; None: none.
         disk_limit: how many bytes the file may take.
@@ -47,11 +47,11 @@ class SampleCache:
     """
 
     def __init__(
-        self, about: About, memory: int, disk: str | None, disk_limit: int, group: str | None
+        self, identity: Identity, memory: int, disk: str | None, disk_limit: int, group: str | None
     ) -> None:
-        self._options = (about, memory, disk, disk_limit, group)
-        self._memory = open_memory(about, memory, group) if memory else None
-        self._disk = None if disk is None else open_disk(disk, about, disk_limit)
+        self._options = (identity, memory, disk, disk_limit, group)
+        self._memory = open_memory(identity, memory, group) if memory else None
+        self._disk = None if disk is None else open_disk(disk, identity, disk_limit)
         self._begin()
         self._before = self._sums()  # a file may have been used before
 

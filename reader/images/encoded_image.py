@@ -314,7 +314,10 @@ class EncodedImage(Image):
         simplejpeg = _simplejpeg()
         try:
             height, width, colors, _ = simplejpeg.decode_jpeg_header(self._content)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
+            if isinstance(error, KeyError) or "subsampling" in str(error):
+                self._is_plain = False  # a rare subsampling, which Pillow knows
+                return self._other_size()
             raise self._error(f"its header cannot be read ({_told(error)})") from error
         self._is_plain = colors in ("YCbCr", "RGB", "GRAY")
         return height, width

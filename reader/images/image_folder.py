@@ -11,13 +11,14 @@ import hashlib
 import operator
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reader.caching.about import About
 from reader.caching.cache import cache_options
+from reader.caching.identity import Identity
 from reader.caching.sample_cache import SampleCache
 from reader.checks import as_int
 from reader.data.dataset import Dataset
@@ -26,7 +27,7 @@ from reader.images.compose import Compose
 from reader.images.crops import CenterCrop, CropBy, RandomCrop, RandomResizedCrop
 from reader.images.encoded_image import EncodedImage, require_decoders
 from reader.images.image_files import find_classes, find_samples
-from reader.images.kept_pictures import WHAT, KeptPictures, Reading, entries_of
+from reader.images.kept_pictures import WHAT, DecodeOptions, KeptPictures, entries_of
 from reader.images.read_ahead import read_ahead
 from reader.images.transform import Size
 from reader.images.view import Box
@@ -195,11 +196,11 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         what = WHAT[0] if what is None else what
         if what not in WHAT:
             raise ConfigError(f'what must be "pixels", "files" or "samples", got {got(what)}')
-        reading = Reading(self.mode, self.transforms.upright, self._shorter_side)
-        hashed = hashlib.blake2b(repr(reading).encode(), digest_size=16)
+        decoding = DecodeOptions(self.mode, self.transforms.upright, self._shorter_side)
+        hashed = hashlib.blake2b(repr(astuple(decoding)).encode(), digest_size=16)
         for path, _ in self._samples:
             hashed.update(os.fsencode(path) + b"\0")
-        about = About(
+        identity = Identity(
             f"{type(self).__name__} of '{self.root.absolute()}'",
             what,
             entries_of(len(self)),
@@ -207,8 +208,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             hashed.hexdigest(),
         )
         # paths, sizes and times of files say all that pictures depend on
-        kept = SampleCache(about, memory, disk, disk_limit, about.key)
-        self._pictures = KeptPictures(kept, what, reading, check)
+        kept = SampleCache(identity, memory, disk, disk_limit, identity.key)
+        self._pictures = KeptPictures(kept, what, decoding, check)
         self._cache = kept
 
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:

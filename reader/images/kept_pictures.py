@@ -38,7 +38,7 @@ def entries_of(samples: int) -> int:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DecodeOptions:
     """How files are decoded: see `EncodedImage`, and `shorter_side` of what is kept."""
 
     mode: str
@@ -52,12 +52,14 @@ class KeptPictures:
     Args:
         cache: of `entries_of` as many entries as there are files.
         what: "pixels", or "files": their content.
-        reading: how files are decoded.
+        decoding: how files are decoded.
         check: what share of the pictures that were found is made again, and compared.
     """
 
-    def __init__(self, cache: SampleCache, what: str, reading: Reading, check: float) -> None:
-        self.cache, self.reading = cache, reading
+    def __init__(
+        self, cache: SampleCache, what: str, decoding: DecodeOptions, check: float
+    ) -> None:
+        self.cache, self.decoding = cache, decoding
         self._what = what
         self._every = round(1 / check) if check else 0
 
@@ -76,7 +78,7 @@ class KeptPictures:
             return self.opened(path)
         if self._what == "files":
             return self._from_file(number, path, tag)
-        if self.reading.shorter_side is not None:
+        if self.decoding.shorter_side is not None:
             return self._smaller(number, path, tag)
         return KeptImage(self, number, path, tag)
 
@@ -87,7 +89,7 @@ class KeptPictures:
 
     def opened(self, path: str) -> EncodedImage:
         """Return the image in a file."""
-        return EncodedImage(path, self.reading.mode, self.reading.upright)
+        return EncodedImage(path, self.decoding.mode, self.decoding.upright)
 
     def is_due(self) -> bool:
         """Whether it is the turn of a picture that was found to be compared with its file."""
@@ -100,8 +102,8 @@ class KeptPictures:
             self.cache.keep(number, content, tag)
         elif self.is_due():
             _compare(content, np.frombuffer(content_of(path)[0], np.uint8), path)
-        reading = self.reading
-        return EncodedImage(content, reading.mode, reading.upright, f"'{path}'")
+        decoding = self.decoding
+        return EncodedImage(content, decoding.mode, decoding.upright, f"'{path}'")
 
     def _smaller(self, number: int, path: str, tag: int) -> ArrayImage:
         pixels = self.cache.get(number, tag, is_copy=False)
@@ -113,7 +115,7 @@ class KeptPictures:
         return ArrayImage(pixels, f"'{path}'")
 
     def _made_smaller(self, path: str) -> Pixels:
-        image, side = self.opened(path), self.reading.shorter_side
+        image, side = self.opened(path), self.decoding.shorter_side
         view = image.view()
         if side is not None and min(view.height, view.width) > side:
             Resize(side).change_view(view, _UNUSED, None)
@@ -138,12 +140,12 @@ class KeptImage(Image):
         self._file: EncodedImage | None = None
         self._pixels: Any = None
         self._level = -1  # of the pixels
-        held = (level for level in range(_LEVELS) if kept.cache.holds(number + level))
+        held = (level for level in reversed(range(_LEVELS)) if kept.cache.holds(number + level))
         if not any(self._find(level) for level in held):
             file = self._opened()
             self.height, self.width = file.height, file.width
             self._is_scalable = file.is_scalable
-        self.channels = 3 if kept.reading.mode == "RGB" else 1
+        self.channels = 3 if kept.decoding.mode == "RGB" else 1
 
     def render(
         self,

@@ -87,6 +87,28 @@ def test_a_grey_jpeg_and_the_grey_of_a_colored_one() -> None:
     assert difference(decode(grey), by_pillow(grey))[1] <= 2
 
 
+@pytest.mark.parametrize("sampling", [0x11, 0x21, 0x12, 0x22, 0x41, 0x14, 0x42, 0x31, 0x13, 0x44])
+@pytest.mark.parametrize("is_grey", [True, False])
+def test_a_jpeg_of_any_subsampling_is_decoded_as_by_pillow(sampling: int, is_grey: bool) -> None:
+    array = photograph(48, 96)
+    content = bytearray(encoded(array[:, :, 0] if is_grey else array, subsampling="4:4:4"))
+    header = content.index(b"\xff\xc0" if content.count(b"\xff\xc0") else b"\xff\xc2")
+    content[header + 11] = sampling  # of the first component: what is left is cut off, or grey
+    wanted = _pillow_or_none(bytes(content))
+    if wanted is None:
+        with pytest.raises(ImageError):
+            decode(bytes(content))
+    else:
+        assert difference(decode(bytes(content)), wanted)[1] <= 2
+
+
+def _pillow_or_none(content: bytes) -> Any:
+    try:
+        return by_pillow(content)
+    except OSError:
+        return None
+
+
 def test_a_jpeg_of_four_inks_is_decoded_as_by_pillow() -> None:
     content = encoded(Image.fromarray(photograph(50, 70)).convert("CMYK"))
     assert image_size(content) == (50, 70)

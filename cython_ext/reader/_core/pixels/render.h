@@ -1,6 +1,6 @@
 /* Make an image of its final form out of a part of another: resized, turned over, its numbers looked
- * up in a table and laid out as the batch wants them, in one pass over the rows.  Includes resample.h
- * and jpeg.h.  Owns its work space, which a thread keeps for the next image; needs no GIL.
+ * up in a table and laid out as the batch wants them, in one pass over the rows.  Includes resample.h,
+ * look_up.h and jpeg.h.  Owns its work space, which a thread keeps for the next image; needs no GIL.
  */
 #ifndef READER_CORE_RENDER_H
 #define READER_CORE_RENDER_H
@@ -8,6 +8,7 @@
 #include <new>
 
 #include "reader/_core/pixels/jpeg.h"
+#include "reader/_core/pixels/look_up.h"
 #include "reader/_core/pixels/resample.h"
 
 /* Where the outputs of one axis come from: `length` inputs from `start` on, which may be fractions,
@@ -65,82 +66,96 @@ static inline void rd_reach(const rd_axis &axis, int64_t *first, int64_t *last) 
     *last = *std::max_element(axis.first.begin(), axis.first.end()) + axis.taps;
 }
 
-/* One row of pixels: channel c of pixel x is at x * x_step + c * c_step. */
-struct rd_row {
+enum : int64_t { RD_AT_ONCE = 16 }; /* rows that stay in the nearest cache while they are read */
+
+/* Rows of pixels: channel c of pixel x of row k is at k * pitch + x * x_step + c * c_step. */
+struct rd_rows {
     const uint8_t *pixels;
-    int64_t x_step, c_step;
+    int64_t pitch, x_step, c_step;
 };
 
-/* out[i] = what the table has for the byte i steps on. */
+/* out[x] = from[-x], eight bytes at a time. */
 template <typename Item>
-static inline void rd_look_up_row(const uint8_t *from, int64_t step, const Item *table, Item *out,
-                                  int64_t n) {
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4, from += 4 * step) {
-        const Item a = table[from[0]], b = table[from[step]];
-        const Item c = table[from[2 * step]], d = table[from[3 * step]];
-        out[i] = a, out[i + 1] = b, out[i + 2] = c, out[i + 3] = d;
+static inline void rd_reverse(const uint8_t *from, Item *out, int64_t n) {
+    int64_t x = 0;
+    if constexpr (sizeof(Item) == 1)
+        for (; x + 8 <= n; x += 8) {
+            uint64_t eight;
+            memcpy(&eight, from - x - 7, sizeof eight);
+            eight = __builtin_bswap64(eight);
+            memcpy(out + x, &eight, sizeof eight);
+        }
+    for (; x < n; x++)
+        out[x] = (Item)from[-x];
+}
+
+/* One channel of `count` rows: each byte, or what the table has for it. Rows of `out` are `out_pitch`
+ * numbers apart. */
+template <typename Item>
+static void rd_write_planes(const uint8_t *from, int64_t pitch, int64_t step, const Item *table, Item *out,
+                            int64_t out_pitch, int64_t width, int64_t count) {
+#ifdef RD_BYTE_PERMUTE
+    if constexpr (sizeof(Item) == 2 || sizeof(Item) == 4)
+        if (table && (step == 1 || step == -1) && rd_has_byte_permute()) {
+            rd_look_up_bytes(from, pitch, step, table, out, out_pitch, width, count);
+            return;
+        }
+#endif
+    for (int64_t k = 0; k < count; k++, from += pitch, out += out_pitch) {
+        if (table)
+            rd_look_up(from, step, table, out, width);
+        else if (step == 1)
+            for (int64_t x = 0; x < width; x++)
+                out[x] = (Item)from[x];
+        else if (step == -1)
+            rd_reverse(from, out, width);
+        else
+            for (int64_t x = 0; x < width; x++)
+                out[x] = (Item)from[x * step];
     }
-    for (; i < n; i++, from += step)
-        out[i] = table[*from];
 }
 
-/* One channel of a row: each byte, or what the table has for it. */
-template <typename Item>
-static inline void rd_write_plane(const uint8_t *from, int64_t step, const Item *table, Item *out,
-                                  int64_t n) {
-    if (table)
-        rd_look_up_row(from, step, table, out, n);
-    else if (step == 1)
-        for (int64_t x = 0; x < n; x++)
-            out[x] = (Item)from[x];
-    else if (step == -1)
-        for (int64_t x = 0; x < n; x++)
-            out[x] = (Item)from[-x];
-    else
-        for (int64_t x = 0; x < n; x++)
-            out[x] = (Item)from[x * step];
-}
-
-/* Write row y: each byte, or what the table has for it. */
+/* Write `count` rows, of which the first is row `number` before rows are turned over. */
 template <typename Item, int channels>
-static void rd_write_row(rd_row row, const rd_render &to, int64_t y) {
+static void rd_write_items(rd_rows rows, const rd_render &to, int64_t number, int64_t count) {
     const Item *table = (const Item *)to.table;
+    const int64_t y = to.flips_rows ? to.height - 1 - number : number, down = to.flips_rows ? -1 : 1;
     Item *out = (Item *)to.out;
     if (to.flips_columns) {
-        row.pixels += (to.width - 1) * row.x_step;
-        row.x_step = -row.x_step;
+        rows.pixels += (to.width - 1) * rows.x_step;
+        rows.x_step = -rows.x_step;
     }
     if (to.channels_first) {
-        for (int c = 0; c < channels; c++) {
-            Item *plane = out + (c * to.height + y) * to.width;
-            const uint8_t *from = row.pixels + c * row.c_step;
-            rd_write_plane(from, row.x_step, table ? table + c * 256 : NULL, plane, to.width);
-        }
-        return;
-    }
-    out += y * to.width * channels;
-    if (!table && row.x_step == channels) {
-        memcpy(out, row.pixels, (size_t)(to.width * channels));
-        return;
-    }
-    const uint8_t *from = row.pixels;
-    for (int64_t x = 0; x < to.width; x++, from += row.x_step, out += channels)
         for (int c = 0; c < channels; c++)
-            out[c] = table ? table[c * 256 + from[c]] : (Item)from[c];
+            rd_write_planes(rows.pixels + c * rows.c_step, rows.pitch, rows.x_step,
+                            table ? table + c * 256 : NULL, out + (c * to.height + y) * to.width,
+                            down * to.width, to.width, count);
+        return;
+    }
+    const int64_t length = to.width * channels;
+    for (int64_t k = 0; k < count; k++) {
+        const uint8_t *from = rows.pixels + k * rows.pitch;
+        Item *row = out + (y + k * down) * length;
+        if (!table && rows.x_step == channels) {
+            memcpy(row, from, (size_t)length);
+            continue;
+        }
+        for (int64_t x = 0; x < to.width; x++, from += rows.x_step, row += channels)
+            for (int c = 0; c < channels; c++)
+                row[c] = table ? table[c * 256 + from[c]] : (Item)from[c];
+    }
 }
 
 template <int channels>
-static void rd_write(const rd_row &row, const rd_render &to, int64_t number) {
-    const int64_t y = to.flips_rows ? to.height - 1 - number : number;
+static void rd_write(const rd_rows &rows, const rd_render &to, int64_t number, int64_t count) {
     if (to.item == 1)
-        rd_write_row<uint8_t, channels>(row, to, y);
+        rd_write_items<uint8_t, channels>(rows, to, number, count);
     else if (to.item == 2)
-        rd_write_row<uint16_t, channels>(row, to, y);
+        rd_write_items<uint16_t, channels>(rows, to, number, count);
     else if (to.item == 4)
-        rd_write_row<uint32_t, channels>(row, to, y);
+        rd_write_items<uint32_t, channels>(rows, to, number, count);
     else
-        rd_write_row<uint64_t, channels>(row, to, y);
+        rd_write_items<uint64_t, channels>(rows, to, number, count);
 }
 
 /* The two axes of an image, and which part of it they read. */
@@ -226,12 +241,9 @@ static void rd_resize(const uint8_t *corner, int64_t pitch, const rd_axes &axes,
                                     out_width);
         else
             rd_columns_to_bytes(out_columns, 1, out_padded, rows, out_padded);
-        for (int64_t k = 0; k < count; k++) {
-            rd_row row = {rows + k * out_padded, channels, 1};
-            if (to.channels_first)
-                row = {rows + k * out_width, 1, ROWS * out_width};
-            rd_write<channels>(row, to, y + k);
-        }
+        const rd_rows made = to.channels_first ? rd_rows{rows, out_width, 1, ROWS * out_width}
+                                               : rd_rows{rows, out_padded, channels, 1};
+        rd_write<channels>(made, to, y, count);
     }
     kept.keep_little();
 }
@@ -242,8 +254,9 @@ static void rd_make(const rd_region &region, const rd_axes &axes, const rd_rende
     const uint8_t *corner = region.pixels + (axes.top - region.top) * region.pitch +
                             (axes.left - region.left) * channels;
     if (axes.is_identity) {
-        for (int64_t y = 0; y < to.height; y++)
-            rd_write<channels>({corner + y * region.pitch, channels, 1}, to, y);
+        for (int64_t y = 0; y < to.height; y += RD_AT_ONCE)
+            rd_write<channels>({corner + y * region.pitch, region.pitch, channels, 1}, to, y,
+                               std::min<int64_t>(RD_AT_ONCE, to.height - y));
         return;
     }
 #ifdef RD_SIXTEEN

@@ -1,6 +1,6 @@
 """What a cache is of: the dataset, its version, and the part of a sample that is kept.
 
-Imports the errors. An About never changes; files of entries begin with it, as JSON.
+Imports the errors. An Identity never changes; files of entries begin with it, as JSON.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import json
 from reader.caching.entry_file import HEAD
 from reader.errors import ConfigError
 
-__all__ = ["About", "about_in"]
+__all__ = ["Identity", "identity_in"]
 
 _FORMAT = 1  # of files of entries
 
 
 @dataclasses.dataclass(frozen=True)
-class About:
+class Identity:
     """What a cache is of. Caches of equal ones are one and the same.
 
     Attributes:
@@ -52,7 +52,7 @@ class About:
         return hashlib.blake2b(self.head(), digest_size=16).hexdigest()
 
 
-def about_in(head: bytes) -> About:
+def identity_in(head: bytes) -> Identity:
     """Return what a file is of.
 
     Raises:
@@ -66,6 +66,6 @@ def about_in(head: bytes) -> About:
     if found != _FORMAT:
         raise LookupError(found, _FORMAT)
     try:
-        return About(**told)
+        return Identity(**told)
     except TypeError as error:
         raise ValueError(str(error)) from error
