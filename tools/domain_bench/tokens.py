@@ -1,71 +1,43 @@
-"""Measure batches of windows of a file of tokens, beside PyTorch's loader over np.memmap.
+"""Batches of windows of a file of tokens, beside PyTorch's loader over np.memmap.
 
-    python -m tools.tokens_bench [--tokens 2e8] [--rounds 3] [--json FILE]
-
-Makes a file of random tokens of 16 bits, and has each loader make batches of 8 windows of 2,048
-with 2 workers, in turns, in one run. Medians of the rounds are shown, in microseconds for a batch.
+The file has random tokens of 16 bits; each loader makes batches of 8 windows of 2,048 with 2
+workers.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import tempfile
-import time
+import functools
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reader import DataLoader, TokenWindows
+from tools.domain_bench.turns import Work, left_out, part_of_epoch
 
 LENGTH, BATCH, WORKERS = 2048, 8, 2
-_BATCHES = 2000  # of each measurement, after a tenth as many
+_BATCHES = 2000  # of a turn
 
 
-def main() -> int:
-    """Measure and print a table; write JSON where that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tools.tokens_bench", description=__doc__)
-    parser.add_argument("--tokens", type=float, default=2e8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokens.bin"
-        make_file(path, int(chosen.tokens))
-        contestants = dict(_loaders(path))
-        times: dict[str, list[float]] = {name: [] for name in contestants}
-        for _ in range(chosen.rounds):
-            for name, loader in contestants.items():
-                times[name].append(_seconds_per_batch(loader))
-    found = {name: statistics.median(each) for name, each in times.items()}
-    first = next(iter(found.values()))
-    for name, value in found.items():
-        print(f"{name:62s} {value * 1e6:8.1f} us per batch, {first / value:6.1f} times faster")
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps(found, indent=1))
-    return 0
+def tokens(folder: Path, tokens: float) -> Work:
+    """Windows of a file of tokens."""
+    path = folder / "tokens.bin"
+    _make_file(path, int(tokens))
+    turns = (
+        (name, functools.partial(part_of_epoch, loader, _BATCHES))
+        for name, loader in _loaders(path)
+    )
+    return Work(turns, "us per batch", warm_ups=0)
 
 
-def make_file(path: Path, count: int) -> None:
+def _make_file(path: Path, count: int) -> None:
     """Write random tokens."""
     block = np.random.default_rng(0).integers(0, 50_000, 10**7).astype(np.uint16)
     with path.open("wb") as file:
         while count > 0:
             file.write(block[:count].tobytes())
             count -= len(block)
-
-
-def _seconds_per_batch(loader: Any) -> float:
-    batches = iter(loader)
-    for _ in islice(batches, _BATCHES // 10):
-        pass
-    begun = time.perf_counter()
-    count = sum(1 for _ in islice(batches, _BATCHES))
-    return (time.perf_counter() - begun) / count
 
 
 def _loaders(path: Path) -> Iterator[tuple[str, Any]]:
@@ -77,11 +49,9 @@ def _loaders(path: Path) -> Iterator[tuple[str, Any]]:
             path, LENGTH, as_dtype="int64", targets=True, document_end=7
         ),
     }
-    try:
+    with left_out("PyTorch"):
         from torch.utils.data import DataLoader as TorchLoader
-    except ImportError as error:
-        print(f"left out: PyTorch ({error})")
-    else:
+
         from reader.compat.torch import DataLoader as OurTorchLoader
 
         for shuffle in (False, True):
@@ -113,7 +83,3 @@ class _Usual:
 
         begin = index * LENGTH
         return torch.from_numpy(self._tokens[begin : begin + LENGTH].astype(np.int64))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
