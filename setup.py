@@ -41,6 +41,7 @@ PACKAGES = [
     "reader.engine.backends",
     "reader.frameworks",
     "reader.images",
+    "reader.observe",
     "reader.compat",
     "reader.compat.paddle",
     "reader.compat.gluon",

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from reader.loader import DataLoader
+    from reader.observe.profile import profile
     from reader.sharing.share import share
     from reader.streams.mix import mix
     from reader.streams.rebatch import rebatch
@@ -118,6 +119,7 @@ __all__ = [
     "concat_ragged",
     "get_worker_info",
     "mix",
+    "profile",
     "random_split",
     "rebatch",
     "register_container",
@@ -148,6 +150,7 @@ _HOMES = {
             SamplerError StateError WorkerDied
         """,
         "reader.loader": "DataLoader",
+        "reader.observe.profile": "profile",
         "reader.sharing.share": "share",
         "reader.worker.context": "WorkerInfo get_worker_info sample_rng",
         "reader.streams.mix": "mix",

@@ -1,21 +1,27 @@
-"""How much memory this machine, or the cgroup around this process, can still give.
+"""How much memory this machine, or the cgroup around this process, has and can still give.
 
-Imports the standard library alone and keeps no state: files under /proc and /sys are read each
-time. Sources: proc(5), the kernel's cgroup-v1/memory and cgroup-v2 documents.
+Imports the groups and the standard library, and keeps no state: files under /proc and /sys are read
+each time. Sources: proc(5), the kernel's cgroup-v1/memory and cgroup-v2 documents.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["available_bytes"]
+from reader.cgroups import CGROUP, PROC, ControlGroup, groups_of
 
-_PROC = Path("/proc")
-_CGROUP = Path("/sys/fs/cgroup")
+__all__ = ["available_bytes", "meminfo_bytes", "total_bytes"]
+
 _HEADROOM = 16 << 20  # what other processes of the group may need meanwhile
+# by version: the files with a limit, the one of what is in use, and the line of memory.stat that
+# says how much of that can be reclaimed
+_FILES = {
+    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file "),
+    2: (("memory.max", "memory.high"), "memory.current", "inactive_file "),
+}
 
 
-def available_bytes() -> int:
+def available_bytes(proc: Path = PROC, root: Path = CGROUP) -> int:
     """Return the bytes that can be allocated before the machine or a memory cgroup is full.
 
     The smallest of what /proc/meminfo calls available and, for each memory cgroup from this
@@ -23,58 +29,68 @@ def available_bytes() -> int:
     `memory.high` is a limit too: beyond it the kernel stalls the group. A headroom of 16 MiB,
     or 2 % of a cgroup's limit where that is more, is subtracted. Without /proc the groups at the
     root count, which in a container are its own; a file that cannot be read limits nothing.
+
+    Args:
+        proc: where /proc is.
+        root: where the file system of the groups is.
     """
-    found = [_machine_available()]
-    try:
-        lines = (_PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = ["0::/", "1:memory:/"]
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            for root in (_CGROUP, _CGROUP / "unified"):
-                for limit in ("memory.max", "memory.high"):
-                    found += _chain(root, path, limit, "memory.current", "inactive_file ")
-        elif "memory" in controllers.split(","):
-            found += _chain(_CGROUP / "memory", path, "memory.limit_in_bytes",
-                            "memory.usage_in_bytes", "total_inactive_file ")  # fmt: skip
+    machine = meminfo_bytes("MemAvailable", proc)
+    found = [1 << 62 if machine is None else machine - _HEADROOM]
+    for group in groups_of("memory", proc, root):
+        for limit in _limits(group):
+            used = _used(group)
+            if used is not None:
+                found.append(limit - used - max(_HEADROOM, limit // 50))
     return max(0, min(found))
 
 
-def _machine_available() -> int:
+def total_bytes(proc: Path = PROC, root: Path = CGROUP) -> int | None:
+    """Return the machine's memory, or the smallest limit of a memory cgroup; None: not known.
+
+    Args:
+        proc: where /proc is.
+        root: where the file system of the groups is.
+    """
+    machine = meminfo_bytes("MemTotal", proc)
+    found = [] if machine is None else [machine]
+    for group in groups_of("memory", proc, root):
+        found += _limits(group)
+    return min(found, default=None)
+
+
+def meminfo_bytes(name: str, proc: Path = PROC) -> int | None:
+    """Return what /proc/meminfo says of one kind of memory; None: nothing."""
     try:
-        with (_PROC / "meminfo").open() as file:
+        with (proc / "meminfo").open() as file:
             for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024 - _HEADROOM
+                if line.startswith(f"{name}:"):
+                    return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):  # no /proc is mounted, or it is another system's
         pass
-    return 1 << 62
+    return None
 
 
-def _chain(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int]:
-    """Return the free bytes of each group from `path` up to `root` that has a limit."""
+def _limits(group: ControlGroup) -> list[int]:
+    """Return the limits that a group has."""
     found = []
-    group = root / path.lstrip("/")
-    if not group.is_dir():  # a container sees its own group as the root
-        group = root
-    while group.is_relative_to(root):
-        available = _group_available(group, limit, usage, reclaimable)
-        if available is not None:
-            found.append(available)
-        group = group.parent
+    for name in _FILES[group.version][0]:
+        try:
+            text = (group.folder / name).read_text().strip()
+            if text != "max" and int(text) < 1 << 60:
+                found.append(int(text))
+        except (OSError, ValueError):
+            continue
     return found
 
 
-def _group_available(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
+def _used(group: ControlGroup) -> int | None:
+    """Return the bytes of a group that cannot be reclaimed."""
+    _, usage, reclaimable = _FILES[group.version]
     try:
-        text = (group / limit).read_text().strip()
-        if text == "max" or int(text) >= 1 << 60:
-            return None
-        used = int((group / usage).read_text())
-        for line in (group / "memory.stat").read_text().splitlines():
+        used = int((group.folder / usage).read_text())
+        for line in (group.folder / "memory.stat").read_text().splitlines():
             if line.startswith(reclaimable):
                 used -= int(line.split()[1])
-        return int(text) - used - max(_HEADROOM, int(text) // 50)
     except (OSError, ValueError):
         return None
+    return used

@@ -83,12 +83,20 @@ _LIMITS = {
 _LIMITS[errno.EACCES] = _LIMITS[errno.EPERM]
 
 
-def refusal(what: str, how: str, error: Exception, hint: str = "") -> ReaderError:
-    """Return the error for what the system refused: `what` `how`, the cause, and the remedy.
+def remedy_for(error: Exception, hint: str = "") -> str:
+    """Return what to do about a limit of the system that `error` names.
 
     `hint` is the remedy where `_LIMITS` has none for the error number.
     """
-    remedy = _LIMITS.get(getattr(error, "errno", None) or 0, hint)
+    return _LIMITS.get(getattr(error, "errno", None) or 0, hint)
+
+
+def refusal(what: str, how: str, error: Exception, hint: str = "") -> ReaderError:
+    """Return the error for what the system refused: `what` `how`, the cause, and the remedy.
+
+    `hint` is that of `remedy_for`.
+    """
+    remedy = remedy_for(error, hint)
     return ReaderError(f"{what} {how}: {error}" + (f"; {remedy}" if remedy else ""))
 
 

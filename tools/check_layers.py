@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ("errors", "places", "checks", "config", "_core")
-_DATA = (*_CORE, "available_memory", "random", "sharing", "data")
+_DATA = (*_CORE, "cgroups", "available_memory", "random", "sharing", "data")
 _WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
 _ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks", "engine")
 
@@ -25,7 +25,8 @@ _ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks",
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
-    "available_memory": (),
+    "cgroups": (),
+    "available_memory": ("cgroups",),
     "places": ("errors",),
     "policy": (),
     "checks": ("errors",),
@@ -45,9 +46,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "frameworks"),
+    "observe": (*_ENGINE, "images", "_version", "the face"),
     "loader": _ENGINE,
     "compat": (*_ENGINE, "loader"),
-    "__main__": (*_ENGINE, "loader", "compat", "_version", "the face"),
+    "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
 
@@ -76,6 +78,7 @@ OF_ROOMS = {
     "simplejpeg": ("images",),
     "pandas": ("sharing",),
     "pyarrow": ("data",),
+    "threadpoolctl": ("observe",),
 }
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}

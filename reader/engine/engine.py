@@ -17,6 +17,7 @@ from reader._core.memory.copying import copy_way
 from reader._core.steps.handover import WaitStats
 from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
+from reader._core.wire.times_log import TimesLog
 from reader.caching.cached_dataset import cache_stats
 from reader.checks import as_int
 from reader.config import LoaderConfig
@@ -67,6 +68,7 @@ class Engine(Finalized):
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
         order_seed: of the random state that samplers without a state draw from in the next epochs;
             None: the trainer's own.
+        times: when the last batches were at each stage; see TimesLog.
         draws: what the face draws seeds of orders from, with `state()` and `load(state)`; None:
             nothing that a state has to hold.
     """
@@ -99,6 +101,7 @@ class Engine(Finalized):
         self._prefetched: PrefetchedEpoch | None = None
         self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
+        self.times = TimesLog()
         self._cache = PoolCache(config, policy, base_seed)
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
@@ -210,6 +213,7 @@ class Engine(Finalized):
         is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
         first = cursor.batches if is_map else 0
         backend.feeder.begin_run(epoch, first, in_order)
+        backend.feeder.times = self.times
         return Window(
             backend.feeder,
             backend.window if self._is_eager else 1,

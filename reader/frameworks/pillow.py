@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
 
-__all__ = ["decode", "encode", "pixels", "require_pillow"]
+__all__ = ["decode", "encode", "has_turbo", "pixels", "require_pillow"]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
 _WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
@@ -31,6 +31,14 @@ def require_pillow() -> Any:
             ' install pillow, or pip install "lodreader[images]"'
         ) from error
     return Image
+
+
+def has_turbo() -> bool:
+    """Whether Pillow decodes JPEG files by libjpeg-turbo. ConfigError: Pillow is not installed."""
+    require_pillow()
+    from PIL import features
+
+    return bool(features.check("libjpeg_turbo"))
 
 
 def decode(content: bytes, color: int) -> npt.NDArray[np.uint8]:

@@ -59,6 +59,11 @@ class WorkerHandle:
         self._exitcode: int | None = None
         self._ended = threading.Event()
 
+    @property
+    def thread_id(self) -> int | None:
+        """Of its main thread, as the system has it."""
+        return self.pid
+
     def note_end(self, exitcode: int | None) -> None:
         """Note that the pool has reaped the process."""
         self._exitcode = exitcode
@@ -136,6 +141,11 @@ class ThreadHandle:
         self.name = thread.name
         self.daemon = True
         self._thread = thread
+
+    @property
+    def thread_id(self) -> int | None:
+        """Of the thread, as the system has it."""
+        return self._thread.native_id
 
     @property
     def exitcode(self) -> int | None:

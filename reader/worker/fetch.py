@@ -7,6 +7,7 @@ the dataset and the functions in it are the user's.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from operator import length_hint
 from typing import Any
@@ -94,6 +95,7 @@ class Fetcher:
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
             made = [self.dataset[keys]]
+            channel.note_fetched(1)
             if self.collate_fn is not None:
                 made.append(self.collate_fn(made.pop()))
             channel.write_from(made)
@@ -106,6 +108,7 @@ class Fetcher:
             if channel.is_stale:
                 channel.skip()
                 return
+            channel.note_fetched(len(keys))
             made = [self.collate_fn(samples)]
             del samples  # what only the batch refers to may need no copy: see LeafMaker
             channel.write_from(made)
@@ -117,7 +120,9 @@ class Fetcher:
     def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
         """Make a batch of samples that are fetched, by `__getitems__` or one by one."""
         if self.getitems and self._fill is None:
+            count = len(keys)  # before the dataset has its way with the list
             samples = self._samples(channel, keys)
+            channel.note_fetched(count)
             if self._collate is not None and (type(samples) is not list or not samples):
                 channel.write(self._collate(samples))
                 return
@@ -158,6 +163,8 @@ class Fetcher:
                     f" returned {found}; it must return a list with one sample for each index"
                 )
             return list(samples)
+        if channel.times_each:
+            return self._timed_samples(channel, keys)
         if self._is_inline:
             dataset, left = self.dataset, iter(keys)
             try:
@@ -171,6 +178,19 @@ class Fetcher:
                 break
             self.row = row
             samples.append(self.dataset[key])
+        self.row = -1
+        return samples
+
+    def _timed_samples(self, channel: WorkerChannel, keys: list[Any]) -> list[Any]:
+        """Return the samples of a batch, and note how long each took."""
+        samples: list[Any] = []
+        for row, key in enumerate(keys):
+            if row and channel.is_stale:
+                break
+            self.row = row
+            begun = time.monotonic_ns()
+            samples.append(self.dataset[key])
+            channel.note_sample(row, key, time.monotonic_ns() - begun)
         self.row = -1
         return samples
 

@@ -364,6 +364,7 @@ class StreamFetcher:
         if short:
             self._is_short = True
             self._samples = None
+        channel.note_fetched(len(samples))
         if self.collate_fn is None and size is not None:
             self.is_stacking = True
             channel.stack(samples, list(range(len(samples))), None)

@@ -6,19 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from reader import available_memory as memory
+from reader.available_memory import available_bytes, total_bytes
 
 MIB = 1 << 20
 HEADROOM = 16 * MIB
 
 
 @pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def system(tmp_path: Path) -> Path:
     """A folder with proc/ and cgroup/ in place of the system's own."""
-    monkeypatch.setattr(memory, "_PROC", tmp_path / "proc")
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path / "cgroup")
     write(tmp_path / "proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n")
     return tmp_path
+
+
+def available(system: Path) -> int:
+    return available_bytes(system / "proc", system / "cgroup")
+
+
+def total(system: Path) -> int | None:
+    return total_bytes(system / "proc", system / "cgroup")
 
 
 def write(path: Path, text: str) -> None:
@@ -35,7 +41,7 @@ def group(folder: Path, limit: str, used: int, cache: int = 0, high: str = "max"
 
 
 def test_08_without_a_group_the_machine_counts(system: Path) -> None:
-    assert memory.available_bytes() == 4096 * MIB - HEADROOM
+    assert available(system) == 4096 * MIB - HEADROOM
 
 
 def test_08_the_tightest_group_from_ours_to_the_root_counts(system: Path) -> None:
@@ -43,15 +49,15 @@ def test_08_the_tightest_group_from_ours_to_the_root_counts(system: Path) -> Non
     group(system / "cgroup/pod/job", "512", used=100, cache=40)
     group(system / "cgroup/pod", "300", used=150)
     group(system / "cgroup", "max", used=9999)
-    assert memory.available_bytes() == 150 * MIB - HEADROOM
+    assert available(system) == 150 * MIB - HEADROOM
     group(system / "cgroup/pod", "max", used=150)
-    assert memory.available_bytes() == (512 - 100 + 40) * MIB - HEADROOM
+    assert available(system) == (512 - 100 + 40) * MIB - HEADROOM
 
 
 def test_08_memory_high_counts_as_a_limit(system: Path) -> None:
     write(system / "proc/self/cgroup", "0::/\n")
     group(system / "cgroup", "512", used=100, high="256")
-    assert memory.available_bytes() == 156 * MIB - HEADROOM
+    assert available(system) == 156 * MIB - HEADROOM
 
 
 def test_08_a_group_of_version_1_counts(system: Path) -> None:
@@ -60,15 +66,15 @@ def test_08_a_group_of_version_1_counts(system: Path) -> None:
     write(folder / "memory.limit_in_bytes", f"{256 * MIB}\n")
     write(folder / "memory.usage_in_bytes", f"{200 * MIB}\n")
     write(folder / "memory.stat", f"inactive_file 5\ntotal_inactive_file {32 * MIB}\n")
-    assert memory.available_bytes() == (256 - 200 + 32) * MIB - HEADROOM
+    assert available(system) == (256 - 200 + 32) * MIB - HEADROOM
 
 
 def test_08_without_proc_the_group_at_the_root_counts(system: Path) -> None:
     for path in ("proc/meminfo",):
         (system / path).unlink()
-    assert memory.available_bytes() >= 1 << 60
+    assert available(system) >= 1 << 60
     group(system / "cgroup", "256", used=56)
-    assert memory.available_bytes() == 200 * MIB - HEADROOM
+    assert available(system) == 200 * MIB - HEADROOM
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable:\n", "MemAvailable: many kB\n"])
@@ -76,4 +82,13 @@ def test_08_a_file_that_says_nothing_limits_nothing(system: Path, text: str) -> 
     write(system / "proc/meminfo", text)
     write(system / "proc/self/cgroup", "0::/gone\n")
     write(system / "cgroup/memory.max", "garbage")
-    assert memory.available_bytes() >= 1 << 60
+    assert available(system) >= 1 << 60
+    assert total(system) is None
+
+
+def test_08_the_smallest_limit_is_all_that_there_is(system: Path) -> None:
+    assert total(system) == 8192 * MIB
+    write(system / "proc/self/cgroup", "0::/pod/job\n")
+    group(system / "cgroup/pod/job", "512", used=100)
+    group(system / "cgroup/pod", "max", used=150, high="300")
+    assert total(system) == 300 * MIB

@@ -7,6 +7,7 @@ from reader._core.batch.side_table import SideTable
 from reader._core.batch.tensor_array import LoDTensorArray
 from reader._core.memory.arena import Arena
 from reader._core.wire.failure import Failure
+from reader._core.wire.times_log import TimesLog
 from reader._core.wire.worker_reports import Damage, LostTasks, WorkerCounts, WorkerProgress
 
 class _FeederStats(TypedDict):
@@ -40,6 +41,7 @@ class Feeder:
     def accepted(self) -> int: ...
     @property
     def sent(self) -> int: ...
+    times: TimesLog
     @property
     def sends(self) -> int: ...
     @property

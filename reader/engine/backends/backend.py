@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 from reader._core.memory.arena import Arena
 from reader._core.wire.failure import Failure
 from reader._core.wire.local_channel import UserBatch
+from reader._core.wire.times_log import TimesLog
 from reader._core.wire.worker_reports import Damage, LostTasks, WorkerProgress
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.loop import WorkerConfig, WorkerError
@@ -67,6 +68,7 @@ class WorkerStatus:
             the number of the batch in its epoch.
         sample: the row of the sample in hand, -1 when it is at none in particular.
         since_s: for how many seconds it has been at that batch.
+        thread_id: of its thread, as the system has it; with processes, of the main one: `pid`.
     """
 
     worker_id: int
@@ -75,10 +77,17 @@ class WorkerStatus:
     batch: int | None = None
     sample: int = -1
     since_s: float = 0.0
+    thread_id: int | None = None
 
 
 class TaskFeeder(Protocol):
-    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`."""
+    """Sends tasks and takes their answers; that of pools is `reader._core.wire.feeder.Feeder`.
+
+    Attributes:
+        times: where those of batches that are taken go.
+    """
+
+    times: TimesLog
 
     @property
     def accepted(self) -> int:

@@ -18,3 +18,6 @@ cdef class IndexBatches:
     cdef bint drop_last
 
     cdef Indices draw(self)
+
+
+cdef int64_t number_of(object key) noexcept

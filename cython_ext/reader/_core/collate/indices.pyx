@@ -9,6 +9,16 @@ from libc.stdint cimport int64_t
 from reader._core.random.permutation cimport Permutation, rd_permutation_take
 
 
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int*)
+
+
+cdef int64_t number_of(object key) noexcept:
+    """Return a key that is an index of the dataset; -1: it is something else."""
+    cdef int overflow = 0
+    return PyLong_AsLongLongAndOverflow(key, &overflow) if type(key) is int else -1
+
+
 @cython.final
 cdef class Indices:
     """The dataset indices of one batch: ``payload`` has them as int64, one after the other."""

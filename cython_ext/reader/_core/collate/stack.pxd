@@ -1,5 +1,5 @@
 # In-place stacking: from samples to a slot with one copy each.
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 from reader._core.batch.side_table cimport SideTable
 from reader._core.batch.tensor cimport Schema
@@ -9,6 +9,7 @@ from reader._core.collate.plan cimport Plan
 from reader._core.collate.share cimport Sharing
 from reader._core.memory.arena cimport rd_record, rd_slot
 from reader._core.memory.heap cimport Heap
+from reader._core.memory.stage_times cimport rd_made
 
 
 cdef class BatchWriter:
@@ -34,6 +35,8 @@ cdef class BatchWriter:
     cdef readonly bint drew_all, ran_out
     cdef bint holds_all            # of stack(): all samples of the batch are in memory at once
     cdef bint fills                # of stack(): samples may write themselves to their rows
+    cdef rd_made made              # times of the batch in hand
+    cdef uint32_t untimed          # rows are timed whose number has none of these bits
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
     cdef int put_beside(self, list objects, Schema schema, rd_record* record) except -1
@@ -56,6 +59,9 @@ cdef class BatchWriter:
     cdef int skip(self, rd_slot* slot, rd_record* record) except -1
     cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
                       Py_ssize_t row, list names)
+    cdef object fetch_timed(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
+                            Py_ssize_t row, list names)
+    cdef object draw(self, object source, Py_ssize_t row)
     cdef int open(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
                    rd_record* record) except -1
     cdef rd_slot* drop(self, rd_slot* slot) except? NULL

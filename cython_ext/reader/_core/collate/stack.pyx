@@ -9,7 +9,7 @@ import numpy as np
 
 cimport cython
 cimport numpy as cnp
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from reader._core.batch.dtype cimport FieldType
@@ -19,7 +19,7 @@ from reader._core.batch.side_table cimport SideTable
 from reader._core.batch.structure cimport OBJECT, Flat
 from reader._core.batch.tensor cimport ORIGIN_ARRAY, ORIGIN_TENSOR
 from reader._core.collate.columns cimport Columns
-from reader._core.collate.indices cimport Indices
+from reader._core.collate.indices cimport Indices, number_of
 from reader._core.collate.lent_row cimport LentRow, detached, index_of
 from reader._core.collate.plan cimport SampleLeaf
 from reader._core.collate.rows cimport Rows
@@ -27,7 +27,8 @@ from reader._core.collate.share cimport AGAIN, Sharing
 from reader._core.memory.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, rd_head, rd_header,
                                         rd_payload_sum, rd_place_sum, rd_slot_offset)
 from reader._core.memory.copying cimport NOGIL_NBYTES
-from reader._core.memory.wait cimport load_u32, store_relaxed_i64, store_u32
+from reader._core.memory.stage_times cimport rd_made_note
+from reader._core.memory.wait cimport load_u32, rd_now_ns, store_relaxed_i64, store_u32
 
 from reader._core.batch.dtype import field_type
 from reader._core.batch.structure import flatten
@@ -148,6 +149,7 @@ cdef class BatchWriter:
         self.position = 0
         self.holds_all = type(source) is list
         self.fills = fill is not None
+        self.made.rows = <uint32_t>count
         if count == 0:
             raise CollateError("cannot make a batch of no samples; the sampler yielded an empty one")
         try:
@@ -243,6 +245,28 @@ cdef class BatchWriter:
 
     cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
                       Py_ssize_t row, list names):
+        """Fetch the sample of a row, and note its time."""
+        cdef int64_t begun
+        if row & self.untimed or self.holds_all:
+            return self.fetch_timed(source, fill, keys, plan, slot, row, names)
+        begun = rd_now_ns()
+        sample = self.fetch_timed(source, fill, keys, plan, slot, row, names)
+        if rd_made_note(&self.made, row, rd_now_ns() - begun):
+            self.made.slowest_key = number_of(keys[row])
+        return sample
+
+    cdef object draw(self, object source, Py_ssize_t row):
+        """Draw a sample of a stream, or END, and note its time."""
+        cdef int64_t begun
+        if row & self.untimed:
+            return next(source, END)
+        begun = rd_now_ns()
+        sample = next(source, END)
+        rd_made_note(&self.made, row, rd_now_ns() - begun)
+        return sample
+
+    cdef object fetch_timed(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
+                            Py_ssize_t row, list names):
         """Fetch the sample of a row."""
         self.position = row
         store_relaxed_i64(&self.heap.c.at_index, row)
@@ -348,7 +372,8 @@ cdef class BatchWriter:
         if plan is None or plan.objects:
             # the pickled objects may not fit when all samples are drawn: keep the samples
             return self.stream_list(source, count, drop_last, record)
-        sample = next(source, END)
+        self.made.rows = <uint32_t>count
+        sample = self.draw(source, 0)
         if sample is END:
             return ENDED
         self.drawn.append(sample)
@@ -364,7 +389,7 @@ cdef class BatchWriter:
                     return self.skip(slot, record)
                 self.position = row
                 store_relaxed_i64(&self.heap.c.at_index, row)
-                sample = next(source, END)
+                sample = self.draw(source, row)
                 if sample is END:
                     if drop_last:
                         self.heap.abandon(slot)
@@ -406,7 +431,7 @@ cdef class BatchWriter:
                 return self.skip(NULL, record)
             self.position = len(samples)
             store_relaxed_i64(&self.heap.c.at_index, len(samples))
-            sample = next(source, END)
+            sample = self.draw(source, len(samples))
             if sample is END:
                 self.ran_out = True
                 break

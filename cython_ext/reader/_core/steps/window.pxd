@@ -4,6 +4,7 @@ from reader._core.collate.indices cimport IndexBatches
 from reader._core.steps.handover cimport Task
 from reader._core.steps.round_robin cimport RoundRobin
 from reader._core.wire.feeder cimport Feeder
+from reader._core.wire.times_log cimport TimesLog
 
 
 cdef class Window:
@@ -13,6 +14,7 @@ cdef class Window:
     cdef readonly int64_t dispatched
     cdef readonly dict tasks
     cdef readonly object feeder
+    cdef TimesLog times            # the feeder's; None: it has none
     cdef Feeder rings              # the feeder, where it is one of a pool
     cdef readonly bint in_order
     cdef list passed               # sorted

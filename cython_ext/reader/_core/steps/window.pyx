@@ -12,6 +12,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from reader._core.collate.indices cimport IndexBatches, Indices
+from reader._core.memory.wait cimport rd_now_ns
 from reader._core.steps.handover cimport Task
 from reader._core.steps.round_robin cimport RoundRobin
 from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_INDICES, TASK_KEYS
@@ -49,6 +50,7 @@ cdef class Window:
         self.dispatched = first
         self.feeder = feeder
         self.rings = feeder if type(feeder) is Feeder else None
+        self.times = getattr(feeder, "times", None)
         self.tasks = {}
         self.held = deque()
         self.starts = deque()
@@ -229,7 +231,7 @@ cdef class Window:
         """
         cdef Task drawn
         cdef bint has_room, is_drawn_here
-        cdef int64_t seq, limit, size = self.size + taken
+        cdef int64_t seq, limit, begun_ns, size = self.size + taken
         if self.is_owing:
             self.tell_drawn(source)
         if self.starts and not self.send_starts():
@@ -248,7 +250,10 @@ cdef class Window:
                 drawn = self.draw_built_in()
                 is_drawn_here = drawn is not None
                 if drawn is None:
+                    begun_ns = rd_now_ns()
                     drawn = source.draw()
+                    if self.times is not None:
+                        self.times.drawn_ns += rd_now_ns() - begun_ns
                 if drawn is None:
                     self.is_drained = True
                     return

@@ -12,12 +12,13 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from reader._core.collate.columns cimport Columns
-from reader._core.collate.indices cimport Indices
+from reader._core.collate.indices cimport Indices, number_of
 from reader._core.collate.share cimport rd_guest, rd_share_at, rd_share_await, rd_share_close, rd_share_leave
 from reader._core.collate.share cimport Sharing
 from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
                                         RD_SKIPPED, RD_STATE, rd_head, rd_heap_at, rd_arena_damage,
                                         rd_payload_sum, rd_record_seal, rd_slot_offset, rd_trim_malloc)
+from reader._core.memory.stage_times cimport rd_made_begin, rd_made_end, rd_made_note, rd_made_show
 from reader._core.memory.wait cimport (load_relaxed_u32, load_u32, rd_now_ns, rd_start_trainer_watch,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 from reader._core.wire.ring cimport (rd_result_push, rd_result_tell, rd_task, rd_task_peek, rd_task_pop,
@@ -260,7 +261,8 @@ cdef class WorkerChannel:
             store_relaxed_u64(&self.c.at_seq, task.seq)
             store_relaxed_u32(&self.c.at_run, task.run)
             store_relaxed_i64(&self.c.at_index, -1)
-            store_relaxed_i64(&self.c.at_since_ns, rd_now_ns())
+            rd_made_begin(&self.writer.made, rd_now_ns())
+            store_relaxed_i64(&self.c.at_since_ns, self.writer.made.begun_ns)
             lacks = 0
             if kind != TASK_ENTER:
                 lacks = self.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
@@ -280,6 +282,21 @@ cdef class WorkerChannel:
         """Whether nobody waits for the current batch: a new run began, or the pool stops."""
         cdef rd_record record = self.record(0)
         return self.writer.is_stale(&record)
+
+    @property
+    def times_each(self):
+        """Whether samples take so long that each is to be noted by `note_sample`."""
+        return self.writer.untimed == 0
+
+    def note_sample(self, Py_ssize_t row, key, int64_t ns):
+        """Note how long a sample took that was fetched outside of this module."""
+        if rd_made_note(&self.writer.made, row, ns):
+            self.writer.made.slowest_key = number_of(key)
+
+    def note_fetched(self, Py_ssize_t rows):
+        """Note that all samples of the batch have been fetched, which are not timed one by one."""
+        self.writer.made.fetch_ns = rd_now_ns() - self.writer.made.begun_ns
+        self.writer.made.timed, self.writer.made.rows = 0, rows
 
     def skip(self):
         """Answer the current task, which is stale, with SKIPPED."""
@@ -436,6 +453,8 @@ cdef class WorkerChannel:
         store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(now - self.c.at_since_ns))
         store_relaxed_u64(&self.c.batches_made, self.c.batches_made + 1)
         store_relaxed_i64(&self.c.at_since_ns, 0)
+        self.writer.untimed = rd_made_end(&self.writer.made, now)
+        rd_made_show(&self.writer.made, self.arena.c, self.worker_id, self.seq, self.run)
         if self.writer.sharing is not None:
             self.writer.sharing.end_task()
         return self.send(record)

@@ -4,6 +4,7 @@ from reader._core.memory.arena cimport Arena, rd_record
 from reader._core.memory.heap cimport Heap
 from reader._core.wire.results cimport feed_state
 from reader._core.wire.ring cimport rd_task
+from reader._core.wire.times_log cimport TimesLog
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
@@ -22,6 +23,8 @@ cdef class Feeder:
     cdef readonly uint64_t sent        # one more than the highest number dispatched in this run
     cdef readonly uint64_t sends       # tasks dispatched in all runs, those sent again too
     cdef rd_record opening         # left the queue and is not opened yet; kind 0 = none
+    cdef public TimesLog times     # of what was taken
+    cdef int64_t asked_ns          # when the consumer began to want the next item; 0: it has not
     cdef object current            # what take() returned and accept() has not confirmed
     cdef dict schemas              # offset of a KEPT slot -> Schema
     cdef uint32_t fork_generation
@@ -33,6 +36,7 @@ cdef class Feeder:
     cdef bint dispatch_task(self, rd_task* task, const char* data, int worker) except -1
     cdef int refuse(self, rd_record* record, error) except -1
     cdef object open_taken(self)
+    cdef void note_taken(self, uint64_t seq) noexcept
     cdef int give_way(self) except -1
     cdef int check_process(self) except -1
     cdef object open_record(self, rd_record* record)

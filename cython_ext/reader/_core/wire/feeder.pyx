@@ -19,6 +19,7 @@ from reader._core.memory.arena cimport (Hold, process_ledger, rd_arena_trim, RD_
                                         RD_FAILED, RD_FULL, rd_head, RD_STATE, rd_heap, rd_heap_at, RD_LOST,
                                         rd_slot, rd_slot_offset, rd_slot_release, rd_heap_holds, rd_slot_read)
 from reader._core.memory.heap cimport heap_words
+from reader._core.memory.stage_times cimport rd_times
 from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
                                        store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64,
                                        rd_bell_open, rd_bell_ring, rd_now_ns, store_u32, load_u32,
@@ -90,10 +91,12 @@ cdef class Feeder:
             room *= 2
         self.s.mask = room - 1
         self.s.waiting = <rd_record*>calloc(room, sizeof(rd_record))
+        self.s.times = <rd_times*>calloc(room, sizeof(rd_times))
+        self.times = TimesLog()
         self.s.failures = <rd_record*>calloc(nworkers, sizeof(rd_record))
         self.s.workers = <worker_side*>calloc(nworkers, sizeof(worker_side))
         self.s.states = <rd_record*>calloc(nworkers, sizeof(rd_record))
-        if not (self.s.waiting and self.s.failures and self.s.states and self.s.workers):
+        if not (self.s.waiting and self.s.times and self.s.failures and self.s.states and self.s.workers):
             raise MemoryError()
         for i in range(nworkers):
             self.s.workers[i].pidfd = -1
@@ -110,6 +113,7 @@ cdef class Feeder:
                 free(self.s.workers[i].flights)
         free(self.s.workers)
         free(self.s.waiting)
+        free(self.s.times)
         free(self.s.failures)
         free(self.s.states)
         queue_free(&self.s.queue)
@@ -528,6 +532,8 @@ cdef class Feeder:
             return self.open_taken()
         rc = queue_get(&self.s.queue, &record, 0)
         if rc == TIMED_OUT:
+            if self.asked_ns == 0:
+                self.asked_ns = rd_now_ns()
             hold = Hold.on(self.s.arena)  # another thread may close the loader meanwhile
             deadline = wait_deadline(timeout)
             while rc == TIMED_OUT or rc == INTERRUPTED:
@@ -595,6 +601,8 @@ cdef class Feeder:
         cdef rd_record* record = &self.opening
         try:
             self.current = self.open_record(record)
+            if record.kind == RD_BATCH:
+                self.note_taken(record.seq)
         except Damaged as error:
             if not error.is_sealed:
                 return self.refuse(record, error) or None
@@ -608,6 +616,15 @@ cdef class Feeder:
             drop(&self.s, record)
         record.kind = 0
         return self.current
+
+    cdef void note_taken(self, uint64_t seq) noexcept:
+        """Log the times of a batch that the consumer has now."""
+        cdef rd_times* times = &self.s.times[seq & self.s.mask]
+        if times.seq == seq and times.run == self.s.run:
+            times.delivered_ns = rd_now_ns()
+            times.asked_ns = self.asked_ns if self.asked_ns else times.delivered_ns
+            self.times.add(times)
+        self.asked_ns = 0
 
     def is_busy(self):
         """Whether a worker still has tasks; if so, `take` returns None when it answers one."""

@@ -1,9 +1,11 @@
 # A worker that is the consumer itself.
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.collate.leaves cimport LeafMaker
 from reader._core.collate.stack cimport BatchWriter
 from reader._core.memory.arena cimport Arena, rd_record
 from reader._core.memory.heap cimport Heap
+from reader._core.memory.stage_times cimport rd_made
+from reader._core.wire.times_log cimport TimesLog
 
 
 cdef class UserBatch:
@@ -36,6 +38,8 @@ cdef class LocalChannel:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t seq
     cdef object answer               # to it: a batch or a Failure; None: not yet
+    cdef rd_made made                # times of it, where it is not stacked
+    cdef uint32_t untimed            # see BatchWriter
 
     cdef bint is_here(self) noexcept
     cdef BatchWriter open_writer(self)
@@ -50,5 +54,8 @@ cdef class LocalFeeder:
     cdef object tasks                # deque of (seq, kind, payload); the first is being made
     cdef object current              # the answer that was taken and not accepted
     cdef readonly uint64_t accepted, sent, sends
+    cdef public TimesLog times       # of what was taken
+
+    cdef void note_taken(self, uint64_t seq) noexcept
 
     cpdef object take(self, timeout=*)

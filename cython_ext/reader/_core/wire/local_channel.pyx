@@ -7,11 +7,14 @@ taking: both are written in C.
 import collections
 
 cimport cython
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from reader._core.collate.columns cimport Columns
+from reader._core.collate.indices cimport number_of
 from reader._core.memory.arena cimport RD_BATCH, rd_head, rd_is_foreign, rd_trim_malloc
-from reader._core.memory.wait cimport load_u32, load_u64
+from reader._core.memory.stage_times cimport rd_made_begin, rd_made_end, rd_made_note, rd_times
+from reader._core.memory.wait cimport load_u32, load_u64, rd_now_ns
 from reader._core.wire.channel cimport TASK_AGAIN, TASK_EPOCH
 from reader._core.wire.records cimport open_batch
 
@@ -136,6 +139,21 @@ cdef class LocalChannel:
         """Whether the channel was closed meanwhile, by another thread."""
         return self.is_closed
 
+    @property
+    def times_each(self):
+        """Whether samples take so long that each is to be noted by `note_sample`."""
+        return self.untimed == 0
+
+    def note_sample(self, Py_ssize_t row, key, int64_t ns):
+        """Note how long a sample took that was fetched outside of this module."""
+        if rd_made_note(&self.made, row, ns):
+            self.made.slowest_key = number_of(key)
+
+    def note_fetched(self, Py_ssize_t rows):
+        """See WorkerChannel."""
+        self.made.fetch_ns = rd_now_ns() - self.made.begun_ns
+        self.made.timed, self.made.rows = 0, rows
+
     def skip(self):
         """Leave the task without an answer: nobody waits for it."""
 
@@ -254,6 +272,7 @@ cdef class LocalFeeder:
         self.channel = channel
         self.step = step
         self.tasks = collections.deque()
+        self.times = TimesLog()
 
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """See Feeder."""
@@ -291,8 +310,10 @@ cdef class LocalFeeder:
                                   "it; give the dataset a loader of its own")
             seq, kind, payload = self.tasks[0]
             channel.seq = seq
+            rd_made_begin(&channel.made, rd_now_ns())
             if channel.memory is not None:
                 channel.memory.prepare()
+                channel.memory.writer.made = channel.made
             channel.is_making = True
             try:
                 self.step(kind, payload)
@@ -306,7 +327,30 @@ cdef class LocalFeeder:
         self.current, channel.answer = channel.answer, None
         if self.current is not None:
             self.tasks.popleft()
+            if type(self.current) is not Failure:
+                self.note_taken(channel.seq)
         return self.current
+
+    cdef void note_taken(self, uint64_t seq) noexcept:
+        """Log the times of a batch that was just made."""
+        cdef LocalChannel channel = self.channel
+        cdef rd_made* made = &channel.made
+        cdef rd_times times
+        if made.fetch_ns == 0 and channel.memory is not None:
+            made = &channel.memory.writer.made
+        memset(&times, 0, sizeof(times))
+        times.begun_ns = made.begun_ns = channel.made.begun_ns
+        times.dispatched_ns = times.asked_ns = times.begun_ns
+        times.delivered_ns = rd_now_ns()
+        times.sent_ns = times.arrived_ns = times.ordered_ns = times.delivered_ns
+        channel.untimed = rd_made_end(made, times.sent_ns)
+        if channel.memory is not None:
+            channel.memory.writer.untimed = channel.untimed
+        times.fetch_ns, times.rows = made.fetch_ns, made.rows
+        times.slowest_ns, times.slowest_key = made.slowest_ns, made.slowest_key
+        times.slowest_row = made.slowest_row
+        times.seq, times.epoch, times.run = seq, channel.epoch, channel.run
+        self.times.add(&times)
 
     def close(self):
         """Close the channel, and do no more tasks. Idempotent.

@@ -1,6 +1,7 @@
 # The state of a feed, and the functions that move results from the rings to the queue.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from reader._core.memory.arena cimport rd_arena, rd_record
+from reader._core.memory.stage_times cimport rd_times
 from reader._core.wire.blocking_queue cimport pthread_mutex_t, queue_state
 from reader._core.wire.ring cimport rd_task
 
@@ -44,6 +45,8 @@ cdef struct feed_state:
     uint64_t next_seq      # the batch that goes into the queue next
     bint any_order         # batches go into the queue as they come
     rd_record* waiting     # reorder ring: batches that came early, by seq & mask
+    rd_times* times        # of the same batches, by seq & mask
+    int64_t now_ns         # when a result was taken last
     uint64_t mask
     uint32_t flights_limit # most tasks one worker may have
     rd_record* failures    # FAILED records, one per worker

@@ -4,14 +4,16 @@ Imports the arena and the blocking queue. It uses plain memory without Python, a
 no function here may call Python. The reader thread and the consumer run it; see results.pxd for
 what each of the two touches, and under which lock.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_BATCH, RD_ERROR, RD_FULL, RD_WRITING,
                                         rd_constants_hold, rd_promises_hold, rd_record_sum, rd_slot,
                                         rd_slot_known, rd_header, rd_arena_has_trim, rd_arena_trim, RD_END,
                                         RD_FAILED, rd_head, rd_heap, rd_heap_at, RD_HELLO, RD_READY,
                                         RD_SKIPPED, RD_STATE, rd_slot_at, rd_slot_release)
+from reader._core.memory.stage_times cimport rd_times, rd_times_take
 from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, rd_now_ns,
                                        rd_kill, add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake,
                                        exchange_u32, load_u32, rd_bell_clear, store_u32)
@@ -331,12 +333,19 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
     cdef flight* f = &w.flights[(w.head + w.count) % w.room]
     cdef bint is_batch = (task.kind != TASK_TRIM and task.kind != TASK_EPOCH
                           and task.kind != TASK_ENTER)
+    cdef rd_times* times
     cdef char[SEEN_NBYTES] seen
     cdef int rc
     f.seq = task.seq
     f.sent_run = task.run
     f.run = task.run - (not is_batch)  # then no batch is lost with it
     f.spill = task.spill
+    if is_batch:
+        times = &s.times[task.seq & s.mask]
+        memset(times, 0, sizeof(rd_times))
+        times.seq, times.epoch, times.run = task.seq, task.epoch, task.run
+        times.worker = <int32_t>worker
+        times.dispatched_ns = rd_now_ns()
     w.count += 1  # before the push: the answer may come at once
     if task.kind == TASK_ENTER and not w.owes_state:
         w.owes_state = 1
@@ -354,6 +363,7 @@ cdef int push_task(feed_state* s, uint32_t worker, rd_task* task, const char* pa
 cdef void enqueue(feed_state* s, rd_record* record) noexcept nogil:
     """Put a result into the queue, or keep it until those before it have come."""
     if s.any_order:
+        s.times[record.seq & s.mask].ordered_ns = s.now_ns
         queue_put(&s.queue, record, 0)
         rd_wake_consumer(rd_head(s.arena))
         return
@@ -368,6 +378,7 @@ cdef void advance(feed_state* s) noexcept nogil:
     if s.owing:
         return  # first the initial states: a lost batch may have to be made again from one
     while record.kind and record.seq == s.next_seq:
+        s.times[s.next_seq & s.mask].ordered_ns = s.now_ns
         queue_put(&s.queue, record, 0)
         record.kind = 0
         s.next_seq += 1
@@ -436,7 +447,18 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
         return
     if record.seq != s.next_seq:
         s.reordered += 1
+    note_arrival(s, index, record)
     enqueue(s, record)
+
+
+cdef void note_arrival(feed_state* s, uint32_t index, const rd_record* record) noexcept nogil:
+    """Note when a batch came, and what its worker knows of it."""
+    cdef rd_times* times = &s.times[record.seq & s.mask]
+    s.now_ns = rd_now_ns()
+    if times.seq == record.seq and times.run == record.run:
+        times.arrived_ns = s.now_ns
+        if record.kind == RD_BATCH:
+            rd_times_take(times, s.arena, index, record.run)
 
 
 cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:

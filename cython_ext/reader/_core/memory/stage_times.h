@@ -1,0 +1,110 @@
+/* When a batch was at each stage of its road.  A worker notes what it knows in its heap's page; the
+ * trainer adds the rest and keeps the last batches.  Numbers of the worker's are read once, and believed
+ * only to be numbers.  May include layout.h alone.  Times are of CLOCK_MONOTONIC, in ns.
+ */
+#ifndef READER_CORE_STAGE_TIMES_H
+#define READER_CORE_STAGE_TIMES_H
+
+#include <string.h>
+
+#include "reader/_core/memory/layout.h"
+
+#define RD_EACH_NS 5000   /* samples that take longer in the mean are timed each, others one in 32 */
+#define RD_TIMES_KEPT 16u /* batches of a worker: more than are sent and not taken */
+#define RD_TIMES_AT 2048  /* within the heap's page, behind the rd_share */
+
+/* Of a batch, what its worker knows; one cache line. */
+typedef struct rd_made {
+    uint64_t seq;
+    uint32_t run;
+    int32_t slowest_row; /* of the samples that were timed; -1: none was */
+    int64_t begun_ns, sent_ns;
+    int64_t fetch_ns;    /* of it in the dataset's code */
+    int64_t slowest_ns;
+    int64_t slowest_key; /* its index in the dataset; -1: it has none */
+    uint32_t rows;
+    uint32_t timed;      /* rows whose times fetch_ns adds up; 0: it is the time of all */
+} rd_made;
+
+/* Of a batch, all that is known when it is delivered; 0: unknown. */
+typedef struct rd_times {
+    uint64_t seq, epoch;
+    int64_t dispatched_ns; /* sent to the worker */
+    int64_t begun_ns;      /* taken by it */
+    int64_t sent_ns;       /* made: fetched and collated */
+    int64_t arrived_ns;    /* taken from the worker's ring */
+    int64_t ordered_ns;    /* all before it had arrived */
+    int64_t asked_ns;      /* the consumer wanted it */
+    int64_t delivered_ns;  /* the consumer had it */
+    int64_t fetch_ns, slowest_ns, slowest_key;
+    int32_t slowest_row, worker;
+    uint32_t rows, run;
+} rd_times;
+
+#ifdef __cplusplus
+static_assert(sizeof(rd_made) == 64, "what a worker notes of a batch is one cache line");
+static_assert(RD_TIMES_AT + RD_TIMES_KEPT * sizeof(rd_made) <= 4096, "a heap is one page");
+#endif
+
+/* Where a worker notes a batch. */
+static inline rd_made *rd_made_at(const rd_arena *a, uint32_t index, uint64_t seq) {
+    return (rd_made *)((uint8_t *)rd_heap_at(a, index) + RD_TIMES_AT) + seq % RD_TIMES_KEPT;
+}
+
+/* Begin with a batch.  The step of the rows that are timed follows the batch before. */
+static inline void rd_made_begin(rd_made *made, int64_t now) {
+    made->begun_ns = now;
+    made->sent_ns = made->fetch_ns = made->slowest_ns = 0;
+    made->slowest_row = -1;
+    made->slowest_key = -1;
+    made->rows = made->timed = 0;
+}
+
+/* Note the time of a sample.  Returns whether it is the slowest so far. */
+static inline int rd_made_note(rd_made *made, int64_t row, int64_t ns) {
+    made->timed++;
+    made->fetch_ns += ns;
+    if (ns <= made->slowest_ns) return 0;
+    made->slowest_ns = ns;
+    made->slowest_row = (int32_t)row;
+    made->slowest_key = -1;
+    return 1;
+}
+
+/* End with a batch.  Returns which bits of a row's number are 0 where the rows of the next batch are
+ * timed. */
+static inline uint32_t rd_made_end(rd_made *made, int64_t now) {
+    const int64_t busy = now - made->begun_ns;
+    made->sent_ns = now;
+    if (made->timed && made->rows > made->timed)
+        made->fetch_ns = (int64_t)((double)made->fetch_ns * made->rows / made->timed);
+    if (made->fetch_ns > busy) made->fetch_ns = busy;
+    return made->rows && busy / made->rows > RD_EACH_NS ? 0u : 31u;
+}
+
+/* Show a batch to the trainer (worker). */
+static inline void rd_made_show(rd_made *made, const rd_arena *a, uint32_t index, uint64_t seq,
+                                uint32_t run) {
+    made->seq = seq;
+    made->run = run;
+    memcpy(rd_made_at(a, index, seq), made, sizeof *made);
+}
+
+/* Take over what a worker noted of a batch, if it is of that batch and cannot be wrong. */
+static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t index, uint32_t run) {
+    rd_made made;
+    memcpy(&made, rd_made_at(a, index, times->seq), sizeof made);
+    if (made.seq != times->seq || made.run != run || made.begun_ns < times->dispatched_ns ||
+        made.sent_ns < made.begun_ns || made.sent_ns > times->arrived_ns || made.fetch_ns < 0 ||
+        made.fetch_ns > made.sent_ns - made.begun_ns || made.slowest_ns < 0)
+        return;
+    times->begun_ns = made.begun_ns;
+    times->sent_ns = made.sent_ns;
+    times->fetch_ns = made.fetch_ns;
+    times->slowest_ns = made.slowest_ns;
+    times->slowest_key = made.slowest_key;
+    times->slowest_row = made.slowest_row;
+    times->rows = made.rows;
+}
+
+#endif

@@ -1,0 +1,12 @@
+# The last batches that were delivered: what the feeders use of `times_log`.
+from libc.stdint cimport int64_t, uint64_t
+from reader._core.memory.stage_times cimport rd_times
+
+
+cdef class TimesLog:
+    cdef rd_times* kept            # a ring of KEPT
+    cdef readonly uint64_t count   # of all that were added
+    cdef int64_t drawn_ns          # in the user's sampler
+    cdef int64_t[7] totals           # see `sums`
+
+    cdef void add(self, const rd_times* times) noexcept

@@ -1,0 +1,81 @@
+"""What a profile measured, as numbers that a verdict is made of.
+
+Imports the standard library alone. A record that never changes; JSON can hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Measured", "SlowSample"]
+
+
+@dataclass(frozen=True)
+class SlowSample:
+    """The slowest sample of a batch.
+
+    Attributes:
+        index: in the dataset; None: it has none, as in a stream.
+        row: in its batch.
+        batch: its number in the epoch.
+        epoch: from 0.
+        seconds: it took.
+    """
+
+    index: int | None
+    row: int
+    batch: int
+    epoch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds and counts of a loop over a loader.
+
+    Attributes:
+        seconds: from the first to the last step, as the clock on the wall has them.
+        batches: delivered.
+        first_wait_s: from the beginning until the first batch.
+        wait_s: in which the consumer waited for batches, without the first.
+        stages: seconds of batches in each stage, by name: see `TimesLog.sums`.
+        workers: how many; 0: the consumer makes its batches.
+        uses_threads: whether workers are threads.
+        busy_s: in which workers made batches, all together.
+        cpu_s: in which workers computed; None: unknown.
+        runnable_s: in which workers could compute and had no core; None: unknown.
+        cores: how many the program may use.
+        idle_cores: how many were idle in the mean; None: unknown.
+        prefetch: batches that are made ahead, in all.
+        slow_samples: the slowest ones, the slowest first.
+        usual_sample_s: the median of the slowest samples of batches; 0: unknown.
+        transfer_wait_s: in which no copy to a device could be issued.
+    """
+
+    seconds: float
+    batches: int
+    first_wait_s: float
+    wait_s: float
+    stages: dict[str, float]
+    workers: int
+    uses_threads: bool
+    busy_s: float
+    cpu_s: float | None
+    runnable_s: float | None
+    cores: float
+    idle_cores: float | None
+    prefetch: int
+    slow_samples: list[SlowSample] = field(default_factory=list)
+    usual_sample_s: float = 0.0
+    transfer_wait_s: float = 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds in which the consumer did something else than waiting."""
+        sampled = self.stages.get("draw", 0.0)
+        return max(0.0, self.seconds - self.first_wait_s - self.wait_s - sampled)
+
+    @property
+    def wait_share(self) -> float:
+        """What share of the loop the consumer waited, the first batch included."""
+        return (self.first_wait_s + self.wait_s) / self.seconds if self.seconds > 0 else 0.0

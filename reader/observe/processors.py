@@ -1,0 +1,196 @@
+"""Checks of the processors: how many there are for workers, and what holds them up.
+
+Imports the machine and findings; threadpoolctl where it is installed. Each check reads files and
+changes nothing. Sources: the kernel's documents on cgroup-v2, sched-bwc, cpufreq and numa.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from reader.cgroups import ControlGroup
+from reader.observe.finding import Finding
+from reader.observe.machine import Machine, number_in, text_in
+
+__all__ = ["cores", "frequency", "instructions", "nodes", "thread_pools", "throttling"]
+
+_OFTEN = 0.05  # of all periods: batches come late by it
+# of OpenMP, MKL and OpenBLAS; the other two heed the first where theirs is not set
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def cores(machine: Machine) -> Iterator[Finding]:
+    """Compare the processors that a quota gives with those that the program sees."""
+    quota, seen, all_cores = _quota(machine), machine.affinity, machine.processors
+    if quota is not None and quota < seen:
+        yield Finding(
+            "warning",
+            "cores",
+            f"a cgroup gives the time of {quota:g} of {seen} processors; libraries start threads"
+            " for all of them",
+            f"pass at most num_workers={max(1, int(quota))} and set OMP_NUM_THREADS=1, or raise the"
+            " quota (docker run --cpus)",
+        )
+    elif seen < all_cores:
+        yield Finding(
+            "note",
+            "cores",
+            f"{seen} of {all_cores} processors may be used: choose num_workers by"
+            " len(os.sched_getaffinity(0)), for os.cpu_count() counts all",
+        )
+    elif seen == 1:
+        yield Finding(
+            "note", "cores", "1 processor: workers and the training step take turns on it"
+        )
+    else:
+        yield Finding("ok", "cores", f"{seen} processors, without a quota")
+
+
+def throttling(machine: Machine) -> Iterator[Finding]:
+    """Look how often the cgroup was stopped because it had used up its quota."""
+    worst, counts = 0.0, (0, 0)
+    for group in machine.groups("cpu"):
+        stat = _pairs(text_in(group.folder / "cpu.stat"))
+        periods, throttled = stat.get("nr_periods", 0), stat.get("nr_throttled", 0)
+        if periods and throttled / periods > worst:
+            worst, counts = throttled / periods, (throttled, periods)
+    if worst > _OFTEN:
+        yield Finding(
+            "warning",
+            "throttling",
+            f"the cgroup was stopped in {worst:.0%} of its periods ({counts[0]} of {counts[1]}):"
+            " more threads ran than its quota of processors allows",
+            "lower num_workers, set OMP_NUM_THREADS=1, or raise the quota",
+        )
+    elif counts[0]:
+        yield Finding(
+            "note",
+            "throttling",
+            f"the cgroup was stopped in {counts[0]} of {counts[1]} periods: for a moment more"
+            " threads ran than its quota of processors allows",
+        )
+    else:
+        yield Finding("ok", "throttling", "no cgroup was stopped for using up a quota")
+
+
+def thread_pools(machine: Machine) -> Iterator[Finding]:
+    """Look how many threads the libraries below a dataset start in each worker."""
+    quota = _quota(machine)
+    usable = machine.affinity if quota is None else min(machine.affinity, quota)
+    for name in _THREADS:
+        value = machine.environ.get(name, "").split(",")[0].strip()
+        if value.isdecimal() and int(value) > usable:
+            yield Finding(
+                "warning",
+                "thread pools",
+                f"{name}={value}, and {usable:g} processors: each worker starts so many threads",
+                f"export {name}=1: workers are what computes side by side",
+            )
+            return
+    value = machine.environ.get(_THREADS[0], "").strip()
+    if value:
+        yield Finding("ok", "thread pools", f"{_THREADS[0]}={value}{_loaded_pools()}")
+    elif machine.affinity > 1:  # libraries do not see a quota
+        yield Finding(
+            "note",
+            "thread pools",
+            "each worker that computes by BLAS or OpenMP (torch excepted) starts"
+            f" {machine.affinity} threads unless OMP_NUM_THREADS=1 is exported{_loaded_pools()}",
+        )
+    else:
+        yield Finding("ok", "thread pools", "one processor: libraries start no threads")
+
+
+def frequency(machine: Machine) -> Iterator[Finding]:
+    """Look at what chooses the speed of the processors."""
+    governors = {
+        text
+        for path in sorted((machine.sys / "devices/system/cpu").glob("cpu[0-9]*"))
+        if (text := text_in(path / "cpufreq/scaling_governor")) is not None
+    }
+    if "powersave" in governors:
+        yield Finding(
+            "note",
+            "frequency",
+            "governor: powersave, under which short work may find slow processors; performance"
+            " keeps them quick (cpupower frequency-set -g performance)",
+        )
+    else:
+        said = ", ".join(sorted(governors)) or "not told by the system"
+        yield Finding("ok", "frequency", f"governor: {said}")
+
+
+def nodes(machine: Machine) -> Iterator[Finding]:
+    """Count the NUMA nodes: a worker on another one than the trainer's writes farther away."""
+    found = len(list((machine.sys / "devices/system/node").glob("node[0-9]*")))
+    if found > 1:
+        yield Finding(
+            "note",
+            "NUMA nodes",
+            f"{found}: numactl --cpunodebind=N --membind=N keeps trainer, workers and batches"
+            " beside a device of node N",
+        )
+    else:
+        yield Finding("ok", "NUMA nodes", "memory is equally near to all processors")
+
+
+def instructions(machine: Machine) -> Iterator[Finding]:
+    """Look for the instructions that copying and resizing use where they exist."""
+    if platform.machine() != "x86_64":
+        yield Finding(
+            "note",
+            "instructions",
+            f"a processor of kind {platform.machine()}, on which reader is not tested yet",
+        )
+        return
+    line = re.search(r"^flags\s*:(.*)$", text_in(machine.proc / "cpuinfo") or "", re.MULTILINE)
+    flags = line[1].split() if line else []
+    has = [name for name in ("avx2", "avx512f", "avx512vbmi") if name in flags]
+    if not flags:
+        yield Finding("note", "instructions", "/proc/cpuinfo does not tell which there are")
+    elif "avx2" not in has:
+        yield Finding(
+            "note", "instructions", "without AVX2, images are resized and colors changed slower"
+        )
+    else:
+        yield Finding("ok", "instructions", ", ".join(has))
+
+
+def _quota(machine: Machine) -> float | None:
+    """Return how many processors' time the groups give; None: that of all."""
+    found = [_quota_of(group) for group in machine.groups("cpu")]
+    return min((quota for quota in found if quota is not None), default=None)
+
+
+def _quota_of(group: ControlGroup) -> float | None:
+    if group.version == 1:
+        quota = number_in(group.folder / "cpu.cfs_quota_us")
+        period = number_in(group.folder / "cpu.cfs_period_us")
+        return quota / period if quota is not None and quota > 0 and period else None
+    path: Path = group.folder / "cpu.max"
+    words = (text_in(path) or "max").split()
+    if words[0] == "max":
+        return None
+    try:
+        return int(words[0]) / int(words[1])
+    except (ValueError, IndexError, ZeroDivisionError):
+        raise ValueError(f"{path} holds {' '.join(words)!r}, which is no quota") from None
+
+
+def _pairs(text: str | None) -> dict[str, int]:
+    """Return the numbers of a file with a name and a number in each line."""
+    lines = (line.split() for line in (text or "").splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
+
+
+def _loaded_pools() -> str:
+    """Say how many threads the libraries have that this process has loaded."""
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return ""
+    pools = [f"{pool['prefix']} {pool['num_threads']}" for pool in threadpool_info()]
+    return f"; loaded here: {', '.join(pools)}" if pools else ""

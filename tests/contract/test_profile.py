@@ -1,0 +1,131 @@
+"""A profile of a real loop: the times of its batches, in order, and the sample that was slow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from reader import ConfigTypeError, ReaderError
+from reader._core.wire.times_log import FIELDS, STAGES
+
+SLOW = 21
+ROAD = ["dispatched_ns", "begun_ns", "sent_ns", "arrived_ns", "ordered_ns", "delivered_ns"]
+
+
+class Numbers:
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.3 if index == SLOW else 0.0005)
+        return np.full(4, index, np.float32)
+
+
+def as_list(samples: Any) -> Any:
+    return [np.stack(samples)]
+
+
+def loaded(workers: int, kind: Any, collate: Any = None, **options: Any) -> Any:
+    return reader.DataLoader(
+        Numbers(),
+        batch_size=8,
+        num_workers=workers,
+        worker_type=kind,
+        collate_fn=collate,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("collate", [None, as_list])
+@pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
+def test_each_batch_has_its_times_and_its_slowest_sample(
+    workers: int, kind: str, collate: Any
+) -> None:
+    with loaded(workers, kind, collate) as loader, reader.profile(loader) as seen:
+        assert len(list(loader)) == 8
+    records = seen.records
+    assert records["seq"].tolist() == list(range(8))
+    for earlier, later in itertools.pairwise(ROAD):
+        assert (records[earlier] > 0).all()
+        assert (records[later] >= records[earlier]).all()
+    assert (records["asked_ns"] <= records["delivered_ns"]).all()
+    assert (records["fetch_ns"] <= records["sent_ns"] - records["begun_ns"]).all()
+    assert (records["fetch_ns"] > 8 * 0.0005e9).all()
+    assert records["rows"].tolist() == [8] * 8
+    slow = seen.measured.slow_samples[0]
+    assert (slow.index, slow.row, slow.batch) == (SLOW, SLOW % 8, SLOW // 8)
+    assert slow.seconds >= 0.3
+    assert seen.batches == 8
+    assert seen.measured.seconds > 0.3
+    told = json.loads(seen.to_json())
+    assert told["verdict"]["bound_by"] == seen.bound_by
+    assert set(told["measured"]["stages"]) | {"wait"} == set(STAGES)
+    assert str(seen).startswith(seen.verdict.sentence)
+
+
+def test_a_profile_goes_on_over_epochs_and_new_workers() -> None:
+    with loaded(1, "process") as loader, reader.profile(loader) as seen:
+        for _ in range(3):
+            assert len(list(loader)) == 8
+    assert seen.batches == 24
+    assert seen.records["epoch"].tolist() == [0] * 8 + [1] * 8 + [2] * 8
+
+
+def test_batches_that_come_as_they_are_ready_have_times() -> None:
+    with loaded(2, "process", in_order=False) as loader, reader.profile(loader) as seen:
+        assert len(list(loader)) == 8
+    assert sorted(seen.records["seq"].tolist()) == list(range(8))
+    assert (seen.records["begun_ns"] > 0).all()
+
+
+def test_the_last_512_batches_are_kept_and_all_are_counted() -> None:
+    with reader.DataLoader(list(range(600))) as loader, reader.profile(loader) as seen:
+        assert len(list(loader)) == 600
+    assert seen.batches == 600
+    assert seen.records.dtype == np.dtype(list(FIELDS))
+    assert seen.records["seq"].tolist() == list(range(88, 600))
+
+
+def test_a_profile_without_a_batch_says_so() -> None:
+    with loaded(0, "process") as loader, reader.profile(loader) as seen:
+        pass
+    assert seen.batches == 0
+    assert "No batch" in str(seen)
+
+
+def test_the_time_of_a_sampler_of_the_user_is_seen() -> None:
+    class Slow:
+        def __iter__(self) -> Any:
+            for number in range(8):
+                time.sleep(0.02)
+                yield [number]
+
+        def __len__(self) -> int:
+            return 8
+
+    with (
+        reader.DataLoader(list(range(8)), batch_sampler=Slow()) as loader,
+        reader.profile(loader) as seen,
+    ):
+        assert len(list(loader)) == 8
+    assert seen.measured.stages["draw"] >= 0.16
+
+
+def test_what_is_no_loader_of_ours_is_refused() -> None:
+    with pytest.raises(ConfigTypeError, match=r"takes a loader of this package, got 5"):
+        reader.profile(5)
+
+
+def test_a_profile_is_of_one_loop() -> None:
+    with loaded(0, "process") as loader:
+        seen = reader.profile(loader)
+        with seen:
+            pass
+        with pytest.raises(ReaderError, match="make another one"), seen:
+            pass

@@ -1,0 +1,82 @@
+"""What bounds a loop, from numbers that were measured: each word, and what is said with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from reader.observe.measured import Measured, SlowSample
+from reader.observe.verdict import judge
+
+STAGES = {"draw": 0.0, "queue": 0.0, "fetch": 18.0, "collate": 1.0}
+# ten seconds, 100 batches: two workers that compute all the time; the step takes 20 ms
+BUSY = Measured(
+    seconds=10.0,
+    batches=100,
+    first_wait_s=0.1,
+    wait_s=7.9,
+    stages=STAGES,
+    workers=2,
+    uses_threads=False,
+    busy_s=19.0,
+    cpu_s=18.5,
+    runnable_s=0.2,
+    cores=2,
+    idle_cores=0.0,
+    prefetch=4,
+)
+SLOW = [SlowSample(17, 3, 5, 0, 6.0)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "bound_by"),
+    [
+        ({}, "dataset"),
+        ({"wait_s": 0.1}, "step"),
+        ({"cores": 8, "idle_cores": 6.0}, "workers"),
+        ({"workers": 0, "busy_s": 7.9, "cpu_s": 9.9, "idle_cores": 1.0}, "workers"),
+        ({"cpu_s": 2.0}, "storage"),
+        ({"workers": 0, "busy_s": 7.9, "cpu_s": 1.0, "runnable_s": None}, "storage"),
+        ({"cpu_s": 9.0, "runnable_s": 9.0}, "cores"),
+        ({"stages": STAGES | {"fetch": 3.0, "collate": 16.0}}, "collate"),
+        ({"first_wait_s": 6.0, "wait_s": 2.0}, "start"),
+        ({"stages": STAGES | {"draw": 7.0}, "wait_s": 0.5}, "sampler"),
+        ({"uses_threads": True, "cpu_s": 9.8, "runnable_s": 0.1}, "gil"),
+        ({"busy_s": 6.0}, "prefetch"),
+        ({"slow_samples": SLOW, "usual_sample_s": 0.002}, "sample"),
+        ({"transfer_wait_s": 6.0}, "transfer"),
+    ],
+)
+def test_what_bounds_a_loop(changed: dict[str, Any], bound_by: str) -> None:
+    verdict = judge(dataclasses.replace(BUSY, **changed))
+    assert verdict.bound_by == bound_by
+    assert verdict.sentence.endswith(".")
+    assert verdict.gain is None or verdict.gain >= 1
+
+
+def test_the_gain_is_that_of_a_loop_which_waits_no_longer() -> None:
+    """Two workers give a batch in 95 ms, and the step takes 20 ms: ten give what it can take."""
+    verdict = judge(dataclasses.replace(BUSY, cores=16, idle_cores=14.0))
+    assert "num_workers=10" in verdict.advice
+    assert verdict.gain == pytest.approx(10 / 2.1, rel=0.02)
+
+
+def test_the_slow_sample_is_named() -> None:
+    verdict = judge(dataclasses.replace(BUSY, slow_samples=SLOW, usual_sample_s=0.002))
+    assert "sample 17 of batch 5 took 6.00 s" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seconds": 0.0, "batches": 0, "first_wait_s": 0.0, "wait_s": 0.0, "busy_s": 0.0},
+        {"seconds": 1e-9, "batches": 1, "busy_s": 0.0, "stages": {}},
+        {"cpu_s": None, "runnable_s": None, "idle_cores": None},
+        {"workers": 0, "cpu_s": None, "runnable_s": None, "idle_cores": None},
+        {"wait_s": 9.9, "idle_cores": 1e3, "cores": 1e3},
+    ],
+)
+def test_a_verdict_of_the_least_and_the_most_that_can_be_seen(changed: dict[str, Any]) -> None:
+    assert judge(dataclasses.replace(BUSY, **changed)).sentence
