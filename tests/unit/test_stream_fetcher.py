@@ -28,6 +28,9 @@ class Paper:
     def set_attachment(self, make: Any) -> None:
         """What goes along with batches is for the true one."""
 
+    def note_fetched(self, rows: int) -> None:
+        """Times are for the true one, too."""
+
     def _room(self) -> None:
         if self.full:
             self.full -= 1
