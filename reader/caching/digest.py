@@ -27,15 +27,16 @@ _PROTOCOL = 5
 _PLAIN = (str, bytes, int, float, bool, complex, tuple, frozenset, type(None))
 
 
-def digest_of(value: Any) -> str | None:
+def digest_of(value: Any, seen: frozenset[type] = frozenset()) -> str | None:
     """Return a digest of what an object holds and of its classes' code; None: it has none.
 
     Of a file that is mapped the path, size and time count. Functions that the code calls, and
-    modules that it uses, have no part in it.
+    modules that it uses, have no part in it. Classes in `seen` have been digested already: one may
+    hold objects of its own, as an enumeration does.
     """
     hashed = hashlib.blake2b(digest_size=16)
     try:
-        _digest(value, hashed)
+        _digest(value, hashed, seen)
     except Exception:  # many types: it cannot be pickled, or is too deep
         return None
     return hashed.hexdigest()
@@ -48,12 +49,14 @@ def program_digest() -> str:
     return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
 
-def _digest(value: Any, hashed: Any) -> None:
-    pickler = _Pickler(_Hashed(hashed), hashed)
+def _digest(value: Any, hashed: Any, seen: frozenset[type]) -> None:
+    pickler = _Pickler(_Hashed(hashed), hashed, seen)
     pickler.dump(_held_by(value))
-    for cls in [type(value), *pickler.classes]:
-        for part in cls.__mro__:
-            _digest_class(part, hashed)
+    found = {part: None for cls in [type(value), *pickler.classes] for part in cls.__mro__}
+    inner = seen.union(found)
+    for part in found:
+        if part not in seen:
+            _digest_class(part, hashed, inner)
 
 
 class _Hashed:
@@ -70,11 +73,12 @@ class _Hashed:
 class _Pickler(pickle.Pickler):
     """Pickles in the same way in every process; `classes` are those of the objects within."""
 
-    def __init__(self, file: Any, hashed: Any) -> None:
+    def __init__(self, file: Any, hashed: Any, seen: frozenset[type]) -> None:
         super().__init__(
             file, _PROTOCOL, buffer_callback=lambda buffer: hashed.update(buffer.raw())
         )
         self._hashed = hashed
+        self._seen = seen
         self.classes: dict[type, None] = {}
 
     def persistent_id(self, value: Any) -> Any:
@@ -83,7 +87,7 @@ class _Pickler(pickle.Pickler):
         if kind in (str, int, float, tuple, list, dict, bytes, bool, type(None)):
             return None
         if kind in (set, frozenset):
-            return kind.__name__, sorted(digest_of(item) or "" for item in value)
+            return kind.__name__, sorted(digest_of(item, self._seen) or "" for item in value)
         if kind is np.memmap and value.filename is not None:
             found = Path(value.filename).stat()
             return str(value.filename), found.st_size, found.st_mtime_ns, value.offset, value.shape
@@ -102,6 +106,8 @@ class _Pickler(pickle.Pickler):
             self.classes[kind] = None
         if isinstance(value, (FunctionType, type)) and value.__module__.startswith("__m"):
             # of the main module, which other processes know by another name
+            if isinstance(value, FunctionType):
+                return repr((value.__qualname__, _function(value, self._seen)))
             return value.__qualname__
         return None
 
@@ -115,7 +121,7 @@ def _held_by(value: Any) -> Any:
     return arguments, [list(each) if isinstance(each, Iterator) else each for each in state]
 
 
-def _digest_class(cls: type, hashed: Any) -> None:
+def _digest_class(cls: type, hashed: Any, seen: frozenset[type]) -> None:
     """Add what a class's attributes are, and what its methods do, with defaults and closures."""
     if cls.__module__ in ("builtins", "abc", "typing"):
         return
@@ -126,12 +132,17 @@ def _digest_class(cls: type, hashed: Any) -> None:
             member = getattr(member, "__func__", None) or member.func  # type: ignore[union-attr]
         member = inspect.unwrap(member) if callable(member) else member
         if isinstance(member, FunctionType):
-            cells = [cell.cell_contents for cell in member.__closure__ or () if _is_full(cell)]
-            held = [member.__defaults__, member.__kwdefaults__, *cells]
-            told = [digest_of(each) for each in held if not isinstance(each, type)]
-            hashed.update(repr((name, _content(member.__code__), told)).encode())
+            hashed.update(repr((name, *_function(member, seen))).encode())
         elif isinstance(member, (*_PLAIN, list, dict, set)) and not name.startswith("__"):
-            hashed.update(repr((name, digest_of(member))).encode())
+            hashed.update(repr((name, digest_of(member, seen))).encode())
+
+
+def _function(function: FunctionType, seen: frozenset[type]) -> tuple[Any, ...]:
+    """Return what a function does, with its defaults and its closure."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    held = [function.__defaults__, function.__kwdefaults__, *cells]
+    told = [digest_of(each, seen) for each in held if not isinstance(each, type)]
+    return _content(function.__code__), told
 
 
 def _is_full(cell: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import errno
 import os
 import pickle
@@ -761,3 +762,28 @@ def test_map_passes_each_sample_through_a_function() -> None:
     assert with_index[5] == 5
     with pytest.raises(ConfigTypeError, match="map takes a function of a sample, got 3"):
         Counted().map(3)  # type: ignore[arg-type]
+
+
+class _Split(enum.Enum):
+    TRAIN = "train"
+
+
+class _Recursive:
+    pass
+
+
+_Recursive.members = {"one": _Recursive()}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("held", [_Split.TRAIN, {_Split.TRAIN: [_Split]}, _Recursive()])
+def test_a_class_that_holds_its_own_objects_is_digested(held: Any) -> None:
+    assert digest_of(held) == digest_of(held)
+
+
+def test_functions_of_the_main_module_are_told_apart_by_what_they_do() -> None:
+    program = """
+from reader.caching.digest import digest_of
+held = [lambda i: i + 1, lambda i: i * 100, *[(lambda n: lambda i: i + n)(n) for n in (2, 5)]]
+assert len({digest_of([each]) for each in held}) == 4 and digest_of(held)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
