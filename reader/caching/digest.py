@@ -44,8 +44,12 @@ def digest_of(value: Any, seen: frozenset[type] = frozenset()) -> str | None:
 
 def program_digest() -> str:
     """Return a digest of the program that runs: ranks of one start have the same."""
-    main = sys.modules.get("__main__")
-    told = (Path.cwd(), sys.argv, getattr(main, "__file__", None))
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        text = Path(path).read_bytes() if path else repr(sys.orig_argv).encode()
+    except OSError:  # such as a notebook's cell
+        text = b""
+    told = (Path.cwd(), sys.argv, path, hashlib.blake2b(text, digest_size=8).digest())
     return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
 
