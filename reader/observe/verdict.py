@@ -65,7 +65,7 @@ def judge(seen: Measured) -> Verdict:
     if draw_s > _MOST * lost_s:
         return told(
             "sampler",
-            f"the sampler takes {_each(draw_s, seen.batches)} to draw a batch, in the trainer",
+            f"the sampler takes {_in_words(draw_s / seen.batches)} to draw a batch, in the trainer",
             "Make its order at once, as an array, or use a built-in sampler: those cost nothing.",
             draw_s,
         )
@@ -163,10 +163,6 @@ def _excess_of_slow_samples(seen: Measured) -> float:
     """Return how much longer than usual the slowest samples took, all together."""
     usual_s = seen.usual_sample_s
     return sum(max(0.0, s.seconds - 10 * usual_s) for s in seen.slow_samples) if usual_s else 0.0
-
-
-def _each(seconds: float, count: int) -> str:
-    return _in_words(seconds / count)
 
 
 def _in_words(seconds: float) -> str:

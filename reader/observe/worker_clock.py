@@ -1,6 +1,6 @@
 """What the system knows of the time of workers: computing, waiting for a core, or blocked.
 
-Imports the standard library alone. Sources: proc(5), the kernel's document on scheduler statistics.
+Imports where /proc is. Sources: proc(5), the kernel's document on scheduler statistics.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from reader.cgroups import PROC
+
 __all__ = ["SystemClock", "WorkerClock", "system_clock", "worker_clock"]
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_PROC = Path("/proc")
 
 
 class WorkerClock(NamedTuple):
@@ -34,7 +35,7 @@ class SystemClock(NamedTuple):
     idle_s: float
 
 
-def worker_clock(pid: int, thread_id: int | None = None, proc: Path = _PROC) -> WorkerClock | None:
+def worker_clock(pid: int, thread_id: int | None = None, proc: Path = PROC) -> WorkerClock | None:
     """Return the clock of a process, or of one of its threads; None: it has ended."""
     folder = proc / str(pid)
     is_thread = thread_id is not None and thread_id != pid
@@ -51,7 +52,7 @@ def worker_clock(pid: int, thread_id: int | None = None, proc: Path = _PROC) -> 
     return WorkerClock(cpu_s, int(runnable) * 1e-9)
 
 
-def system_clock(proc: Path = _PROC) -> SystemClock | None:
+def system_clock(proc: Path = PROC) -> SystemClock | None:
     """Return the clock of all cores; None: the system does not tell."""
     try:
         line = (proc / "stat").read_text().split("\n", 1)[0]

@@ -7,9 +7,6 @@ import logging
 import os
 import random
 import struct
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,7 @@ import pytest
 import reader
 from reader._core.wire.channel import TaskKind
 from reader.errors import WorkerDied
+from tests.fuzzers import run_fuzzer
 from tests.wire import Wire, wire
 from tools.fuzz_records import Scribbler
 
@@ -25,24 +23,10 @@ WRITING = 2  # RD_WRITING, the state of a slot: see layout.h
 PROMISED = 4096 + 432  # offset of the word in the first heap's page: see layout.h
 
 
-def _fuzz(first: int, count: int) -> None:
-    """Run cases in a program of its own: this one may have threads, and is not to be forked."""
-    command = [sys.executable, "-m", "tools.fuzz_records"]
-    done = subprocess.run(
-        [*command, "--count", str(count), "--seed", str(first), "--limit", "15"],
-        capture_output=True,
-        text=True,
-        timeout=55,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", [0, 12])
 def test_overwritten_arena_neither_crashes_nor_hangs_the_trainer(first: int) -> None:
-    _fuzz(first, 12)
+    run_fuzzer("fuzz_records", first, 12, "--limit", "15")
 
 
 class _Overwrites:

@@ -166,8 +166,9 @@ class Pool(Finalized, abc.ABC):
                 continue
             _, batch, sample, since_s = self.feeder.worker_progress(worker)
             activity = WorkerActivity.IDLE if batch is None else WorkerActivity.BUSY
-            at = (batch, sample, since_s, handle.thread_id)
-            found.append(WorkerStatus(worker, handle.pid, activity, *at))
+            found.append(
+                WorkerStatus(worker, handle.pid, activity, batch, sample, since_s, handle.thread_id)
+            )
         return found
 
     # -- ending ----------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ cdef class BatchWriter:
     cdef int skip(self, rd_slot* slot, rd_record* record) except -1
     cdef object fetch(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
                       Py_ssize_t row, list names)
-    cdef object fetch_timed(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
-                            Py_ssize_t row, list names)
+    cdef object fetch_sample(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
+                             Py_ssize_t row, list names)
     cdef object draw(self, object source, Py_ssize_t row)
     cdef int open(self, Sharing sharing, Plan plan, rd_slot* slot, list keys, Py_ssize_t row,
                    rd_record* record) except -1

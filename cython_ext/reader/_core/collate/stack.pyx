@@ -248,9 +248,9 @@ cdef class BatchWriter:
         """Fetch the sample of a row, and note its time."""
         cdef int64_t begun
         if row & self.untimed or self.holds_all:
-            return self.fetch_timed(source, fill, keys, plan, slot, row, names)
+            return self.fetch_sample(source, fill, keys, plan, slot, row, names)
         begun = rd_now_ns()
-        sample = self.fetch_timed(source, fill, keys, plan, slot, row, names)
+        sample = self.fetch_sample(source, fill, keys, plan, slot, row, names)
         if rd_made_note(&self.made, row, rd_now_ns() - begun):
             self.made.slowest_key = number_of(keys[row])
         return sample
@@ -265,8 +265,8 @@ cdef class BatchWriter:
         rd_made_note(&self.made, row, rd_now_ns() - begun)
         return sample
 
-    cdef object fetch_timed(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
-                            Py_ssize_t row, list names):
+    cdef object fetch_sample(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
+                             Py_ssize_t row, list names):
         """Fetch the sample of a row."""
         self.position = row
         store_relaxed_i64(&self.heap.c.at_index, row)

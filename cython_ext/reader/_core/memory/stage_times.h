@@ -71,6 +71,13 @@ static inline int rd_made_note(rd_made *made, int64_t row, int64_t ns) {
     return 1;
 }
 
+/* Note that all rows have been fetched, which were not timed one by one. */
+static inline void rd_made_fetched(rd_made *made, uint32_t rows, int64_t now) {
+    made->fetch_ns = now - made->begun_ns;
+    made->rows = rows;
+    made->timed = 0;
+}
+
 /* End with a batch.  Returns which bits of a row's number are 0 where the rows of the next batch are
  * timed. */
 static inline uint32_t rd_made_end(rd_made *made, int64_t now) {

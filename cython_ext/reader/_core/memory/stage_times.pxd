@@ -17,6 +17,7 @@ cdef extern from "reader/_core/memory/stage_times.h" nogil:
 
     void rd_made_begin(rd_made*, int64_t now) noexcept
     bint rd_made_note(rd_made*, int64_t row, int64_t ns) noexcept
+    void rd_made_fetched(rd_made*, uint32_t rows, int64_t now) noexcept
     uint32_t rd_made_end(rd_made*, int64_t now) noexcept
     void rd_made_show(rd_made*, const rd_arena*, uint32_t index, uint64_t seq, uint32_t run) noexcept
     void rd_times_take(rd_times*, const rd_arena*, uint32_t index, uint32_t run) noexcept

@@ -18,7 +18,8 @@ from reader._core.collate.share cimport Sharing
 from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
                                         RD_SKIPPED, RD_STATE, rd_head, rd_heap_at, rd_arena_damage,
                                         rd_payload_sum, rd_record_seal, rd_slot_offset, rd_trim_malloc)
-from reader._core.memory.stage_times cimport rd_made_begin, rd_made_end, rd_made_note, rd_made_show
+from reader._core.memory.stage_times cimport (rd_made_begin, rd_made_end, rd_made_fetched, rd_made_note,
+                                                rd_made_show)
 from reader._core.memory.wait cimport (load_relaxed_u32, load_u32, rd_now_ns, rd_start_trainer_watch,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 from reader._core.wire.ring cimport (rd_result_push, rd_result_tell, rd_task, rd_task_peek, rd_task_pop,
@@ -295,8 +296,7 @@ cdef class WorkerChannel:
 
     def note_fetched(self, Py_ssize_t rows):
         """Note that all samples of the batch have been fetched, which are not timed one by one."""
-        self.writer.made.fetch_ns = rd_now_ns() - self.writer.made.begun_ns
-        self.writer.made.timed, self.writer.made.rows = 0, rows
+        rd_made_fetched(&self.writer.made, <uint32_t>rows, rd_now_ns())
 
     def skip(self):
         """Answer the current task, which is stale, with SKIPPED."""

@@ -13,7 +13,8 @@ from libc.string cimport memset
 from reader._core.collate.columns cimport Columns
 from reader._core.collate.indices cimport number_of
 from reader._core.memory.arena cimport RD_BATCH, rd_head, rd_is_foreign, rd_trim_malloc
-from reader._core.memory.stage_times cimport rd_made_begin, rd_made_end, rd_made_note, rd_times
+from reader._core.memory.stage_times cimport (rd_made_begin, rd_made_end, rd_made_fetched, rd_made_note,
+                                                rd_times)
 from reader._core.memory.wait cimport load_u32, load_u64, rd_now_ns
 from reader._core.wire.channel cimport TASK_AGAIN, TASK_EPOCH
 from reader._core.wire.records cimport open_batch
@@ -151,8 +152,7 @@ cdef class LocalChannel:
 
     def note_fetched(self, Py_ssize_t rows):
         """See WorkerChannel."""
-        self.made.fetch_ns = rd_now_ns() - self.made.begun_ns
-        self.made.timed, self.made.rows = 0, rows
+        rd_made_fetched(&self.made, <uint32_t>rows, rd_now_ns())
 
     def skip(self):
         """Leave the task without an answer: nobody waits for it."""

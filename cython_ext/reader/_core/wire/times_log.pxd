@@ -4,7 +4,7 @@ from reader._core.memory.stage_times cimport rd_times
 
 
 cdef class TimesLog:
-    cdef rd_times* kept            # a ring of KEPT
+    cdef rd_times* kept            # a ring of KEPT; NULL: nothing was added
     cdef readonly uint64_t count   # of all that were added
     cdef int64_t drawn_ns          # in the user's sampler
     cdef int64_t[7] totals           # see `sums`

@@ -23,18 +23,18 @@ cdef enum:
 
 @cython.final
 cdef class TimesLog:
-    """Keeps the times of the last batches."""
-
-    def __cinit__(self):
-        self.kept = <rd_times*>calloc(KEPT, sizeof(rd_times))
-        if self.kept is NULL:
-            raise MemoryError()
+    """Keeps the times of the last batches, in memory that it takes with the first of them."""
 
     def __dealloc__(self):
         free(self.kept)
 
     cdef void add(self, const rd_times* times) noexcept:
-        cdef rd_times* own = &self.kept[self.count % KEPT]
+        cdef rd_times* own
+        if self.kept is NULL:
+            self.kept = <rd_times*>calloc(KEPT, sizeof(rd_times))
+            if self.kept is NULL:  # the batch is worth more than its times
+                return
+        own = &self.kept[self.count % KEPT]
         own[0] = times[0]
         self.count += 1
         if own.begun_ns:
@@ -61,5 +61,7 @@ cdef class TimesLog:
         cdef uint64_t some = min(count, self.count, <uint64_t>KEPT), first = self.count - some
         cdef uint64_t begin = first % KEPT, before = min(some, KEPT - begin)
         cdef size_t each = sizeof(rd_times)
+        if some == 0:
+            return b""
         return (PyBytes_FromStringAndSize(<const char*>(self.kept + begin), before * each)
                 + PyBytes_FromStringAndSize(<const char*>self.kept, (some - before) * each))
