@@ -10,9 +10,11 @@ import difflib
 import functools
 import inspect
 import operator
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -23,6 +25,7 @@ __all__ = [
     "as_bool",
     "as_byte_count",
     "as_byte_size",
+    "as_folder",
     "as_int",
     "as_reiterable",
     "has_method",
@@ -85,7 +88,8 @@ def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remed
         else:
             if low <= number <= high:
                 return number
-    limit = f"an int of {low} or more" if high == sys.maxsize else f"an int in [{low}, {high}]"
+    is_open = high == sys.maxsize and (number is None or number < low)
+    limit = f"an int of {low} or more" if is_open else f"an int in [{low}, {high}]"
     kind = ConfigTypeError if number is None else ConfigError
     raise kind(f"{name} must be {limit}, got {got(value)}. {remedy}")
 
@@ -115,6 +119,21 @@ def as_bool(name: str, value: object, *, remedy: str = "Pass True or False.") ->
     if not isinstance(value, (bool, np.bool_)):
         raise ConfigTypeError(f"{name} must be a bool, got {got(value)}. {remedy}")
     return bool(value)
+
+
+def as_folder(name: str, value: Any) -> str:
+    """Return the whole path of a folder; it need not be there yet."""
+    try:
+        path = os.fsdecode(value)
+    except TypeError:
+        path = None
+    if not path or "\0" in path:
+        kind = ConfigTypeError if path is None else ConfigError
+        raise kind(
+            f"{name} must be the path of a folder, got {got(value)}. Pass a path such as"
+            f' "/data/{name}", or "." for the folder that the program runs in.'
+        )
+    return str(Path(path).absolute())
 
 
 def as_reiterable(name: str, value: Any) -> Any:

@@ -5,16 +5,17 @@ Imports the cache and the dataset around it. Keeps no state.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import weakref
-from pathlib import Path
 from typing import Any
 
 from reader.caching.cached_dataset import CachedDataset
 from reader.caching.digest import digest_of, program_digest
 from reader.caching.identity import Identity
+from reader.caching.launch import launch
 from reader.caching.sample_cache import SampleCache
-from reader.checks import as_byte_size
+from reader.checks import as_byte_size, as_folder
 from reader.data.datasets import map_style
 from reader.errors import ConfigError, ConfigTypeError, got
 
@@ -41,9 +42,10 @@ def cache(
         dataset = reader.cache(Decoded(paths), memory="8GB").map(augment)
 
     Memory is shared by workers of any start method, threads, all loaders of the dataset, and the
-    ranks of one host that run the same program with the same arguments. It ends with the last of
-    them. A folder on disk serves later runs, too, and whatever is killed: an
-    entry that was not written to its end is made again, and so is one whose checksum does not fit.
+    ranks that one launcher has started on this host; with a `version`, by all runs of the program
+    with the same arguments. It ends with the last of them. A folder on disk serves later runs, too,
+    and whatever is killed: an entry that was not written to its end is made again, and so is one
+    whose checksum does not fit.
 
     What was kept first stays. Where a limit is reached, or memory or the disk run short, samples
     that come later are made each time, as without a cache. So an epoch in random order finds as
@@ -97,7 +99,8 @@ def cache(
         return with_cache(dataset, what, **options)
     if what not in (None, "samples"):
         raise ConfigError(f'what must be "samples" for this dataset, got {got(what)}')
-    (dataset,) = map_style("cache", [dataset])
+    remedy = "Samples of a stream have no numbers that they could be found by"
+    (dataset,) = map_style("cache", [dataset], remedy)
     kind = type(dataset)
     digest = digest_of(dataset)
     if digest is None and disk is not None and version is None:
@@ -120,13 +123,15 @@ _cached: dict[str, list[weakref.ref[Any]]] = {}  # by key: the datasets that wer
 def _group_of(dataset: Any, identity: Identity) -> str:
     """Return what processes that use the same memory have in common.
 
-    A digest does not see all that samples depend on. So memory is shared within one program alone:
-    by ranks, which run the same program and cache the same datasets in the same order. Without
-    `version=` two datasets of one process share none.
+    A digest does not see all that samples depend on, such as modules and the environment. So memory
+    is shared by the ranks of one launch alone, which run the same program and cache the same
+    datasets in the same order; two datasets of one process share none. Where the user says by
+    `version=` what samples depend on, all runs of the program share it.
     """
     key = f"{identity.key}-{program_digest()}"
     if identity.version:
         return key
+    key += f"-{hashlib.blake2b(launch().encode(), digest_size=8).hexdigest()}"
     before = _cached.setdefault(key, [])
     for number, each in enumerate(before):
         if each() is dataset:
@@ -145,7 +150,7 @@ def cache_options(
     if memory is None and disk is None:
         raise ConfigError('a cache takes memory="8GB", disk="folder", or both: got neither')
     if disk is not None:
-        disk = _as_folder(disk)
+        disk = as_folder("disk", disk)
     if version is not None and not isinstance(version, str):
         raise ConfigTypeError(f"version must be a string or None, got {got(version)}")
     is_share = isinstance(check, (int, float)) and not isinstance(check, bool)
@@ -160,14 +165,3 @@ def cache_options(
         "version": version or "",
         "check": float(check),
     }
-
-
-def _as_folder(disk: Any) -> str:
-    """Return the whole path of a folder. ConfigError, ConfigTypeError: it cannot be one."""
-    try:
-        path = os.fsdecode(disk)
-    except TypeError:
-        raise ConfigTypeError(f"disk must be the path of a folder, got {got(disk)}") from None
-    if not path or "\0" in path:
-        raise ConfigError(f"disk must be the path of a folder, got {got(disk)}")
-    return str(Path(path).absolute())

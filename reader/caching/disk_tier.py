@@ -88,8 +88,9 @@ def _is_usable(fd: int, path: Path, identity: Identity) -> bool:
     if found != identity:
         if not is_alone:
             raise ConfigError(
-                f"'{path.parent}' holds a cache of {_told(found)}, which another process uses, and"
-                f" not of {_told(identity)}: pass another folder, or wait for that process"
+                f"'{path.parent}' holds a cache of {_told(found)}, which is in use, and not of"
+                f" {_told(identity)}: pass another folder, or end what uses it: another process, or"
+                " a dataset of this one"
             )
         warnings.warn(
             f"the cache in '{path.parent}' was of {_told(found)}, and is begun anew for"

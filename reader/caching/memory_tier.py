@@ -16,7 +16,7 @@ from pathlib import Path
 from reader.caching.entry_file import EntryFile, entries_begin
 from reader.caching.file_lock import locked
 from reader.caching.identity import Identity
-from reader.errors import ConfigError
+from reader.errors import ConfigError, refusal
 
 __all__ = ["open_memory"]
 
@@ -36,7 +36,7 @@ def open_memory(identity: Identity, limit: int, group: str | None) -> EntryFile:
 
     Raises:
         ConfigError: more memory is asked for than a process may have.
-        OSError: the system refuses descriptors.
+        ReaderError: the system refuses descriptors.
     """
     if group is None:
         return _made(identity, limit, _NAME)
@@ -50,7 +50,10 @@ def open_memory(identity: Identity, limit: int, group: str | None) -> EntryFile:
 
 
 def _made(identity: Identity, limit: int, name: str) -> EntryFile:
-    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    except OSError as error:
+        raise refusal("memory for a cache", "cannot be made", error) from error
     try:
         os.ftruncate(fd, entries_begin(identity.samples) + limit)
         os.pwrite(fd, identity.head(), 0)

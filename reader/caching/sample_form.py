@@ -303,7 +303,8 @@ def _decode_array(form: Form, part: Bytes, out: Any, is_copy: bool) -> Any:
         flat = torch.from_numpy(part.copy()) if part.size else torch.empty(0, dtype=torch.uint8)
         return flat.view(getattr(torch, name)).reshape(shape)
     dtype = _dtype(name)
-    array = part.view(dtype).reshape(shape)
+    # an array of empty strings has no bytes
+    array = part.view(dtype).reshape(shape) if dtype.itemsize else np.zeros(shape, dtype)
     if kind == "scalar":
         return array[()]
     if kind == "paddle":

@@ -206,7 +206,9 @@ def as_datasets(taker: str, datasets: Any) -> list[Any]:
     return found
 
 
-def map_style(taker: str, datasets: Any) -> list[Any]:
+def map_style(
+    taker: str, datasets: Any, remedy: str = "Chain iterable ones by ChainDataset"
+) -> list[Any]:
     """Return `datasets` as a list of one or more, all of them map-style."""
     found = as_datasets(taker, datasets)
     for position, dataset in enumerate(found):
@@ -214,7 +216,7 @@ def map_style(taker: str, datasets: Any) -> list[Any]:
         if isinstance(dataset, type) or is_iterable_dataset(dataset) or not by_index:
             raise ConfigTypeError(
                 f"{taker} takes map-style datasets, with __getitem__ and __len__, got"
-                f" {got(dataset)} at position {position}. Chain iterable ones by ChainDataset."
+                f" {got(dataset)} at position {position}. {remedy}."
             )
     return found
 

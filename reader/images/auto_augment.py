@@ -16,7 +16,6 @@ import numpy as np
 
 from reader._core.pixels.colors import warp
 from reader.checks import as_int
-from reader.errors import ConfigError
 from reader.images import color_changes
 from reader.images.transform import Pixels, PixelTransform
 
@@ -126,7 +125,7 @@ class RandAugment(PixelTransform):
         num_magnitude_bins: how many bins there are.
 
     Raises:
-        ConfigError: a number that cannot be.
+        ConfigError, ConfigTypeError: a number that cannot be.
     """
 
     num_ops: int = 2
@@ -158,7 +157,7 @@ class TrivialAugmentWide(PixelTransform):
         num_magnitude_bins: how many strengths there are.
 
     Raises:
-        ConfigError: a number that cannot be.
+        ConfigError, ConfigTypeError: a number that cannot be.
     """
 
     num_magnitude_bins: int = 31
@@ -174,6 +173,5 @@ class TrivialAugmentWide(PixelTransform):
         return change.make(image, change.magnitude(bin_, self.num_magnitude_bins, rng))
 
 
-def _check_bins(bins: int) -> None:
-    if bins < 2:
-        raise ConfigError(f"num_magnitude_bins must be 2 or more, got {bins}")
+def _check_bins(bins: Any) -> None:
+    as_int("num_magnitude_bins", bins, low=2, remedy="It is how many strengths there are.")

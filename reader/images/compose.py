@@ -18,6 +18,7 @@ from reader.images.array_image import ArrayImage
 from reader.images.crops import CenterCrop
 from reader.images.encoded_image import EncodedImage, Source, channels_of
 from reader.images.erasing import RandomErasing
+from reader.images.function_result import call, check_size, has_size, is_image, own
 from reader.images.normalize import Normalize, number_table
 from reader.images.resize import Resize
 from reader.images.targets import Targets
@@ -28,8 +29,9 @@ from reader.images.transform import (
     ViewTransform,
     as_size,
     check_layout,
+    check_rng,
 )
-from reader.images.view import Box, Image, View
+from reader.images.view import MAX_PIXELS, Box, Image, View
 
 __all__ = ["Compose"]
 
@@ -44,8 +46,8 @@ class Compose:
     What takes a part, resizes, turns over and normalizes is done in one pass, from the file to the
     result. Transforms that look at pixels have passes of their own before. A function of yours is
     called with the array as it is then: uint8, height x width x channels, or behind a `Normalize`
-    the result. Where it returns something else than such an image, that is the result, and only
-    functions may follow it.
+    the result. Where it returns something else than such an image, that is the result: only
+    functions may follow it, and it must have the size, the layout and the dtype that are asked for.
 
     Args:
         transforms: objects of this package, and functions that take an array and return one.
@@ -79,6 +81,7 @@ class Compose:
         check_layout(layout)
         self.transforms = _as_list(transforms)
         self.size = None if size is None else as_size(size)
+        self._is_typed = dtype is not None
         self.layout, self.mode, self.upright = layout, mode, bool(upright)
         drawing, plain = (ViewTransform, PixelTransform, RandomErasing), (Resize, CenterCrop)
         #: whether a transform of this package draws random numbers
@@ -160,6 +163,7 @@ class Compose:
             opened: Image = ArrayImage(image)
         else:
             opened = EncodedImage(image, self.mode, self.upright)
+        check_rng(rng)
         targets = Targets(boxes, masks, points, opened.height, opened.width)
         if out is not None:
             _check_out(out, image)
@@ -192,9 +196,12 @@ class Compose:
             elif isinstance(each, PixelTransform):
                 step.paint(each, rng)
             else:
-                found = each(step.pixels())
-                if not _is_image(found):
-                    return _called(found, [*self._before[number + 1 :], *self._after])
+                pixels = step.pixels()
+                found = each(pixels)
+                if not is_image(found):
+                    rest = [each, *self._before[number + 1 :], *self._after]
+                    found = call(found, rest, pixels.shape[:2], bool(targets))
+                    return self._checked(found, each, pixels.shape[:2])
                 step.take(found, each)
         view = step.view
         if self.size is not None and (view.height, view.width) != self.size:
@@ -205,12 +212,34 @@ class Compose:
         for each in self._after:
             if isinstance(each, RandomErasing):
                 if not is_own:
-                    found = np.array(found)  # a function of the user's may keep what it returned
+                    found = own(found, each)
                 each.erase(found, rng, self.layout == "channels_first")
                 is_own = True
             else:
                 found = each(found)
                 is_own = False
+                if targets:
+                    check_size(found, each, (view.height, view.width))
+        return found
+
+    def _checked(self, found: Any, function: Any, size: Size) -> Any:
+        """Return what functions made of an image of `size`. ConfigError: it was to be another."""
+        shape: tuple[int, ...] = tuple(getattr(found, "shape", ()))
+        wanted = {
+            f"{self._normalize}": self._normalize is None,
+            f"size={self.size}": self.size is None or has_size(found, self.size, size),
+            f"layout={self.layout!r}": self.layout == "channels_last"
+            or (len(shape) == 3 and shape[0] in (1, 3)),
+            f"dtype={self.dtype.name!r}": not self._is_typed
+            or str(getattr(found, "dtype", "")).rpartition(".")[2] == self.dtype.name,
+        }
+        lost = [name for name, is_met in wanted.items() if not is_met]
+        if lost:
+            raise ConfigError(
+                f"{', '.join(lost)} cannot be had behind {function}, which made {got(found)}: have"
+                " it return an array of uint8, height x width x 1 or 3, or have it do that and"
+                " leave the argument out"
+            )
         return found
 
     def _rendered(self, image: Image, view: View, row: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
@@ -251,12 +280,8 @@ class _Step:
         Raises:
             ConfigError: it has another size, and something has to follow it.
         """
-        before = self.view.height, self.view.width
-        if self._targets and pixels.shape[:2] != before:
-            raise ConfigError(
-                f"{function} made {pixels.shape[0]} x {pixels.shape[1]} pixels of {before[0]} x"
-                f" {before[1]}, and boxes, masks and points cannot follow it: keep the size"
-            )
+        if self._targets:
+            check_size(pixels, function, (self.view.height, self.view.width))
         self.begin(ArrayImage(pixels, self.image.name), is_own=False)
 
     def change_view(
@@ -314,7 +339,13 @@ class _Step:
                 f"fill has {len(fill)} numbers, and {self.image.name} has {channels} channels: pass"
                 " one number, or one for each channel"
             )
-        framed = np.empty((above + height + below, left + width + right, channels), np.uint8)
+        whole = above + height + below, left + width + right
+        if whole[0] * whole[1] > MAX_PIXELS:
+            raise ConfigError(
+                f"{self.image.name}, {height} x {width} pixels here, would be framed to {whole[0]}"
+                f" x {whole[1]}, and {MAX_PIXELS:,} pixels is the limit: pass a smaller padding"
+            )
+        framed = np.empty((*whole, channels), np.uint8)
         framed[:] = fill
         framed[above : above + height, left : left + width] = pixels
         if self._targets:
@@ -400,29 +431,6 @@ def _as_dtype(dtype: Any, normalize: Normalize | None) -> np.dtype[Any]:
     else:
         dtype = name
     found: np.dtype[Any] = np.dtype(dtype)
-    return found
-
-
-def _is_image(found: Any) -> bool:
-    """Whether a function returned an image that the list can go on with."""
-    return (
-        isinstance(found, np.ndarray)
-        and found.dtype == np.uint8
-        and found.ndim == 3
-        and found.shape[2] in (1, 3)
-        and found.size > 0
-    )
-
-
-def _called(found: Any, functions: list[Any]) -> Any:
-    """Return what the functions make of something that is no image."""
-    for each in functions:
-        if isinstance(each, (ViewTransform, PixelTransform, RandomErasing)):
-            raise ConfigError(
-                f"{each} follows a function that returned {got(found)}, and needs an array of"
-                " uint8, height x width x 1 or 3: put the function last"
-            )
-        found = each(found)
     return found
 
 

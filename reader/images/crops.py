@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.transform import Box, Size, ViewTransform, as_color, as_pair, as_sides
+from reader.images.transform import (
+    Box,
+    Size,
+    ViewTransform,
+    as_color,
+    as_number,
+    as_pair,
+    as_sides,
+)
 from reader.images.view import View
 
 __all__ = ["CenterCrop", "CropBy", "RandomCrop", "RandomResizedCrop"]
@@ -55,10 +63,10 @@ class CenterCrop(ViewTransform):
         is_part = isinstance(sides, Real) and (not hasattr(sides, "__index__") or sides <= 1)
         if is_part:  # it came first once, and the ratio behind it
             sides, part, ratio = None, sides, ratio if part is None else part
-        part = 0.875 if part is None else float(part)
+        part = 0.875 if part is None else as_number("part", part, "above 0 and at most 1")
         if not 0 < part <= 1:
             raise ConfigError(f"part must be above 0 and at most 1, got {part}")
-        _check_ratio("ratio", ratio)
+        _check_ratio(ratio)
         object.__setattr__(self, "size", None if sides is None else as_sides(sides))
         object.__setattr__(self, "part", part)
         object.__setattr__(self, "ratio", ratio)
@@ -133,8 +141,8 @@ class RandomResizedCrop(ViewTransform):
         if not 0 < low <= high <= 1:
             raise ConfigError(f"scale must be (low, high) above 0 and up to 1, got {scale}")
         least, greatest = self.ratio
-        _check_ratio("ratio", least)
-        _check_ratio("ratio", greatest)
+        _check_ratio(least)
+        _check_ratio(greatest)
         if least > greatest:
             raise ConfigError(f"ratio must be (low, high), got {ratio}")
 
@@ -253,9 +261,9 @@ def _centered(height: int, width: int, part: float, ratio: float) -> Box:
     return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
 
 
-def _check_ratio(name: str, ratio: float) -> None:
-    if not 0 < ratio < math.inf:
-        raise ConfigError(f"{name} must be width / height, above 0, got {ratio}")
+def _check_ratio(ratio: Any) -> None:
+    if not 0 < as_number("ratio", ratio, "width / height, above 0") < math.inf:
+        raise ConfigError(f"ratio must be width / height, above 0, got {ratio}")
 
 
 def _padding(padding: Any) -> Box:

@@ -79,7 +79,8 @@ def decode(
         source: the path of a file, or its content as bytes or another object of contiguous bytes.
         size: (height, width) of the result, in pixels; None: as large as the crop.
         crop: (top, left, height, width) of what is taken of the image, in its own pixels; None: all
-            of it. No pixel outside of it has any part in the result.
+            of it. No pixel outside of it has any part in the result; but where a JPEG is decoded
+            smaller, those of the file's blocks of 8 x 8 or 16 x 16 pixels at its edges have.
         mode: "RGB": red, green and blue; "L": grey, one channel.
         out: what the pixels are written to: a writable, C-contiguous array of uint8 that has the
             result's shape, such as a row of a batch. After an error it may hold part of an image.

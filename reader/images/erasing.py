@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.transform import as_pair, check_probability
+from reader.images.transform import as_pair, channel_numbers, check_probability
 
 __all__ = ["RandomErasing"]
+
+_VALUE = 'a number, one for each of 3 channels, or "random"'
 
 
 class RandomErasing:
@@ -27,11 +29,11 @@ class RandomErasing:
         p: the probability, from 0 to 1.
         scale: least and greatest area, as parts of the image's.
         ratio: least and greatest height / width.
-        value: what is written: a number, one for each channel, or "random": normal deviates. In
-            units of the result.
+        value: what is written: a number, one for each of 3 channels, or "random": normal deviates.
+            In units of the result.
 
     Raises:
-        ConfigError: an argument that cannot be.
+        ConfigError, ConfigTypeError: an argument that cannot be.
     """
 
     def __init__(
@@ -47,20 +49,15 @@ class RandomErasing:
         if isinstance(value, Real):
             self.value = float(value)
         elif not isinstance(value, str):
-            try:
-                self.value = tuple(float(each) for each in value)
-            except (TypeError, ValueError):
-                raise ConfigTypeError(
-                    f'value must be a number, one a channel, or "random", got {got(value)}'
-                ) from None
+            self.value = channel_numbers(value)
+            if not self.value:
+                raise ConfigTypeError(f"value must be {_VALUE}, got {got(value)}")
         if not 0 <= self.scale[0] <= self.scale[1] <= 1:
             raise ConfigError(f"scale must be (low, high) from 0 to 1, got {got(scale)}")
         if not 0 < self.ratio[0] <= self.ratio[1] < math.inf:
             raise ConfigError(f"ratio must be (low, high) above 0, got {got(ratio)}")
         if isinstance(value, str) and value != "random":
-            raise ConfigError(
-                f'value must be a number, one a channel, or "random", got {got(value)}'
-            )
+            raise ConfigError(f"value must be {_VALUE}, got {got(value)}")
 
     def check_dtype(self, dtype: np.dtype[Any]) -> None:
         """Raise ConfigError if the value does not fit into a result of this dtype."""

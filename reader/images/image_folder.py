@@ -58,10 +58,10 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         size: (height, width) that each image is resized to; None: as large as the crop, or as
             `transforms` make it.
         crop: called with height, width and a random generator for each image; returns the (top,
-            left, height, width) that is taken of it: `CenterCrop()`, `RandomResizedCrop()` or your
-            own. None: all of it. Within a `DataLoader` the generator is `sample_rng(index)`, so
-            that a sample depends on the seed, the epoch and its index alone; elsewhere each has
-            another one.
+            left, height, width) that is taken of it: `CenterCrop()`, `RandomResizedCrop()`,
+            `RandomCrop(size)` or your own. None: all of it. Within a `DataLoader` the generator is
+            `sample_rng(index)`, so that a sample depends on the seed, the epoch and its index
+            alone; elsewhere each has another one.
         transforms: what is done to each image: objects of this package such as
             `RandomResizedCrop()` and `Normalize(mean, std)`, and functions of an array, in order;
             see `Compose`. Their random numbers are those that `crop` would get.
@@ -99,7 +99,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         root: str | os.PathLike[str],
         *,
         size: Size | None = None,
-        crop: Crop | None = None,
+        crop: Crop | RandomCrop | None = None,
         transforms: Sequence[Any] | None = None,
         layout: str = "channels_last",
         dtype: Any = None,
@@ -114,13 +114,18 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         cache_shorter_side: int | None = None,
     ) -> None:
         for name, function in (
-            ("crop", crop),
+            ("crop", None if type(crop) is RandomCrop else crop),
             ("transform", transform),
             ("target_transform", target_transform),
             ("is_valid_file", is_valid_file),
         ):
             if function is not None and not callable(function):
-                raise ConfigTypeError(f"{name} must be a function or None, got {got(function)}")
+                remedy = ""
+                if type(function).__module__.startswith("reader.images."):
+                    remedy = f": pass transforms=[{function}]"
+                raise ConfigTypeError(
+                    f"{name} must be a function or None, got {got(function)}{remedy}"
+                )
         if extensions is not None and is_valid_file is not None:
             raise ConfigError(
                 "extensions and is_valid_file exclude each other: look at the ending in"
@@ -131,12 +136,15 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 "crop and transforms exclude each other: put the crop into the list, such as"
                 " transforms=[RandomResizedCrop()]"
             )
+        if not isinstance(root, (str, os.PathLike)):
+            raise ConfigTypeError(f"root must be the path of a folder, got {got(root)}")
         folder = os.path.expanduser(os.fspath(root))  # noqa: PTH111  pathlib drops "./"
         self.root = Path(folder)
         self._crop = crop
         if crop is not None:
             is_known = type(crop) in (CenterCrop, RandomResizedCrop, RandomCrop)
-            transforms = [crop if is_known else CropBy(crop)]
+            chosen: Any = crop
+            transforms = [crop if is_known else CropBy(chosen)]
         self.transforms = Compose(
             () if transforms is None else transforms,
             size=size,
@@ -231,7 +239,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         return self.transforms.size
 
     @property
-    def crop(self) -> Crop | None:
+    def crop(self) -> Crop | RandomCrop | None:
         """What chooses the part of each image that is taken; None: `transforms` do."""
         return self._crop
 

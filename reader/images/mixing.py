@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reader.checks import as_int
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.images.transform import check_layout
+from reader.images.transform import as_number, check_layout, check_rng
 
 __all__ = ["CutMix", "MixUp"]
 
@@ -26,10 +27,12 @@ class _Mix(abc.ABC):
     """What MixUp and CutMix share; see there."""
 
     def __init__(self, num_classes: int, alpha: float = 1.0, layout: str = "channels_last") -> None:
-        if not alpha > 0:
-            raise ConfigError(f"alpha must be above 0, got {got(alpha)}")
-        if num_classes < 1:
-            raise ConfigError(f"num_classes must be 1 or more, got {got(num_classes)}")
+        num_classes = as_int(
+            "num_classes", num_classes, low=1, remedy="It is how many classes there are."
+        )
+        alpha = as_number("alpha", alpha, "a number above 0")
+        if not 0 < alpha < math.inf:
+            raise ConfigError(f"alpha must be a number above 0, got {got(alpha)}")
         check_layout(layout)
         self.num_classes, self.alpha, self.layout = num_classes, alpha, layout
 
@@ -39,8 +42,20 @@ class _Mix(abc.ABC):
         The random numbers are keyed by NumPy's global generator, which a loader with `seed=` seeds
         for each batch.
         """
-        images = np.stack([np.asarray(image) for image, _ in samples])
-        labels = np.asarray([label for _, label in samples])
+        for sample in samples:
+            if not isinstance(sample, (tuple, list)) or len(sample) != 2:
+                raise ConfigTypeError(
+                    f"{self} takes samples (image, number of the class), got {got(sample)}: pick"
+                    " the two by dataset.map(), or call apply() in a collate_fn of your own"
+                )
+        each = [np.asarray(image) for image, _ in samples]
+        other = next((image for image in each if image.shape != each[0].shape), None)
+        if other is not None:
+            raise ConfigError(
+                f"{self} takes images of one size, got {each[0].shape} and {other.shape}: give them"
+                " one, such as ImageFolder(size=(224, 224))"
+            )
+        images, labels = np.stack(each), np.asarray([label for _, label in samples])
         return self.apply(images, labels, np.random.default_rng(np.random.randint(2**31, size=4)))
 
     def apply(self, images: Any, labels: Any, rng: np.random.Generator | None = None) -> Batch:
@@ -63,6 +78,13 @@ class _Mix(abc.ABC):
             raise ConfigTypeError(
                 f"images must be an array of 4 axes, a batch, got {batch.shape} of {batch.dtype}"
             )
+        here, there = (1, 3) if self.layout == "channels_first" else (3, 1)
+        if batch.shape[here] not in (1, 3) and batch.shape[there] in (1, 3):
+            raise ConfigError(
+                f'images are {batch.shape}, which is no batch of layout="{self.layout}": pass'
+                " layout= as the images have it"
+            )
+        check_rng(rng)
         if not batch.flags.writeable:
             batch = batch.copy()
         shares = self._shares(labels, len(batch))
@@ -106,7 +128,7 @@ class MixUp(_Mix):
         layout: of the images: "channels_last" or "channels_first".
 
     Raises:
-        ConfigError: an argument that cannot be.
+        ConfigError, ConfigTypeError: an argument that cannot be.
     """
 
     def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
@@ -129,7 +151,7 @@ class CutMix(_Mix):
         layout: of the images: "channels_last" or "channels_first".
 
     Raises:
-        ConfigError: an argument that cannot be.
+        ConfigError, ConfigTypeError: an argument that cannot be.
     """
 
     def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:

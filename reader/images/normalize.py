@@ -24,7 +24,7 @@ class Normalize:
     The numbers are those of torchvision's ToTensor and Normalize, bit by bit, for float32.
 
     Args:
-        mean, std: of values from 0 to 1: a number for each channel, or one for all.
+        mean, std: of values from 0 to 1: a number for each of 3 channels, or one for all.
 
     Raises:
         ConfigError, ConfigTypeError: no numbers, or a `std` of 0.
@@ -76,5 +76,7 @@ def number_table(
 def _numbers(name: str, value: Any) -> tuple[float, ...]:
     found = channel_numbers(value)
     if not found or not np.isfinite(found).all():
-        raise ConfigTypeError(f"{name} must be a number, or one for each channel, got {got(value)}")
+        raise ConfigTypeError(
+            f"{name} must be a number, or one for each of 3 channels, got {got(value)}"
+        )
     return found

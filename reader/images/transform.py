@@ -7,6 +7,7 @@ it can be pickled. Its random numbers come from the generator that it is given.
 from __future__ import annotations
 
 import abc
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,21 @@ __all__ = [
     "Size",
     "ViewTransform",
     "as_color",
+    "as_number",
     "as_pair",
     "as_sides",
     "as_size",
     "channel_numbers",
     "check_layout",
     "check_probability",
+    "check_rng",
 ]
 
 Pixels = npt.NDArray[np.uint8]  # height x width x channels
 Size = tuple[int, int]  # height, width
 
 _LAYOUTS = ("channels_last", "channels_first")
+_CHANNELS = (1, 3)  # that an image may have
 
 
 class ViewTransform(abc.ABC):
@@ -93,26 +97,35 @@ def as_sides(size: Any) -> Size:
 
 
 def channel_numbers(value: Any) -> tuple[float, ...]:
-    """Return a number, or one for each channel, as a tuple; () where it is something else."""
+    """Return a number, or one for each of 3 channels, as a tuple; () where it is something else."""
     try:
-        return tuple(float(each) for each in np.atleast_1d(np.asarray(value, np.float64)))
+        found = tuple(float(each) for each in np.atleast_1d(np.asarray(value, np.float64)))
     except (TypeError, ValueError):
         return ()
+    return found if len(found) in _CHANNELS else ()
 
 
 def as_color(name: str, color: Any) -> tuple[int, ...]:
-    """Return a number from 0 to 255, or one for each channel, as a tuple.
+    """Return a whole number from 0 to 255, or one for each channel, as a tuple.
 
     Raises:
         ConfigError: it is something else.
     """
     numbers = channel_numbers(color)
     found = tuple(int(each) for each in numbers) if np.isfinite(numbers).all() else ()
-    if not found or min(found) < 0 or max(found) > 255:
+    if not found or found != numbers or min(found) < 0 or max(found) > 255:
         raise ConfigError(
-            f"{name} must be a number from 0 to 255, or one for each channel, got {got(color)}"
+            f"{name} must be a whole number from 0 to 255, or one for each of 3 channels, got"
+            f" {got(color)}"
         )
     return found
+
+
+def as_number(name: str, value: Any, meaning: str) -> float:
+    """Return a number as a float. ConfigTypeError: it is none; `meaning` says what it should be."""
+    if not isinstance(value, Real):
+        raise ConfigTypeError(f"{name} must be {meaning}, got {got(value)}")
+    return float(value)
 
 
 def as_pair(name: str, pair: Any) -> tuple[float, float]:
@@ -130,7 +143,16 @@ def check_layout(layout: Any) -> None:
         raise ConfigError(f"layout must be one of {', '.join(_LAYOUTS)}, got {got(layout)}")
 
 
-def check_probability(p: float) -> None:
-    """Raise ConfigError if `p` is no probability."""
-    if not 0 <= p <= 1:
+def check_rng(rng: Any) -> None:
+    """Raise ConfigTypeError if it is neither a Generator nor None."""
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise ConfigTypeError(
+            f"rng must be a numpy.random.Generator or None, got {got(rng)}: pass"
+            " reader.sample_rng(index), or numpy.random.default_rng(seed)"
+        )
+
+
+def check_probability(p: Any) -> None:
+    """Raise ConfigError or ConfigTypeError if `p` is no probability."""
+    if not 0 <= as_number("p", p, "a probability, from 0 to 1") <= 1:
         raise ConfigError(f"p must be a probability, from 0 to 1, got {p!r}")

@@ -27,7 +27,8 @@ class Axis:
     Attributes:
         full: how many pixels the image has.
         start, length: the part of the image, in its pixels, which may be fractions.
-        low, high: no pixel outside of low to high - 1 has any part in the result.
+        low, high: no pixel outside of low to high - 1 has any part in the result, unless a JPEG
+            is decoded smaller: see `decode`.
         size: how many pixels the part becomes.
         is_flipped: they come in reverse order.
         is_resized: size is not, or was not, the number of the image's pixels.

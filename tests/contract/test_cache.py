@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,7 @@ def test_a_resumed_run_goes_on_with_the_same_batches(tmp_path: Path) -> None:
 
 RANK = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 import reader
 from tests.contract.test_cache import Slow
@@ -121,35 +124,109 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_of_one_host_use_the_memory_of_one(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    ranks = [
+LAUNCHED = {  # what launchers tell each of two ranks
+    "torchrun": {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
+    "paddle": {"PADDLE_TRAINERS_NUM": "2", "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1"},
+    "srun": {"SLURM_NTASKS": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
+    "mpirun": {"OMPI_COMM_WORLD_SIZE": "2"},
+}
+MADE_TWICE = {  # no ranks, or of two launches: samples may depend on what they do not share
+    "alone": [{}, {}],
+    "one": [{**LAUNCHED["torchrun"], "WORLD_SIZE": "1"}] * 2,
+    "two launches": [{**LAUNCHED["torchrun"], "MASTER_PORT": port} for port in ("29500", "29501")],
+}
+
+
+@contextlib.contextmanager
+def ranks_of(log: Path, environments: list[dict[str, str]]) -> Iterator[list[Any]]:
+    """Start a rank with each environment; each counts the bytes of its cache when it is asked."""
+    started = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(log)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **environment},
         )
-        for _ in range(2)
+        for environment in environments
     ]
     try:
-        sizes = []
-        for rank in [*ranks, *ranks]:
-            assert rank.stdin is not None
-            assert rank.stdout is not None
-            rank.stdin.write("go\n")
-            rank.stdin.flush()
-            sizes.append(int(rank.stdout.readline()))
-            if rank is ranks[0] and len(sizes) > 2:
-                rank.kill()  # what it kept stays with the other
+        yield started
     finally:
-        for rank in ranks:
+        for rank in started:
             rank.kill()
             rank.communicate()
+
+
+def bytes_after_an_epoch(rank: Any) -> int:
+    rank.stdin.write("go\n")
+    rank.stdin.flush()
+    return int(rank.stdout.readline())
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("launcher", LAUNCHED)
+def test_ranks_of_one_host_use_the_memory_of_one(launcher: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with ranks_of(log, [{**LAUNCHED[launcher], "RANK": number} for number in "01"]) as ranks:
+        sizes = [bytes_after_an_epoch(rank) for rank in [*ranks, ranks[0]]]
+        ranks[0].kill()  # what it kept stays with the other
+        sizes.append(bytes_after_an_epoch(ranks[1]))
     assert len(set(sizes)) == 1
     assert sorted(map(int, log.read_text().split())) == list(range(24))
     assert not [name for name in memory_files() if "lodreader-cache-" in name]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("environments", MADE_TWICE.values(), ids=MADE_TWICE)
+def test_processes_that_are_no_ranks_of_one_launch_share_no_memory(
+    environments: list[dict[str, str]], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with ranks_of(log, environments) as processes:
+        for process in processes:
+            bytes_after_an_epoch(process)
+    assert sorted(map(int, log.read_text().split())) == sorted([*range(24), *range(24)])
+
+
+SPAWNED = """
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+import torch.distributed
+import torch.multiprocessing
+import reader
+from tests.contract.test_cache import Slow
+
+def rank(number, log, store):
+    torch.distributed.init_process_group("gloo", init_method=store, rank=number, world_size=2)
+    cached = reader.cache(Slow(Path(log)), memory="1MB")
+    for turn in range(2):
+        torch.distributed.barrier()
+        if turn == number:
+            print([cached[index][1] for index in range(24)] == list(range(24)))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(rank, (sys.argv[1], sys.argv[2]), nprocs=2)
+"""
+
+
+@pytest.mark.peer
+def test_ranks_that_torch_spawned_use_the_memory_of_one(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "ranks.py").write_text(SPAWNED)
+    log, store = tmp_path / "log", f"file://{tmp_path / 'store'}"
+    subprocess.run(
+        [sys.executable, str(tmp_path / "ranks.py"), str(log), store],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        timeout=300,
+    )
+    assert sorted(map(int, log.read_text().split())) == list(range(24))
 
 
 def memory_files() -> list[str]:

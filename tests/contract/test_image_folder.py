@@ -19,6 +19,7 @@ from reader.images import (
     ImageFolder,
     Normalize,
     RandAugment,
+    RandomCrop,
     RandomErasing,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -383,6 +384,11 @@ def test_a_folder_survives_pickle(root: Path) -> None:
         ({"size": (0, 1)}, ConfigError, "is no size of an image"),
         ({"crop": (0, 0, 1, 1)}, ConfigTypeError, "crop must be a function or None"),
         ({"transform": 3}, ConfigTypeError, "transform must be a function"),
+        (
+            {"transform": RandomHorizontalFlip()},
+            ConfigTypeError,
+            r"pass transforms=\[RandomHorizontalFlip",
+        ),
         ({"transforms": [3]}, ConfigTypeError, "transforms must hold objects such as"),
         ({"transforms": [], "crop": CenterCrop()}, ConfigError, "crop and transforms exclude"),
         ({"layout": "CHW"}, ConfigError, "layout must be one of"),
@@ -395,6 +401,16 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         ImageFolder(root / change.pop("root", ""), **change)
+
+
+def test_a_folder_is_named_by_a_path() -> None:
+    with pytest.raises(ConfigTypeError, match="root must be the path of a folder, got None"):
+        ImageFolder(None)  # type: ignore[arg-type]
+
+
+def test_a_random_crop_is_a_crop(root: Path) -> None:
+    folder = ImageFolder(root, crop=RandomCrop(20, padding=4))
+    assert folder[0][0].shape == (20, 20, 3)
 
 
 def test_a_crop_that_leaves_the_image_is_refused_by_name(root: Path) -> None:

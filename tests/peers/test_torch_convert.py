@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -157,3 +158,31 @@ def test_rules_reach_workers_that_are_spawned() -> None:
     loader = DataLoader(SAMPLES[17:18] * 4, 2, num_workers=1, multiprocessing_context="spawn")
     wanted = [torch.tensor([1, 1]), torch.ones(2, 2, dtype=torch.float64)]
     check_same(list(loader), [wanted, wanted])
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 1}, {"num_workers": 1, "worker_type": "thread"}]
+)
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_arrays_of_ml_dtypes_become_tensors(
+    batch_size: int | None, options: dict[str, Any], name: str
+) -> None:
+    kind = np.dtype(getattr(ml_dtypes, name))
+    samples = [
+        {"x": np.array([[i, 0.5]], kind), "y": (Point(np.full(3, i, kind), "a"), i)}
+        for i in range(4)
+    ]
+    batches = list(DataLoader(samples, batch_size=batch_size, **options))  # type: ignore[arg-type]
+    assert len(batches) == (2 if batch_size else 4)
+    expected = torch.tensor([[1, 0.5]], dtype=getattr(torch, name))
+    found = batches[0]["x"][1] if batch_size else batches[1]["x"]
+    assert found.dtype == expected.dtype
+    assert found.float().tolist() == expected.float().tolist()
+    assert batches[0]["y"][0].x.dtype == expected.dtype
+
+
+def test_what_pytorch_cannot_convert_raises_its_error() -> None:
+    samples = [(np.zeros(1, ml_dtypes.bfloat16), np.zeros(2, "datetime64[s]"))] * 2
+    with pytest.raises(TypeError, match=r"default_collate: batch must contain|can.t convert"):
+        list(DataLoader(samples, batch_size=2))  # type: ignore[arg-type]

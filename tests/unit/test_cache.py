@@ -232,7 +232,7 @@ def test_another_version_begins_anew(tmp_path: Path) -> None:
     cache(Counted(), disk=tmp_path, version="1")[0]
     again = cache(Counted(), disk=tmp_path, version="1")
     assert again._cache.holds(0)
-    with pytest.raises(ConfigError, match=r"version '1'.* which another process uses, and not of"):
+    with pytest.raises(ConfigError, match=r"version '1'.* which is in use, and not of"):
         cache(Counted(), disk=tmp_path, version="2")
     del again
     with pytest.warns(UserWarning, match=r"was of 8 samples, version '1'.* begun anew for 8"):
@@ -654,6 +654,10 @@ def stored(sample: Any) -> tuple[bytes, Any]:
         np.float32(2.5),
         np.array(["a", "bcd"]),
         np.array([b"a", b"bcd"]),
+        np.str_(""),
+        np.bytes_(b""),
+        np.array(["", ""]),
+        np.empty((2, 0, 3), "datetime64[s]"),
         np.array([True, False]),
         np.arange(10)[::-2],
         np.asfortranarray(np.arange(6).reshape(2, 3)),

@@ -377,15 +377,65 @@ def test_functions_are_called_in_their_place() -> None:
         Compose([str, RandomHorizontalFlip()]).apply(np.zeros((4, 4, 3), np.uint8))
 
 
+LARGE = np.zeros((10, 15, 3), np.uint8)
+
+
+def floats(image: Any) -> Any:
+    return image / np.float64(255)
+
+
+def with_alpha(image: Any) -> Any:
+    return np.dstack([image, image[..., 0]])
+
+
+@pytest.mark.parametrize("function", [floats, with_alpha])
+@pytest.mark.parametrize(
+    ("transforms", "options", "lost"),
+    [
+        ([Normalize(0.5, 0.5)], {}, r"^Normalize.* cannot be had behind <function"),
+        ([], {"size": (4, 4)}, r"^size=\(4, 4\) cannot be had"),
+        ([], {"layout": "channels_first"}, "^layout='channels_first' cannot be had"),
+        ([], {"dtype": "float16"}, "^dtype='float16' cannot be had"),
+    ],
+)
+def test_what_a_function_returned_has_the_form_that_is_asked_for(
+    function: Any, transforms: list[Any], options: dict[str, Any], lost: str
+) -> None:
+    with pytest.raises(ConfigError, match=lost):
+        Compose([function, *transforms], **options).apply(LARGE)
+
+
+def test_what_a_function_returned_may_have_that_form_already() -> None:
+    crop = [Resize((4, 4)), floats, lambda image: image.transpose(2, 0, 1)]
+    options = {"size": (4, 4), "layout": "channels_first", "dtype": "float64"}
+    assert Compose(crop, **options).apply(LARGE).shape == (3, 4, 4)
+    assert Compose([floats]).apply(LARGE).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        [lambda image: image[:4] / 2],
+        [floats, lambda image: image[:, :4]],
+        [Normalize(0, 1), lambda image: image[:4]],
+    ],
+)
+def test_boxes_are_refused_where_a_function_made_another_size(transforms: list[Any]) -> None:
+    with pytest.raises(ConfigError, match="cannot follow it: keep the size"):
+        Compose(transforms).apply(LARGE, boxes=[[0, 0, 1, 1]])
+
+
 def test_what_a_function_returns_is_left_alone() -> None:
     kept = np.full((8, 8, 3), 50, np.uint8)
     kept.setflags(write=False)
     brighter = Compose([lambda _: kept, ColorJitter(brightness=(2, 2))])
     assert (brighter.apply(kept) == 100).all()
-    floats = np.ones((8, 8, 3), np.float32)
-    erased = Compose([Normalize(0, 1), lambda _: floats, RandomErasing(1, value=9)])
+    ones = np.ones((8, 8, 3), np.float32)
+    erased = Compose([Normalize(0, 1), lambda _: ones, RandomErasing(1, value=9)])
     assert (erased.apply(kept) == 9).any()
-    assert (floats == 1).all()
+    assert (ones == 1).all()
+    with pytest.raises(ConfigError, match="needs an array of NumPy of 3 axes"):
+        Compose([Normalize(0, 1), lambda image: image[0], RandomErasing(1)]).apply(kept)
     row = np.zeros((8, 8, 3), np.float32)
     assert Compose([Normalize(0, 1), lambda image: image + 1]).apply(kept, out=row) is row
     assert (row > 1).all()
@@ -504,7 +554,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: Compose([RandomCrop(4, padding=2, fill=300)]),
         ConfigError,
-        "fill must be a number from 0",
+        "fill must be a whole number from 0",
     ),
     (
         lambda: Compose([RandomCrop(4, padding=2, fill=(1, 2, 3))]).apply(SMALL[:, :, :1].copy()),
@@ -547,12 +597,12 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: ColorJitter(brightness=-1), ConfigError, "brightness must be a number"),
     (lambda: ColorJitter(contrast=(2, 1)), ConfigError, "contrast must be a number"),
     (lambda: RandAugment(magnitude=31), ConfigError, r"magnitude must be an int in \[0, 30\]"),
-    (lambda: TrivialAugmentWide(1), ConfigError, "num_magnitude_bins must be 2 or more"),
+    (lambda: TrivialAugmentWide(1), ConfigError, "num_magnitude_bins must be an int of 2 or more"),
     (lambda: RandomErasing(value="x"), ConfigError, "value must be a number"),
     (lambda: RandomErasing(scale=(0.5, 0.1)), ConfigError, "scale must be"),
     (lambda: RandomErasing(ratio=(0, 1)), ConfigError, "ratio must be"),
-    (lambda: MixUp(0), ConfigError, "num_classes must be 1 or more"),
-    (lambda: CutMix(3, alpha=0), ConfigError, "alpha must be above 0"),
+    (lambda: MixUp(0), ConfigError, "num_classes must be an int of 1 or more"),
+    (lambda: CutMix(3, alpha=0), ConfigError, "alpha must be a number above 0"),
     (lambda: MixUp(3, layout="x"), ConfigError, "layout must be"),
     (lambda: MixUp(3).apply(np.zeros((2, 2, 2)), [0, 1]), ConfigTypeError, "4 axes"),
     (
@@ -577,6 +627,40 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "out must have the shape",
     ),
     (lambda: Compose([Resize(2)]).apply(SMALL, out=[0]), ConfigTypeError, "out must be an array"),
+    (lambda: RandomHorizontalFlip("a"), ConfigTypeError, "p must be a probability"),
+    (lambda: RandomVerticalFlip(None), ConfigTypeError, "p must be a probability"),
+    (lambda: RandomErasing("a"), ConfigTypeError, "p must be a probability"),
+    (lambda: RandomErasing(value=()), ConfigTypeError, "value must be a number, one for each"),
+    (lambda: CenterCrop(ratio="a"), ConfigTypeError, "ratio must be width / height"),
+    (lambda: CenterCrop(part="a"), ConfigTypeError, "part must be above 0"),
+    (lambda: MixUp("a"), ConfigTypeError, "num_classes must be an int"),
+    (lambda: MixUp(2.5), ConfigTypeError, "num_classes must be an int"),
+    (lambda: CutMix(3, "a"), ConfigTypeError, "alpha must be a number above 0"),
+    (lambda: TrivialAugmentWide("a"), ConfigTypeError, "num_magnitude_bins must be an int"),
+    (lambda: TrivialAugmentWide(2.5), ConfigTypeError, "num_magnitude_bins must be an int"),
+    (lambda: RandAugment(2, 9, 31.5), ConfigTypeError, "num_magnitude_bins must be an int"),
+    (lambda: RandomCrop(3, fill=1.7), ConfigError, "fill must be a whole number"),
+    (lambda: Normalize((0, 1), 1), ConfigTypeError, "mean must be a number, or one for each of 3"),
+    (lambda: Normalize(0, (1, 1, 1, 1)), ConfigTypeError, "std must be a number, or one for each"),
+    (lambda: Compose().apply(SMALL, 0), ConfigTypeError, "rng must be a numpy.random.Generator"),
+    (
+        lambda: MixUp(3).apply(np.zeros((2, 2, 2, 3)), [0, 1], np.random.RandomState(0)),
+        ConfigTypeError,
+        r"rng must be .* pass reader.sample_rng\(index\)",
+    ),
+    (lambda: Compose([RandomCrop(3, padding=10**7)]).apply(SMALL), ConfigError, "is the limit"),
+    (lambda: MixUp(3)([(SMALL, 1, 2)]), ConfigTypeError, "takes samples .image, number"),
+    (lambda: MixUp(3)([(SMALL, 1), (SMALL[:1], 1)]), ConfigError, "takes images of one size"),
+    (
+        lambda: CutMix(3, layout="channels_first").apply(np.zeros((2, 8, 8, 3)), [0, 1]),
+        ConfigError,
+        'no batch of layout="channels_first"',
+    ),
+    (
+        lambda: CutMix(3).apply(np.zeros((2, 3, 8, 8)), [0, 1]),
+        ConfigError,
+        'no batch of layout="channels_last"',
+    ),
 ]
 
 

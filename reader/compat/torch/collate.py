@@ -6,18 +6,20 @@ batch, PyTorch's own function makes it. Keeps no state.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
 
+from reader._core.batch.dtype import field_type
 from reader._core.batch.exchange import can_stack_tensor
 from reader._core.batch.structure import is_named_tuple
 from reader.compat.torch import inner
 from reader.compat.torch.packing import pack
-from reader.frameworks.torch import tensor_of
+from reader.frameworks.torch import field_dtype, tensor_of
 
-__all__ = ["TorchRules"]
+__all__ = ["TorchRules", "with_extended"]
 
 _SCALARS = {
     np.bool_,
@@ -49,8 +51,54 @@ class TorchRules:
 
     def collate(self, samples: list[Any]) -> Any:
         """Return the batch of PyTorch's function, or raise its errors."""
-        default_collate: Any = inner.collate.default_collate
-        return default_collate(samples)
+        return _with_extended(inner.collate.default_collate, samples)
+
+
+@functools.cache
+def with_extended(function: Any) -> Any:
+    """Return PyTorch's `default_collate` or `default_convert`, for arrays of ml_dtypes, too.
+
+    It raises TypeError for arrays of bfloat16 and its like, though torch has those types.
+    """
+    return functools.partial(_with_extended, function)
+
+
+def _with_extended(function: Any, samples: Any) -> Any:
+    try:
+        return function(samples)
+    except TypeError:
+        found = _with_tensors(samples, 0)
+        if found is samples:
+            raise
+    return function(found)
+
+
+def _with_tensors(value: Any, depth: int) -> Any:
+    """Return a value with tensors in place of arrays of ml_dtypes; itself where it has none."""
+    kind = type(value)
+    if kind is np.ndarray and value.dtype.kind == "V" and value.flags.writeable:
+        its_type = _extended(value.dtype)
+        if its_type is not None:
+            return tensor_of(value.view(its_type.storage), its_type.name)
+    if depth < _MAX_DEPTH and (kind is tuple or kind is list or is_named_tuple(kind)):
+        items = [_with_tensors(item, depth + 1) for item in value]
+        if any(new is not old for new, old in zip(items, value)):
+            return kind(*items) if is_named_tuple(kind) else kind(items)
+    if depth < _MAX_DEPTH and kind is dict:
+        made = {key: _with_tensors(item, depth + 1) for key, item in value.items()}
+        if any(made[key] is not value[key] for key in made):
+            return made
+    return value
+
+
+@functools.cache
+def _extended(dtype: np.dtype[Any]) -> Any:
+    """Return the FieldType of a type of ml_dtypes that torch has; None: it is none."""
+    try:
+        found = field_type(dtype)
+    except TypeError:  # it holds Python objects
+        return None
+    return found if found.extended and field_dtype(found) is not None else None
 
 
 def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
@@ -79,8 +127,13 @@ def _can_stack(sample: Any, foreign: tuple[Any, ...], depth: int) -> bool:
 
 
 def _can_stack_array(array: np.ndarray[Any, Any]) -> bool:
-    """Whether torch.as_tensor takes the array."""
-    if array.dtype not in _ARRAYS or not array.dtype.isnative or array.ndim >= _MAX_NDIM:
+    """Whether torch.as_tensor takes the array, or torch has its type of ml_dtypes."""
+    if array.dtype.kind == "V":
+        if _extended(array.dtype) is None:
+            return False
+    elif array.dtype not in _ARRAYS or not array.dtype.isnative:
+        return False
+    if array.ndim >= _MAX_NDIM:
         return False
     return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
 

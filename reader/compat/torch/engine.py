@@ -13,7 +13,7 @@ import operator
 import threading
 from typing import Any
 
-from reader.compat.torch.collate import TorchRules
+from reader.compat.torch.collate import TorchRules, with_extended
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
@@ -64,6 +64,8 @@ def make_engine(
     order = None if is_iterable else loader.order
     if collate_fn is collate.default_collate and is_batched and _is_stacked_in_place(loader):
         collate_fn = None  # the engine does it, by TorchRules
+    elif collate_fn is collate.default_collate or collate_fn is collate.default_convert:
+        collate_fn = with_extended(collate_fn)
     given = [dataset, is_iterable, is_batched, collate_fn, worker_init_fn, worker, seed]
     given += [getattr(loader, name) for name in _READ]
     if worker is None and loader._made_of is not None:
