@@ -6,13 +6,14 @@ belongs to one reading of a table: it collects the categories that it meets.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reader.data.arrow_source import ArrowSource, pyarrow
-from reader.errors import ConfigError, got
+from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["ArrowColumn"]
 
@@ -29,7 +30,9 @@ class ArrowColumn:
     Args:
         source: whose column it is.
         name: of the column.
-        fill: what stands for a null; None: NaN among floats, and elsewhere a null is refused.
+        fill: the number that stands for a null, in lists, too; a string, bytes or a code; a list
+            of numbers for a list that is null. None: NaN where values are given as floats, and
+            elsewhere a null is refused.
         as_dtype: the NumPy type that values are given as, or "category"; None: as they are.
 
     Attributes:
@@ -48,7 +51,6 @@ class ArrowColumn:
         self.shape: tuple[int, ...] = ()
         self.categories: list[Any] | None = None
         self._source = source
-        self._fill = fill
         self._pa = pyarrow()
         self._type = source.types[name]
         self._codes: dict[Any, int] = {}
@@ -63,8 +65,10 @@ class ArrowColumn:
                 f' {self._type}: leave it out, or pass "category" for strings'
             )
         self.dtype = self._read if wanted is None else wanted
+        self._fill: Any = None
+        self._null_list: Numbers | None = None  # what stands for a list that is null
         if fill is not None:
-            self._check_fill()
+            self._set_fill(fill)
 
     @property
     def is_plain(self) -> bool:
@@ -81,37 +85,40 @@ class ArrowColumn:
         """Return values as an array, a row for each. ConfigError: nulls, or numbers too large."""
         if self.categories is not None:
             return self._coded(array)
-        found = self._cast(self._plain(array))
-        return found.reshape(len(array), *self.shape)
+        return self._values(array).reshape(len(array), *self.shape)
 
     def pieces(self, array: Any) -> tuple[Numbers, Numbers, Numbers]:
         """Return rows that differ in length: the bytes, where each begins, how many it has."""
-        pa, empty = self._pa, None
+        if self.kind == "list":
+            return self._pieces_of_lists(array)
+        pa = self._pa
         if array.null_count:
             if self._fill is None:
                 self._refuse_nulls()
-            if self.kind == "list":
-                empty = _nulls(array)
-            else:
-                array = array.fill_null(self._fill)
-        if self.kind == "list":
-            array = array.cast(pa.large_list(array.type.value_type))
-        else:
-            array = array.cast(pa.large_string() if self.kind == "str" else pa.large_binary())
-        ends = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
+            array = array.fill_null(self._fill)
+        array = array.cast(pa.large_string() if self.kind == "str" else pa.large_binary())
+        ends = _ends_of(array)
         begin, size = int(ends[0]), int(ends[-1] - ends[0])
-        if self.kind == "list":
-            items = self._cast(self._plain(array.values.slice(begin, size)))
-            content = np.ascontiguousarray(items).view(_BYTE)
-        else:
-            content = np.empty(0, _BYTE)
-            if size:
-                content = np.frombuffer(array.buffers()[2], _BYTE, size, begin)
-        lengths = np.diff(ends)
+        content = np.empty(0, _BYTE)
+        if size:
+            content = np.frombuffer(array.buffers()[2], _BYTE, size, begin)
+        return content, ends[:-1] - begin, np.diff(ends)
+
+    def _pieces_of_lists(self, array: Any) -> tuple[Numbers, Numbers, Numbers]:
+        array = array.cast(self._pa.large_list(array.type.value_type))
+        lengths = np.diff(_ends_of(array))
+        empty = _nulls(array) if array.null_count else None
         if empty is not None:
+            if self._null_list is None:
+                self._refuse_nulls()
             lengths[empty] = 0
+        items = self._values(array.flatten())  # what lies under a null list is left out
+        begins = np.cumsum(lengths) - lengths
+        if empty is not None and self._null_list is not None:
+            begins[empty], lengths[empty] = len(items), len(self._null_list)
+            items = np.concatenate([items, self._null_list])
         width = self.dtype.itemsize
-        return content, (ends[:-1] - begin) * width, lengths * width
+        return np.ascontiguousarray(items).view(_BYTE), begins * width, lengths * width
 
     def _look(self, makes_codes: bool, wanted: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the type that values are read as; sets kind, shape and categories."""
@@ -168,7 +175,7 @@ class ArrowColumn:
     def _as_dtype(self, as_dtype: Any) -> np.dtype[Any]:
         try:
             found: np.dtype[Any] = np.dtype(as_dtype)
-        except TypeError:
+        except (SyntaxError, TypeError, ValueError):
             found = np.dtype(object)
         if found.kind not in "biuf" or not found.isnative or found.itemsize > 8:
             raise ConfigError(
@@ -177,32 +184,71 @@ class ArrowColumn:
             )
         return found
 
-    def _check_fill(self) -> None:
-        """Raise ConfigError where the fill is no value of the column."""
-        fill = self._fill
-        if self.kind == "list":
-            fits, what = fill == [], "[], which stands for a list that is null"
-        elif self.kind in ("str", "bytes"):
-            kind = str if self.kind == "str" else bytes
-            fits, what = isinstance(fill, kind), f"a {kind.__name__}"
+    def _set_fill(self, fill: Any) -> None:
+        """Take what stands for nulls. ConfigError: it is no value of the column."""
+        what = f"fill_null of {self.name!r} must be "
+        if self.kind in ("str", "bytes"):
+            self._fill = _checked_text(fill, str if self.kind == "str" else bytes, what)
+            return
+        is_list = isinstance(fill, (list, tuple)) or (isinstance(fill, np.ndarray) and fill.ndim)
+        if self.categories is not None:
+            what += "a code, such as -1"
+        elif self.kind == "list":
+            what += (
+                f"a number of {self.dtype}, which stands for nulls within lists, or a list of such"
+                " numbers, which stands for a list that is null"
+            )
         else:
-            what = f"a number of {self._read}"
-            if self.categories is not None:
-                what = "a code, such as -1"
-            try:
-                with np.errstate(all="ignore"):
-                    made = np.asarray(fill).astype(self._read)
-                fits = made.ndim == 0 and bool(self._read.kind == "f" or made == fill)
-            except (TypeError, ValueError, OverflowError):
-                fits = False
+            what += f"a number of {self.dtype}"
+        if self.kind == "list" and is_list:
+            self._null_list = np.array([self._number_of(each, what) for each in fill], self.dtype)
+            return
+        self._fill = self._number_of(fill, what)
+        self._null_list = np.empty(0, self.dtype)
+
+    def _number_of(self, value: Any, what: str) -> int | float:
+        """Return a number that the column's type holds; `what`: how a message begins."""
+        number = value
+        if isinstance(value, (np.generic, np.ndarray)) and not np.ndim(value):
+            number = value.item()
+        is_bool = isinstance(number, bool) and np.bool_ not in (self._read, self.dtype)
+        if is_bool or not isinstance(number, (int, float, Decimal)):
+            raise ConfigTypeError(f"{what}, got {got(value)}")
+        try:
+            plain = number if isinstance(number, int) else float(number)
+            if self.dtype.kind == "f":
+                with np.errstate(over="ignore"):
+                    fits = bool(np.isinf(self.dtype.type(plain)) <= np.isinf(float(plain)))
+            else:
+                low, high = 0, 1
+                if self.dtype.kind != "b":
+                    limits = np.iinfo(self.dtype)
+                    low, high = int(limits.min), int(limits.max)
+                fits = low <= plain <= high and plain == int(plain)
+        except (OverflowError, ValueError):
+            fits = False
         if not fits:
-            raise ConfigError(f"fill_null of {self.name!r} must be {what}, got {got(fill)}")
+            raise ConfigError(f"{what}, got {got(value)}")
+        return plain
 
-    def _plain(self, array: Any) -> Numbers:
-        """Return the numbers in a column one after the other, with nulls filled in.
+    def _values(self, array: Any) -> Numbers:
+        """Return the numbers in a column one after the other, of the type that they are given as.
 
-        Where there is none they are a view on Arrow's memory.
+        Where nothing is to be done they are a view on Arrow's memory.
         """
+        found, empty = self._plain(array)
+        if empty is None:
+            return self._cast(found)
+        if self._fill is None and self.dtype.kind != "f":
+            self._refuse_nulls()
+        found = found.copy()
+        found[empty] = 0  # anything may lie there, such as numbers that do not fit
+        found = self._cast(found)
+        found[empty] = np.nan if self._fill is None else self._fill
+        return found
+
+    def _plain(self, array: Any) -> tuple[Numbers, Numbers | None]:
+        """Return the numbers in a column one after the other, and which are null; None: none."""
         empty, types = None, self._pa.types
         while True:
             if array.null_count:
@@ -222,16 +268,10 @@ class ArrowColumn:
             array = array.cast(self._pa.float64())
         size = array.type.byte_width if types.is_fixed_size_binary(array.type) else 1
         if not len(array):
-            return np.empty(0, self._read)
+            return np.empty(0, self._read), None
         at = array.offset * size * self._read.itemsize
         found = np.frombuffer(array.buffers()[1], self._read, len(array) * size, at)
-        if empty is not None:
-            fill = self._fill if self.kind == "numbers" else None
-            if fill is None and self._read.kind != "f":
-                self._refuse_nulls()
-            found = found.copy()
-            found[np.repeat(empty, size)] = np.nan if fill is None else fill
-        return found
+        return found, None if empty is None else np.repeat(empty, size)
 
     def _coded(self, array: Any) -> Numbers:
         """Return the codes of values; new values get the next codes."""
@@ -285,16 +325,43 @@ class ArrowColumn:
         )
 
     def _refuse_nulls(self) -> None:
-        count = self._source.null_count(self.name)
-        nulls = f"{count:,} null{'s' * (count != 1)}" if count else "nulls within lists"
+        own, within = self._source.null_counts(self.name)
         fill = {"str": '""', "bytes": 'b""', "list": "[]"}.get(self.kind, "0")
         if self.categories is not None:
             fill = "-1"
+        elif self.dtype == np.bool_ and self.kind == "numbers":
+            fill = "False"
+        elif within and self.dtype.kind != "f":
+            fill = "False" if self.dtype == np.bool_ else "0"
+        counts = []
+        if own:
+            counts.append(f"{own:,} null{'s' * (own != 1)}")
+        if within:
+            counts.append(f"{within:,} null{'s' * (within != 1)} within lists")
+        has = " and ".join(counts) or "a null among its categories"
         raise ConfigError(
             f"the column {self.name!r} of {self._source.name} is {self._type} and has"
-            f" {nulls}: pass fill_null={{{self.name!r}: {fill}}}, or another value, or leave the"
+            f" {has}: pass fill_null={{{self.name!r}: {fill}}}, or another value, or leave the"
             " column out by columns="
         )
+
+
+def _ends_of(array: Any) -> Numbers:
+    """Return where rows that differ in length begin and end in the memory of a large array."""
+    if not len(array):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
+
+
+def _checked_text(fill: Any, kind: type, what: str) -> Any:
+    if not isinstance(fill, kind):
+        raise ConfigTypeError(f"{what}a {kind.__name__}, got {got(fill)}")
+    try:
+        if isinstance(fill, str):
+            fill.encode()
+        return fill
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what}a string that UTF-8 holds, got {got(fill)}: {error}") from error
 
 
 def _nulls(array: Any) -> Numbers:

@@ -7,13 +7,15 @@ descriptor between two calls, and reads no row before it is asked for batches.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
+from reader.checks import has_method
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, got, remedy_for
 
 __all__ = ["ArrowSource", "FileSource", "TableSource", "arrow_source", "pyarrow"]
 
@@ -56,10 +58,21 @@ class ArrowSource:
         """
         raise NotImplementedError
 
-    def null_count(self, name: str) -> int:
-        """Count the nulls of a column, which reads it."""
-        found = (batch.column(0).null_count for batch in self.batches([name], 1 << 20))
-        return sum(found)
+    def null_counts(self, name: str) -> tuple[int, int]:
+        """Count the nulls of a column, and those within its lists, which reads it."""
+        own = within = 0
+        for batch in self.batches([name], 1 << 20):
+            column = batch.column(0)
+            own += column.null_count
+            while True:
+                if hasattr(column, "storage"):  # of an extension type
+                    column = column.storage
+                elif hasattr(column, "flatten") and hasattr(column.type, "value_type"):
+                    column = column.flatten()
+                    within += column.null_count
+                else:
+                    break
+        return own, within
 
     def check_names(self, names: Sequence[str], argument: str) -> None:
         """Raise ConfigError for a name that no column has."""
@@ -110,8 +123,12 @@ class FileSource(ArrowSource):
 
     def stamps(self) -> list[tuple[str, int, int]]:
         """Return the path, the bytes and the time of the last change in ns of each file."""
-        found = [(os.path.abspath(path), Path(path).stat()) for path in self.paths]  # noqa: PTH100
-        return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in found]
+        found = []
+        for path in self.paths:
+            with _reading(path, DatasetError):
+                stat = Path(path).stat()
+            found.append((os.path.abspath(path), stat.st_size, stat.st_mtime_ns))  # noqa: PTH100
+        return found
 
     def batches(self, names: Sequence[str], most_rows: int) -> Iterator[Any]:
         """See ArrowSource."""
@@ -213,19 +230,27 @@ def arrow_source(source: Any) -> ArrowSource:
                 f"a list as source holds paths, or record batches of pyarrow alone, got"
                 f" {got(wrong)} in it"
             )
-    elif not isinstance(source, (pa.Table, pa.RecordBatch)) and not hasattr(
-        source, "__arrow_c_stream__"
-    ):
-        raise ConfigTypeError(
-            f"source must be a path, a list of paths, a table of pyarrow or a DataFrame, got"
-            f" {got(source)}"
-        )
+    else:
+        is_series = has_method(source, "to_frame") and not hasattr(type(source), "columns")
+        is_column = is_series or isinstance(source, (pa.Array, pa.ChunkedArray))
+        if is_column or not (
+            isinstance(source, (pa.Table, pa.RecordBatch))
+            or has_method(source, "__arrow_c_stream__")
+        ):
+            way = "to_frame() of it" if is_series else 'pyarrow.table({"name": values})'
+            raise ConfigTypeError(
+                "source must be a path, a list of paths, a table of pyarrow or a DataFrame, got"
+                f" {got(source)}: of {'one column' if is_column else 'columns'} pass {way}"
+            )
     try:
-        return _checked(TableSource(_as_table(pa, source)))
+        table = _as_table(pa, source)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"source cannot be read as a table of Arrow: {error}") from error
+        why = "; ".join(map(str, error.args))
+        raise ConfigError(
+            f"source cannot be read as a table of Arrow: {why}. Give each column a name and values"
+            " of one type"
+        ) from error
+    return _checked(TableSource(table))
 
 
 def _checked(source: ArrowSource) -> ArrowSource:
@@ -248,9 +273,12 @@ def _as_table(pa: Any, source: Any) -> Any:
 
 def _files(path: str) -> list[str]:
     """Return a file, or the files of a folder, by name."""
-    if not Path(path).is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112  # raises nothing: what is no path is refused later
         return [path]
-    names = sorted(os.listdir(path))  # noqa: PTH208
+    try:
+        names = sorted(os.listdir(path))  # noqa: PTH208
+    except OSError as error:
+        raise _unreadable(path, error) from error
     found = [name for name in names if name.endswith(_SUFFIXES) and not name.startswith((".", "_"))]
     if not found:
         raise ConfigError(
@@ -263,10 +291,10 @@ def _files(path: str) -> list[str]:
 def _kind(path: str) -> bytes:
     """Return how a file begins. ConfigError: it is no file of a table."""
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:  # noqa: PTH123  # an empty path is no file
             begin = file.read(8)
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read as a table: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: no path has a null byte
+        raise _unreadable(path, error) from error
     for kind in (_PARQUET, _ARROW):
         if begin.startswith(kind):
             return kind
@@ -278,6 +306,13 @@ def _kind(path: str) -> bytes:
     )
 
 
+def _unreadable(path: str, error: Exception) -> ConfigError:
+    remedy = "pass the path of a Parquet or Arrow file that you may read, or a folder of them"
+    if not isinstance(error, PermissionError):  # whose usual remedy is of system calls
+        remedy = remedy_for(error, remedy)
+    return ConfigError(f"{path!r} cannot be read as a table: {error}; {remedy}")
+
+
 @contextmanager
 def _reading(path: str, kind: type[Exception]) -> Iterator[None]:
     """Raise `kind`, which names the file, where pyarrow cannot read it."""
@@ -285,6 +320,8 @@ def _reading(path: str, kind: type[Exception]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+            raise _unreadable(path, error) from error
         raise kind(
             f"'{path}' is damaged, or has changed while it was read: {error}. Write it anew"
         ) from error

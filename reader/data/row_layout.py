@@ -78,11 +78,12 @@ class RowLayout:
         kinds = [(str(number), *_in_record(part)) for number, part in enumerate(self._parts)]
         kinds.sort(key=lambda kind: -kind[1].itemsize)
         self._record = np.dtype(kinds, align=True)
+        self._size = max(1, self._record.itemsize)  # no file has no bytes
 
     @property
     def nbytes(self) -> int:
         """How many bytes the records take, without what differs in length."""
-        return self._source.count * self._record.itemsize
+        return self._source.count * self._size
 
     def mapped(self) -> Form | None:
         """Return how the rows lie in the source's own file; None: it cannot be used as it is."""
@@ -99,18 +100,24 @@ class RowLayout:
         ]
         return Form(self._source.count, fields, self._source.stamps()[0][1])
 
-    def write(self, fd: int, check_room: Callable[[int], None] | None = None) -> Form:
+    def write(
+        self,
+        fd: int,
+        check_room: Callable[[int], None] | None = None,
+        note: Callable[[int, int], None] | None = None,
+    ) -> Form:
         """Write all rows into an empty file, and return how they lie there.
 
         Args:
             fd: of the file.
             check_room: called with the bytes of the file before it has that many; raises where
                 there is no room. None: nothing is called.
+            note: called with where bytes that are written begin and end. None: nothing is called.
         """
-        size = max(1, self._record.itemsize)
+        size = self._size
         most = max(1, min(1 << 16, _SLICE // size))
         memory = np.zeros(most * size, np.uint8)
-        records = memory.view(self._record)
+        records = np.ndarray(most, self._record, memory)
         row, end = 0, self.nbytes
         for batch in self._source.batches(self._names, most):
             found = dict(zip(self._names, batch.columns))
@@ -123,13 +130,17 @@ class RowLayout:
                         into[...] = column.numbers(found[column.name])
                     continue
                 content, begins, lengths = part.columns[0].pieces(found[part.columns[0].name])
-                end = -(-end // _STEP) * _STEP
+                before, end = end, -(-end // _STEP) * _STEP
                 if check_room is not None:
                     check_room(end + len(content))
                 write_at(fd, content, end)
                 target[:, 0], target[:, 1] = begins + end, lengths
                 end += len(content)
+                if note is not None:
+                    note(before, end)
             write_at(fd, memory[: batch.num_rows * size], row * size)
+            if note is not None:
+                note(row * size, (row + batch.num_rows) * size)
             row += batch.num_rows
         known: Any = self._record.fields
         places = [known[str(number)][1] for number in range(len(self._parts))]

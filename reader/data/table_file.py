@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reader.errors import DatasetError
+from reader.errors import DatasetError, refusal
 from reader.sharing.memory_file import is_sent, seal
 
 __all__ = ["Field", "Form", "RaggedColumn", "TableFile", "memory_file", "write_at"]
@@ -131,8 +131,11 @@ class TableFile:
 
 
 def memory_file() -> int:
-    """Return the descriptor of a new memory file; OSError: the system has none."""
-    return os.memfd_create("reader-table", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    """Return the descriptor of a new memory file. ReaderError: the system refuses one."""
+    try:
+        return os.memfd_create("reader-table", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        raise refusal("a memory file for a table", "cannot be made", error) from error
 
 
 def write_at(fd: int, content: Any, place: int) -> None:
@@ -162,8 +165,11 @@ def _unpacked(content: bytes, form: Form) -> TableFile:
     fd = memory_file()
     try:
         write_at(fd, content, 0)
+        seal(fd)
+    except OSError as error:
+        os.close(fd)
+        raise refusal("a pickled table", "cannot be written to memory", error) from error
     except BaseException:
         os.close(fd)
         raise
-    seal(fd)
     return TableFile(fd, form, None)

@@ -1,6 +1,6 @@
 """Decoded tables in a folder, each made once and used by every process that wants the same.
 
-Imports the file of a table and the standard library. The folder belongs to all processes that name
+Imports the file of a table and the core's checksum. The folder belongs to all processes that name
 it: a lock on it, which the system lets go when its holder dies, says who makes a table.
 """
 
@@ -12,16 +12,25 @@ import glob
 import hashlib
 import json
 import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from reader._core.shared.entry_table import checksum
 from reader.data.table_file import Field, Form, write_at
 from reader.errors import ConfigError
 
 __all__ = ["TableFolder"]
 
-_VERSION = 1  # of how tables lie in a folder
+_VERSION = 2  # of how tables lie in a folder, and of their checksums
+_BLOCK = 1 << 24  # bytes that have a checksum of their own
+_PIECE = 1 << 18  # bytes of them that are read at a time, so that they stay in the cache
+_CHECKED = 1 << 30  # bytes that are checked in a file that says it was not written to
+_SECOND = 10**9
 
 
 class TableFolder:
@@ -31,6 +40,10 @@ class TableFolder:
     and how it lies there. The rows end with the same text. A table counts where both are whole and
     its sources are as they were; else it is made again. Each file is written under another name,
     and gets its own once it is on the disk.
+
+    Each block of the rows has a checksum. All of them are compared where the file has another time
+    of change than it was given, and in a small file; of a large one that was not written to, some
+    are, others each time: to read it all would take minutes.
 
     Args:
         path: of the folder, which is made where it is missing.
@@ -47,7 +60,10 @@ class TableFolder:
             raise ConfigError(f"disk must be a folder, got '{path}': {error}") from error
 
     def open(
-        self, name: str, made_of: dict[str, Any], make: Callable[[int], Form]
+        self,
+        name: str,
+        made_of: dict[str, Any],
+        make: Callable[[int, Callable[[int, int], None]], Form],
     ) -> tuple[int, Form]:
         """Return the descriptor of a table, and its form.
 
@@ -55,7 +71,8 @@ class TableFolder:
             name: of the table; what it is made of is added to it.
             made_of: plain values that JSON holds: another table has others. Of "sources" it is the
                 bytes and times that may differ, for the table to be made again.
-            make: writes the rows into an empty file.
+            make: writes the rows into an empty file, and calls its second argument with where the
+                bytes begin and end that it has written.
 
         Raises:
             OSError: the folder cannot be written to, or has no room.
@@ -98,9 +115,9 @@ class TableFolder:
             ]
             is_whole = os.fstat(fd).st_size == nbytes + len(content)
             is_whole = is_whole and os.pread(fd, len(content), nbytes) == content
-            if is_whole and kept["made_of"] == made_of:
+            if is_whole and kept["made_of"] == made_of and _is_sound(fd, nbytes, kept):
                 return fd, Form(count, fields, nbytes)
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, OSError, TypeError, ValueError):
             pass
         except BaseException:
             os.close(fd)
@@ -108,12 +125,27 @@ class TableFolder:
         os.close(fd)
         return None
 
-    def _make(self, name: str, made_of: dict[str, Any], make: Callable[[int], Form]) -> None:
+    def _make(
+        self,
+        name: str,
+        made_of: dict[str, Any],
+        make: Callable[[int, Callable[[int, int], None]], Form],
+    ) -> None:
         with self._written(name, "rows") as fd:
-            form = make(fd)
-            content = json.dumps({"made_of": made_of, "form": form}, indent=1).encode()
+            sums = _BlockSums(fd)
+            form = make(fd, sums.note)
             os.ftruncate(fd, form.nbytes)
+            # a time that every file system holds as it is, and that no later change has
+            changed_ns = (time.time_ns() // _SECOND // 2 - 1) * 2 * _SECOND
+            kept = {
+                "made_of": made_of,
+                "form": form,
+                "changed_ns": changed_ns,
+                "checksums": sums.all(form.nbytes),
+            }
+            content = json.dumps(kept, indent=1).encode()
             write_at(fd, content, form.nbytes)
+            _set_changed(fd, changed_ns)
         with self._written(name, "json") as fd:
             write_at(fd, content, 0)
 
@@ -146,3 +178,77 @@ class TableFolder:
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile has it, too
             os.close(fd)
+
+
+class _BlockSums:
+    """The checksums of the blocks of a file that is being written.
+
+    Each is taken once all bytes of its block are written, and still in memory: of a table that the
+    memory does not hold nothing is read back from the disk.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._missing: dict[int, int] = {}  # by block: how many bytes are not written yet
+        self._sums: dict[int, int] = {}
+
+    def note(self, begin: int, end: int) -> None:
+        """Note that bytes were written, which are not written again."""
+        while begin < end:
+            number = begin // _BLOCK
+            block_end = (number + 1) * _BLOCK
+            stop = min(end, block_end)
+            self._missing[number] = self._missing.get(number, _BLOCK) - (stop - begin)
+            if not self._missing[number]:
+                self._sums[number] = _sum_of(self._fd, number, block_end)
+            begin = stop
+
+    def all(self, nbytes: int) -> list[int]:
+        """Return the checksums of a file that has so many bytes now."""
+        return [
+            self._sums[number] if number in self._sums else _sum_of(self._fd, number, nbytes)
+            for number in range(_blocks_of(nbytes))
+        ]
+
+
+def _is_sound(fd: int, nbytes: int, kept: dict[str, Any]) -> bool:
+    """Whether the first bytes of a file have the checksums that they had when it was made."""
+    sums, changed_ns = kept["checksums"], os.fstat(fd).st_mtime_ns
+    numbers = list(range(_blocks_of(nbytes)))
+    is_as_left = changed_ns == kept["changed_ns"]
+    if is_as_left:
+        most = max(1, _CHECKED // _BLOCK)
+        numbers = sorted(random.SystemRandom().sample(numbers, min(most, len(numbers))))
+    if any(_sum_of(fd, number, nbytes) != sums[number] for number in numbers):
+        return False
+    if not is_as_left and os.fstat(fd).st_mtime_ns == changed_ns:
+        _set_changed(fd, kept["changed_ns"])  # it was copied: the next one need not read it all
+    return True
+
+
+def _set_changed(fd: int, changed_ns: int) -> None:
+    with contextlib.suppress(OSError):  # another user's file: all of it is checked each time
+        os.utime(fd, ns=(changed_ns, changed_ns))
+
+
+def _blocks_of(nbytes: int) -> int:
+    return -(-nbytes // _BLOCK)
+
+
+def _sum_of(fd: int, number: int, nbytes: int) -> int:
+    """Return the checksum of a block of a file of so many bytes. OSError: it has fewer."""
+    memory = np.empty(min(_PIECE, _BLOCK), np.uint8)
+    end = min((number + 1) * _BLOCK, nbytes)
+
+    def pieces() -> Iterator[Any]:
+        for begin in range(number * _BLOCK, end, len(memory)):
+            piece = memory[: min(len(memory), end - begin)]
+            done = 0
+            while done < len(piece):
+                read = os.preadv(fd, [piece[done:].data], begin + done)
+                if not read:
+                    raise OSError(f"the file ends at {begin + done:,} of {nbytes:,} bytes")
+                done += read
+            yield piece
+
+    return checksum(pieces())

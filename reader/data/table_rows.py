@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reader.available_memory import available_bytes
-from reader.checks import as_byte_count
+from reader.checks import as_byte_count, as_folder
 from reader.data.arrow_source import FileSource, arrow_source, pyarrow
 from reader.data.dataset import Dataset
 from reader.data.row_layout import RowLayout
-from reader.data.table_file import TableFile, memory_file
+from reader.data.table_file import Form, TableFile, memory_file
 from reader.data.table_folder import TableFolder
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got, refusal
 from reader.sharing.memory_file import seal
@@ -62,15 +62,21 @@ class TableRows(Dataset[dict[str, Any]]):
         columns: names of columns; None: all. Or the fields of a sample: a dict from a field's
             name to that of its column, or to a list of columns of numbers of one type, which are
             one array side by side.
-        fill_null: by the name of a column or field what stands for nulls. Nulls are NaN among
-            floats, and refused elsewhere. Of a column with codes it is a code, such as -1.
+        fill_null: by the name of a column or field what stands for nulls, of the type that values
+            are given as. Nulls are NaN where those are floats, and refused elsewhere. Of a column
+            with codes it is a code, such as -1. Of lists a number stands for nulls within them; a
+            list that is null then is empty, or that number throughout where all have one length.
+            A list, such as [] or [0, 0], stands for a list of any length that is null.
         as_dtype: by the name of a column or field the type that its numbers are given as, such as
             "float32". Floats are rounded; an integer that does not fit is refused. "category"
             gives codes for strings.
         memory_limit: how many bytes the decoded rows may take in memory; None: what the machine and
             its memory groups can give.
         disk: a folder that decoded rows of files are kept in, for tables that are larger than the
-            memory. What is there already is used, unless a file of the source has changed.
+            memory. What is there already is used, unless a file of the source has changed or
+            checksums say that it is damaged. All of them are compared where the table takes up to 1
+            GiB, and where its file was written to or copied since; else those of 1 GiB, in places
+            that are others each time.
 
     Attributes:
         fields: the names in a sample, in order.
@@ -113,14 +119,12 @@ class TableRows(Dataset[dict[str, Any]]):
             memory_limit = as_byte_count(
                 "memory_limit", memory_limit, low=1, remedy="It is a number of bytes, or None."
             )
-        if disk is not None and not isinstance(disk, (str, os.PathLike)):
-            raise ConfigTypeError(f"disk must be the path of a folder or None, got {got(disk)}")
         options = _Options(
             _fields(columns),
             _by_name("fill_null", fill_null),
             _by_name("as_dtype", as_dtype),
             memory_limit,
-            None if disk is None else os.fsdecode(disk),
+            None if disk is None else as_folder("disk", disk),
         )
         self._file = _decoded(source, options)
         self._set_arrays()
@@ -178,7 +182,7 @@ def _decoded(source: Any, options: _Options) -> TableFile:
     remake = (_decoded, (table.paths, options))
     form = layout.mapped()
     if form is not None:
-        return TableFile(os.open(table.paths[0], os.O_RDONLY | os.O_CLOEXEC), form, remake)
+        return _mapped(table.paths[0], form, remake)
     if options.disk is None:
         return _in_memory(layout, options, remake)
     made_of = {
@@ -188,12 +192,26 @@ def _decoded(source: Any, options: _Options) -> TableFile:
     }
     name = Path(table.paths[0]).stem
     try:
-        fd, form = TableFolder(options.disk).open(name, made_of, layout.write)
+        fd, form = TableFolder(options.disk).open(
+            name, made_of, lambda fd, note: layout.write(fd, None, note)
+        )
+        return TableFile(fd, form, remake)
+    except PermissionError as error:
+        raise ConfigError(
+            f"the decoded table in '{options.disk}' cannot be written: {error}; name a folder by"
+            " disk= that you may write to"
+        ) from error
     except OSError as error:
         raise refusal(
             f"the decoded table in '{options.disk}'", "cannot be written", error, "make room there"
         ) from error
-    return TableFile(fd, form, remake)
+
+
+def _mapped(path: str, form: Form, remake: Any) -> TableFile:
+    try:
+        return TableFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), form, remake)
+    except OSError as error:
+        raise refusal(f"'{path}'", "cannot be mapped", error) from error
 
 
 def _in_memory(layout: RowLayout, options: _Options, remake: Any) -> TableFile:
@@ -209,10 +227,7 @@ def _in_memory(layout: RowLayout, options: _Options, remake: Any) -> TableFile:
             )
 
     check_room(layout.nbytes)
-    try:
-        fd = memory_file()
-    except OSError as error:
-        raise refusal("a memory file for a table", "cannot be made", error) from error
+    fd = memory_file()
     try:
         form = layout.write(fd, check_room)
         os.ftruncate(fd, form.nbytes)
@@ -224,7 +239,10 @@ def _in_memory(layout: RowLayout, options: _Options, remake: Any) -> TableFile:
         os.close(fd)
         raise
     pyarrow().default_memory_pool().release_unused()
-    return TableFile(fd, form, remake)
+    try:
+        return TableFile(fd, form, remake)
+    except OSError as error:
+        raise refusal("the decoded table", "cannot be mapped", error) from error
 
 
 def _fields(columns: Any) -> dict[str, Any] | None:
@@ -234,7 +252,14 @@ def _fields(columns: Any) -> dict[str, Any] | None:
     is_named = isinstance(columns, Mapping)
     if not is_named and not (isinstance(columns, (list, tuple))):
         raise ConfigTypeError(
-            f"columns must be a list of names, or a dict of fields, got {got(columns)}"
+            f"columns must be a list of names, or a dict of fields, got {got(columns)}: pass"
+            " [name] of one column, list(names) of others"
+        )
+    wrong = [] if is_named else [name for name in columns if not isinstance(name, str)]
+    if wrong:
+        raise ConfigTypeError(
+            f"columns must name columns by strings, got {got(wrong[0])}: for columns side by side"
+            " pass a dict, such as {'inputs': ['a', 'b']}"
         )
     found = dict(columns) if is_named else dict(zip(columns, columns))
     if not found or (not is_named and len(found) < len(columns)):
@@ -266,7 +291,10 @@ def _by_name(argument: str, given: Any) -> dict[str, Any]:
 
 def _shown(given: dict[str, Any]) -> dict[str, str]:
     """Return options as texts, the same for the same meaning."""
-    return {
-        name: np.dtype(value).name if isinstance(value, (type, np.dtype)) else repr(value)
-        for name, value in sorted(given.items())
-    }
+
+    def text(value: Any) -> str:
+        if isinstance(value, (type, np.dtype)):
+            return str(np.dtype(value).name)
+        return repr(value.tolist()) if isinstance(value, np.ndarray) else repr(value)
+
+    return {name: text(value) for name, value in sorted(given.items())}

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from reader._core.interpreter.signals import Finalized
 from reader._core.shared.mapping import Mapping
 from reader.available_memory import available_bytes
-from reader.errors import ConfigError, ReaderError
+from reader.errors import ConfigError, ReaderError, refusal
 
 __all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "padded", "part_of", "seal"]
 
@@ -72,6 +72,7 @@ class MemoryFile(Finalized):
 
         Raises:
             ConfigError: the machine, or a memory cgroup, has not that much memory.
+            ReaderError: the system refuses a file, or to map it.
         """
         sizes = [part.nbytes for part in parts]
         total = sum(map(padded, sizes))
@@ -81,14 +82,19 @@ class MemoryFile(Finalized):
                 f"sharing takes {total:,} bytes of memory, and {available:,} are available: share"
                 " less, or free memory first"
             )
-        fd = os.memfd_create("lodreader-shared", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = -1
         try:
+            fd = os.memfd_create("lodreader-shared", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, total)
             _write(fd, total, parts)
             seal(fd)
             return cls(fd, sizes)
-        except BaseException:
-            os.close(fd)
+        except BaseException as error:
+            if fd >= 0:
+                os.close(fd)
+            if isinstance(error, OSError):
+                what = f"shared memory of {total:,} bytes, with a file of its own,"
+                raise refusal(what, "cannot be made", error) from error
             raise
 
     @property
@@ -127,14 +133,18 @@ def _received(descriptor: Any, sizes: tuple[int, ...]) -> MemoryFile:
     try:
         fd = descriptor.detach()
     except (OSError, EOFError) as error:
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+            raise refusal("shared memory", "cannot be opened", error) from error
         raise ReaderError(
             f"shared memory cannot be opened: {error}. The process that made it has ended, or was"
             " sent this pickle twice: pass the object to each process once, while its maker runs"
         ) from error
     try:
         return MemoryFile(fd, sizes)
-    except BaseException:
+    except BaseException as error:
         os.close(fd)
+        if isinstance(error, OSError):
+            raise refusal("shared memory", "cannot be mapped", error) from error
         raise
 
 

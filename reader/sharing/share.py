@@ -15,10 +15,17 @@ from reader.errors import ConfigError, ConfigTypeError, got
 from reader.sharing.shared_array import SharedArray, share_array
 from reader.sharing.shared_dict import SharedDict, share_dict
 from reader.sharing.shared_list import SharedList, share_list
-from reader.sharing.shared_table import is_table, share_table
+from reader.sharing.shared_table import is_shared_table, share_table, table_class
 
 __all__ = ["share"]
 
+# what to make of an instance of a subclass
+_PLAIN: dict[type, str] = {
+    list: "list",
+    tuple: "list",
+    Mapping: "dict",
+    np.ndarray: "numpy.asarray",
+}
 _TAKEN = "lists, tuples, dicts, arrays, and DataFrames or Series of pandas"
 
 
@@ -53,8 +60,10 @@ def share(obj: Any) -> Any:
         The shared object. What is shared already is returned as it is.
 
     Raises:
-        ConfigTypeError: an object or a key of another type.
+        ConfigTypeError: an object or a key of another type, such as one of a subclass.
         ConfigError: there is not that much memory, or an item cannot be pickled.
+        ReaderError: the system refuses memory: each shared object takes one of the open files that
+            a process may have (`ulimit -n`), so share many small ones as one list or dict.
 
     >>> paths = share(["a/1.jpg", "a/2.jpg", "b/1.jpg"])
     >>> paths[1], paths[1:], len(paths), "b/1.jpg" in paths
@@ -66,8 +75,11 @@ def share(obj: Any) -> Any:
         return obj
     if isinstance(obj, SharedArray) and obj._memory is not None:
         return obj
-    if is_table(obj):
-        return obj if "_memory" in obj.__dict__ else share_table(obj)
+    table = table_class(obj)
+    if table is not None and is_shared_table(obj):
+        return obj
+    if table is not None and type(obj) is table:
+        return share_table(obj)
     if type(obj) in (list, tuple):
         return share_list(obj)
     if type(obj) in (dict, OrderedDict):
@@ -76,10 +88,13 @@ def share(obj: Any) -> Any:
         return _share_array(obj)
     if hasattr(obj, "to_pylist") and hasattr(obj, "type"):  # an array of pyarrow
         return share_list(obj.to_pylist())
-    if isinstance(obj, (list, tuple, Mapping, np.ndarray)):
+    plain = next((name for kind, name in _PLAIN.items() if isinstance(obj, kind)), None)
+    if table is not None:
+        plain = f"pandas.{table.__name__}"
+    if plain is not None:
         raise ConfigTypeError(
             f"{got(obj)} is of a class of its own, {type(obj).__name__}, whose methods would be"
-            " lost: share list(it), dict(it) or numpy.asarray(it)"
+            f" lost: share {plain}(it)"
         )
     raise ConfigTypeError(f"share takes {_TAKEN}, got {got(obj)}: pass list(it) of other sequences")
 

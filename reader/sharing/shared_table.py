@@ -17,7 +17,7 @@ import numpy as np
 from reader.errors import ConfigError
 from reader.sharing.memory_file import MemoryFile, part_of
 
-__all__ = ["is_table", "share_table"]
+__all__ = ["is_shared_table", "share_table", "table_class"]
 
 _PROTOCOL = 5
 # methods of pandas through which a table changes in place
@@ -27,10 +27,16 @@ _CHANGING = (
 )
 
 
-def is_table(value: Any) -> bool:
-    """Whether a value is a DataFrame or a Series of pandas."""
+def table_class(value: Any) -> Any:
+    """Return the class of pandas that a value is an instance of, DataFrame or Series; or None."""
     pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, (pandas.DataFrame, pandas.Series))
+    kinds = () if pandas is None else (pandas.DataFrame, pandas.Series)
+    return next((kind for kind in kinds if isinstance(value, kind)), None)
+
+
+def is_shared_table(table: Any) -> bool:
+    """Whether a table lies in shared memory already."""
+    return isinstance(table.__dict__.get("_memory"), MemoryFile)
 
 
 def share_table(table: Any) -> Any:
@@ -43,7 +49,14 @@ def share_table(table: Any) -> Any:
         ConfigError: a column holds other Python objects, or pyarrow is missing.
     """
     buffers: list[Any] = []
-    pickled = pickle.dumps(_without_objects(table), _PROTOCOL, buffer_callback=buffers.append)
+    plain = _without_objects(table)
+    try:
+        pickled = pickle.dumps(plain, _PROTOCOL, buffer_callback=buffers.append)
+    except Exception as error:  # many types
+        raise ConfigError(
+            f"a {type(table).__name__} cannot be shared, since its index or attrs cannot be"
+            f" pickled: {error!r}. Drop what cannot: reset_index(drop=True), attrs.clear()"
+        ) from error
     parts = [np.frombuffer(pickled, np.uint8)]
     parts += [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     memory = MemoryFile.made_of([part_of(part) for part in parts])

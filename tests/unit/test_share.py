@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import errno
 import gc
 import multiprocessing
 import os
 import pickle
-import re
 import resource
 import threading
 from decimal import Decimal
@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reader import ConfigError, ConfigTypeError, available_memory, share
+from reader import ConfigError, ConfigTypeError, ReaderError, available_memory, share
 from reader.sharing import memory_file
 from reader.sharing.shared_array import SharedArray
 from reader.sharing.shared_dict import SharedDict
@@ -405,8 +405,11 @@ def test_bad_input_is_told_early(monkeypatch: pytest.MonkeyPatch) -> None:
         share(Point(1, 2))
     with pytest.raises(ConfigTypeError, match="a key of the dict cannot be shared: frozenset"):
         share({frozenset([1]): 1})
-    for own in (np.ma.array([1], mask=[1]), collections.Counter("a")):
-        with pytest.raises(ConfigTypeError, match="whose methods would be lost"):
+    for own, plain in (
+        (np.ma.array([1], mask=[1]), r"numpy.asarray\(it\)"),
+        (collections.Counter("a"), r"dict\(it\)"),
+    ):
+        with pytest.raises(ConfigTypeError, match=f"whose methods would be lost: share {plain}"):
             share(own)
     with pytest.raises(ConfigTypeError, match="a key of the dict cannot be shared: nan"):
         share({float("nan"): 1})
@@ -418,14 +421,45 @@ def test_bad_input_is_told_early(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_memory.available_bytes() > 0
 
 
-def test_no_descriptors_left_is_an_error_of_the_system() -> None:
+@pytest.mark.parametrize("made", [[1], {"a": 1}, np.arange(3)], ids=lambda made: type(made))
+def test_a_limit_on_open_files_is_named(made: Any) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
-        with pytest.raises(OSError, match=re.escape("Too many open files")):
-            share([1])
+        with pytest.raises(
+            ReaderError, match=r"a file of its own, cannot be made: .*raise it \(ulimit -n\)"
+        ):
+            share(made)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def refusing(number: int) -> Any:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+def test_memory_that_the_system_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = share([1, 2])
+    for name in ("Mapping", "seal"):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory_file, name, refusing(errno.EFBIG))
+            with pytest.raises(ReaderError, match=r"64 bytes, .* cannot be made: .*\(ulimit -f\)"):
+                share([1, 2])
+
+    class Received:
+        def detach(self) -> int:
+            return os.dup(shared._memory._fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_file, "Mapping", refusing(errno.ENOMEM))
+        with pytest.raises(ReaderError, match=r"memory cannot be mapped: .* there is no memory"):
+            memory_file._received(Received(), (64,))
+    monkeypatch.setattr(Received, "detach", refusing(errno.EMFILE))
+    with pytest.raises(ReaderError, match=r"shared memory cannot be opened: .*\(ulimit -n\)"):
+        memory_file._received(Received(), (64,))
 
 
 class TestTables:
@@ -476,6 +510,25 @@ class TestTables:
         for odd in ([[1, 2], [3, 4]], [[np.nan], [None]], [1, "a"]):
             with pytest.raises(ConfigError, match="column 'odd' holds Python objects"):
                 share(pandas.DataFrame({"odd": pandas.Series(odd, dtype=object)}))
+
+    @pytest.mark.parametrize("name", ["DataFrame", "Series"])
+    def test_a_table_of_a_class_of_its_own_is_refused(self, pandas: Any, name: str) -> None:
+        base = getattr(pandas, name)
+        own = type("Own", (base,), {})
+        with pytest.raises(
+            ConfigTypeError,
+            match=rf"\(Own\) is of a class of its own, .* lost: share pandas.{name}\(it\)",
+        ):
+            share(own([1, 2]))
+        assert share(base(own([1, 2]))).shape[0] == 2
+
+    def test_a_table_that_cannot_be_pickled_is_refused(self, pandas: Any) -> None:
+        frame = pandas.DataFrame({"a": [1]})
+        frame.attrs["made by"] = lambda: 1
+        with pytest.raises(
+            ConfigError, match=r"its index or attrs cannot be pickled: .* Drop what"
+        ):
+            share(frame)
 
     def test_an_index_of_objects_stays(self, pandas: Any) -> None:
         for labels in ([1, 2, 3], [1, "a", (2, 3)], ["a", "b", "c"]):

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import copy
 import datetime
+import errno
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from reader import ConfigError, ConfigTypeError, DatasetError, SampleIndexError, TableRows
-from reader.data import arrow_source, table_rows
+from reader import (
+    ConfigError,
+    ConfigTypeError,
+    DatasetError,
+    ReaderError,
+    SampleIndexError,
+    TableRows,
+)
+from reader.data import arrow_source, table_file, table_folder, table_rows
 from reader.data.columns import columns_of
 from reader.data.pure_samples import has_pure_samples
 
@@ -296,13 +305,92 @@ def test_other_nulls_are_refused_with_their_count(name: str) -> None:
         TableRows(pa.table({name: columns[name]}))
 
 
-def test_nulls_within_lists_are_nulls() -> None:
-    pairs = pa.array([[1, 2], [None, 4]], pa.list_(pa.int8(), 2))
-    with pytest.raises(ConfigError, match="has nulls within lists: pass fill_null="):
-        TableRows(pa.table({"pairs": pairs}))
-    for kind in (pa.list_(pa.float32(), 2), pa.list_(pa.float32())):
-        rows = TableRows(pa.table({"pairs": pairs.cast(kind)}))
-        assert np.isnan(rows[1]["pairs"]).tolist() == [True, False]
+NAN = float("nan")
+SOME = pa.list_(pa.int64())
+PAIR = pa.list_(pa.int64(), 2)
+LISTS = [[1, None], None, [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "fill", "wanted"),
+    [
+        (SOME, None, 0, [[1, 0], [], [3, 4]]),
+        (pa.large_list(pa.int8()), None, np.int64(7), [[1, 7], [], [3, 4]]),
+        (SOME, "float32", None, "pass fill_null={'c': \\[\\]}"),
+        (SOME, "float32", [], [[1, NAN], [], [3, 4]]),
+        (SOME, "float32", np.zeros(0), [[1, NAN], [], [3, 4]]),
+        (SOME, "float32", (5, 0.5, NAN), [[1, NAN], [5, 0.5, NAN], [3, 4]]),
+        (SOME, "float32", 0.5, [[1, 0.5], [], [3, 4]]),
+        (SOME, "float32", NAN, [[1, NAN], [], [3, 4]]),
+        (pa.list_(pa.float64()), None, [0], [[1, NAN], [0], [3, 4]]),
+        (pa.list_(pa.float64()), "int16", 0, [[1, 0], [], [3, 4]]),
+        (PAIR, None, 0, [[1, 0], [0, 0], [3, 4]]),
+        (PAIR, "float32", None, [[1, NAN], [NAN, NAN], [3, 4]]),
+        (PAIR, "float32", NAN, [[1, NAN], [NAN, NAN], [3, 4]]),
+        (pa.list_(pa.float32(), 2), None, None, [[1, NAN], [NAN, NAN], [3, 4]]),
+        (SOME, None, None, "has 1 null and 1 null within lists: pass fill_null={'c': 0}"),
+        (SOME, None, [], "has 1 null and 1 null within lists: pass fill_null={'c': 0}"),
+        (PAIR, None, None, "has 1 null and 1 null within lists: pass fill_null={'c': 0}"),
+    ],
+    ids=str,
+)
+def test_nulls_within_lists_are_nan_or_what_stands_for_them(
+    kind: Any, dtype: Any, fill: Any, wanted: Any
+) -> None:
+    table = pa.table({"c": pa.array([[9, 9], *LISTS], kind)}).slice(1)
+    options: dict[str, Any] = {"fill_null": {"c": fill}, "as_dtype": {"c": dtype}}
+    if isinstance(wanted, str):
+        with pytest.raises(ConfigError, match=wanted):
+            TableRows(table, **options)
+        return
+    rows = TableRows(table, **options)
+    for number, row in enumerate(wanted):
+        assert rows[number]["c"].dtype == (dtype or kind.value_type.to_pandas_dtype())
+        np.testing.assert_array_equal(rows[number]["c"], row)
+
+
+def test_what_lies_under_a_null_list_is_nothing() -> None:
+    items = pa.array([1, None, 1000, 3])
+    column = pa.ListArray.from_arrays([0, 1, 3, 4], items, mask=pa.array([False, True, False]))
+    rows = TableRows(pa.table({"c": column}), fill_null={"c": [8]}, as_dtype={"c": "int8"})
+    assert [rows[k]["c"].tolist() for k in range(3)] == [[1], [8], [3]]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "fill", "wanted"),
+    [
+        ([1, None], "float32", None, NAN),
+        ([1, None], "float32", NAN, NAN),
+        ([1, None], "float16", 0.5, 0.5),
+        ([1, None], "int8", -128, -128),
+        ([True, None], "float32", None, NAN),
+        ([True, None], "float32", 2, 2),
+        ([True, None], "int8", True, 1),
+        ([True, None], None, np.False_, 0),
+        ([datetime.date(1970, 1, 2), None], "float64", None, NAN),
+        ([1.5, None], None, Decimal("0.25"), 0.25),
+        ([1.0, None], "int32", 7, 7),
+        ([Decimal(1), None], "float32", 2**70, 2**70),
+        ([0.5, None], None, float("inf"), float("inf")),
+    ],
+    ids=str,
+)
+def test_a_fill_is_of_the_type_that_values_are_given_as(
+    values: Any, dtype: Any, fill: Any, wanted: Any
+) -> None:
+    table = pa.table({"c": values})
+    rows = TableRows(table, fill_null={"c": fill}, as_dtype={"c": dtype})
+    assert rows[0]["c"] == TableRows(table.slice(0, 1), as_dtype={"c": dtype})[0]["c"]
+    assert rows[0]["c"].dtype == (dtype or rows[0]["c"].dtype)
+    np.testing.assert_array_equal(rows[1]["c"], wanted)
+    fields = TableRows(table, {"f": ["c"]}, fill_null={"f": fill}, as_dtype={"f": dtype})
+    np.testing.assert_array_equal(fields[1]["f"], [wanted])
+
+
+def test_a_null_among_categories_is_named() -> None:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
+    with pytest.raises(ConfigError, match=r"a null among its categories: pass fill_null=.*-1"):
+        TableRows(pa.table({"c": codes}))
 
 
 # -- indices, copies and pickles ---------------------------------------------------------------
@@ -396,7 +484,126 @@ def test_a_damaged_table_is_made_again(
         ways = {"cut": content[:-9], "longer": content + b"1", "end": content[:-9] + b"123456789"}
         path.write_bytes(ways[damage])
     same(TableRows(parquet, disk=folder), table)
-    assert path.read_bytes() == content
+    assert path.stat().st_size == len(content)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many bytes have a checksum of their own."""
+    monkeypatch.setattr(table_folder, "_BLOCK", 4096)
+    monkeypatch.setattr(table_folder, "_PIECE", 1000)
+    return 4096
+
+
+def nbytes_of(folder: Path) -> int:
+    (path,) = folder.glob("*.json")
+    return int(json.loads(path.read_text())["form"][2])
+
+
+def overwrite(path: Path, place: int, keeps_time: bool) -> None:
+    """Change a bit; the file is as long as before."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    if keeps_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keeps_time", [True, False])
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_table_with_another_bit_is_made_again(
+    request: Any,
+    table: Any,
+    parquet: Path,
+    tmp_path: Path,
+    place: float,
+    keeps_time: bool,
+    is_small: bool,
+) -> None:
+    if not is_small:
+        request.getfixturevalue("small_blocks")
+    folder = tmp_path / "kept"
+    TableRows(parquet, disk=folder)
+    (path,) = folder.glob("*.rows")
+    overwrite(path, int(place * (nbytes_of(folder) - 1)), keeps_time)
+    same(TableRows(parquet, disk=folder), table)
+    inode = path.stat().st_ino
+    TableRows(parquet, disk=folder)
+    assert path.stat().st_ino == inode
+
+
+def test_of_a_large_table_some_blocks_are_checked_others_each_time(
+    table: Any,
+    parquet: Path,
+    tmp_path: Path,
+    small_blocks: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table_folder, "_CHECKED", 3 * small_blocks)
+    folder, checked, sum_of = tmp_path / "kept", cast(list[int], []), table_folder._sum_of
+
+    def note(fd: int, number: int, nbytes: int) -> int:
+        checked.append(number)
+        return sum_of(fd, number, nbytes)
+
+    def checked_now() -> list[int]:
+        checked.clear()
+        same(TableRows(parquet, disk=folder), table)
+        return list(checked)
+
+    monkeypatch.setattr(table_folder, "_sum_of", note)
+    TableRows(parquet, disk=folder)
+    (path,) = folder.glob("*.rows")
+    every = list(range(-(-nbytes_of(folder) // small_blocks)))
+    rounds = [checked_now() for _ in range(50)]
+    assert all(len(numbers) == len(set(numbers)) == 3 for numbers in rounds)
+    assert {number for numbers in rounds for number in numbers} > set(rounds[0])
+    path.touch()  # as a copy is
+    assert checked_now() == every
+    assert len(checked_now()) == 3
+    inode = path.stat().st_ino
+    for number in every:
+        overwrite(path, number * small_blocks, keeps_time=False)
+        checked_now()
+        assert path.stat().st_ino != inode
+        inode = path.stat().st_ino
+
+
+def test_another_users_table_is_checked_whole(
+    table: Any, parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept"
+    TableRows(parquet, disk=folder)
+    (path,) = folder.glob("*.rows")
+    path.touch()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", refuse)
+        patch.setattr(table_rows.RowLayout, "write", lambda *_: pytest.fail("decoded again"))
+        for _ in range(2):
+            same(TableRows(parquet, disk=folder), table)
+
+
+def test_checksums_are_taken_while_a_table_is_written(
+    parquet: Path, tmp_path: Path, small_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, sums_of_all = [], table_folder._BlockSums.all
+
+    def note(sums: Any, nbytes: int) -> list[int]:
+        found.append((len(sums._sums), nbytes // small_blocks))
+        return sums_of_all(sums, nbytes)
+
+    monkeypatch.setattr(table_folder._BlockSums, "all", note)
+    TableRows(parquet, disk=tmp_path / "kept")
+    TableRows(parquet, ["x"], disk=tmp_path / "kept")
+    assert found == [(11, 11), (0, 0)]
 
 
 def test_two_processes_make_a_kept_table_once(table: Any, parquet: Path, tmp_path: Path) -> None:
@@ -459,7 +666,16 @@ def start(program: str) -> Any:
 
 # -- what is refused ---------------------------------------------------------------------------
 
-TABLE = pa.table({"price": [1, 2], "text": ["a", "b"], "size": [0.5, 1.5], "big": [1, 1000]})
+TABLE = pa.table(
+    {
+        "price": [1, 2],
+        "text": ["a", "b"],
+        "size": [0.5, 1.5],
+        "big": [1, 1000],
+        "list": [[1], [2]],
+        "code": pa.array(["a", "b"]).dictionary_encode(),
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -472,19 +688,28 @@ TABLE = pa.table({"price": [1, 2], "text": ["a", "b"], "size": [0.5, 1.5], "big"
         ),
         ({"source": []}, ConfigError, "source is an empty list"),
         ({"source": 5}, ConfigTypeError, "source must be a path, a list of paths, .* got 5"),
+        ({"source": ""}, ConfigError, "'' cannot be read as a table: .*; pass the path of"),
+        ({"source": [""]}, ConfigError, "'' cannot be read as a table: .*; pass the path of"),
+        ({"source": "a\0b"}, ConfigError, "cannot be read as a table: .*; pass the path of"),
+        ({"source": "a" * 999}, ConfigError, "cannot be read as a table: .*; pass the path of"),
+        ({"source": TABLE["price"]}, ConfigTypeError, r"of one column pass pyarrow.table\({"),
+        ({"source": np.zeros(3)}, ConfigTypeError, r"of columns pass pyarrow.table\({"),
         ({"source": ["a", 5]}, ConfigTypeError, "a list as source holds paths, .* got 'a'"),
         ({"source": TABLE.slice(2)}, ConfigError, "the table has 0 rows: pass a table with one"),
         (
             {"columns": ["pric"]},
             ConfigError,
-            "columns names 'pric', and .* nearest .* 4 are 'price'",
+            "columns names 'pric', and .* nearest .* 6 are 'price'",
         ),
         ({"columns": {"a": ["size", "q"]}}, ConfigError, "columns names 'q'"),
         ({"columns": []}, ConfigError, "one at least"),
         ({"columns": ["size", "size"]}, ConfigError, "each column once"),
         ({"columns": {"a": []}}, ConfigError, "the field 'a' no column"),
         ({"columns": "size"}, ConfigTypeError, "columns must be a list of names, or a dict"),
+        ({"columns": np.array(["size"])}, ConfigTypeError, r"pass .*, list\(names\) of others"),
         ({"columns": [1]}, ConfigTypeError, "columns by strings, got 1"),
+        ({"columns": [["size"]]}, ConfigTypeError, r"columns by strings, got \['size'\] .*a dict"),
+        ({"columns": {"a": [["size"]]}}, ConfigTypeError, "columns by strings, got"),
         ({"columns": {"a": ["size", "price"]}}, ConfigError, "'size' is float64 and 'price' int64"),
         ({"columns": {"a": ["size", "text"]}}, ConfigError, "single numbers, and 'text' is not"),
         ({"fill_null": {"siz": 0}}, ConfigError, "fill_null names 'siz', .* are 'size'"),
@@ -494,11 +719,40 @@ TABLE = pa.table({"price": [1, 2], "text": ["a", "b"], "size": [0.5, 1.5], "big"
             ConfigError,
             "of 'price' must be a number of int64, got 0.5",
         ),
-        ({"fill_null": {"price": "x"}}, ConfigError, "must be a number of int64, got 'x'"),
-        ({"fill_null": {"text": 0}}, ConfigError, "fill_null of 'text' must be a str, got 0"),
+        ({"fill_null": {"price": "x"}}, ConfigTypeError, "must be a number of int64, got 'x'"),
+        ({"fill_null": {"price": True}}, ConfigTypeError, "a number of int64, got True"),
+        ({"fill_null": {"price": NAN}}, ConfigError, "a number of int64, got nan"),
+        (
+            {"fill_null": {"price": 2**63}},
+            ConfigError,
+            "a number of int64, got 9223372036854775808",
+        ),
+        ({"fill_null": {"price": []}}, ConfigTypeError, r"a number of int64, got \[\]"),
+        ({"fill_null": {"size": "3"}}, ConfigTypeError, "a number of float64, got '3'"),
+        ({"fill_null": {"size": 1j}}, ConfigTypeError, "a number of float64, got 1j"),
+        ({"fill_null": {"size": 10**400}}, ConfigError, "a number of float64, got 1000"),
+        (
+            {"fill_null": {"size": 1e9}, "as_dtype": {"size": "float16"}},
+            ConfigError,
+            "a number of float16, got 1000000000.0",
+        ),
+        ({"fill_null": {"text": 0}}, ConfigTypeError, "fill_null of 'text' must be a str, got 0"),
+        ({"fill_null": {"text": "\udc80"}}, ConfigError, "must be a string that UTF-8 holds"),
+        ({"fill_null": {"code": True}}, ConfigTypeError, "must be a code, such as -1, got True"),
+        ({"fill_null": {"code": 2**31}}, ConfigError, "must be a code, such as -1, got 2147483648"),
+        (
+            {"fill_null": {"list": "x"}},
+            ConfigTypeError,
+            "of 'list' must be a number of int64, .*, or a list .*, got 'x'",
+        ),
+        ({"fill_null": {"list": [0.5]}}, ConfigError, "of 'list' .*, got 0.5"),
+        ({"fill_null": {"list": [[0]]}}, ConfigTypeError, r"of 'list' .*, got \[0\]"),
+        ({"fill_null": {"list": np.zeros((1, 2))}}, ConfigTypeError, "of 'list' .*, got array"),
         ({"as_dtype": {"siz": "int8"}}, ConfigError, "as_dtype names 'siz'"),
         ({"as_dtype": "int8"}, ConfigTypeError, "as_dtype must be a dict"),
         ({"as_dtype": {"size": "no"}}, ConfigError, "of 'size' must be a type of numbers"),
+        ({"as_dtype": {"size": ","}}, ConfigError, "of 'size' must be a type of numbers"),
+        ({"as_dtype": {"size": ("i4", "x")}}, ConfigError, "of 'size' must be a type of numbers"),
         ({"as_dtype": {"size": "M8[s]"}}, ConfigError, "of 'size' must be a type of numbers"),
         ({"as_dtype": {"text": "int8"}}, ConfigError, "and the column is string"),
         (
@@ -509,8 +763,10 @@ TABLE = pa.table({"price": [1, 2], "text": ["a", "b"], "size": [0.5, 1.5], "big"
         ({"as_dtype": {"size": "int8"}}, ConfigError, "is int8, which does not hold 0.5"),
         ({"as_dtype": {"big": "int8"}}, ConfigError, "is int8, which does not hold 1000"),
         ({"memory_limit": 0}, ConfigError, "memory_limit must be an int of 1 or more"),
-        ({"memory_limit": 63}, ConfigError, "takes 80 bytes or more, and memory_limit allows 63"),
-        ({"disk": 5}, ConfigTypeError, "disk must be the path of a folder or None, got 5"),
+        ({"memory_limit": 63}, ConfigError, "takes 128 bytes or more, and memory_limit allows 63"),
+        ({"disk": 5}, ConfigTypeError, "disk must be the path of a folder, got 5 .*Pass a path"),
+        ({"disk": ""}, ConfigError, "disk must be the path of a folder, got ''"),
+        ({"disk": "a\0b"}, ConfigError, "disk must be the path of a folder, got 'a"),
         ({"disk": "some"}, ConfigError, "disk is for tables in files, and source is in memory"),
     ],
 )
@@ -606,6 +862,69 @@ def test_a_table_beyond_the_memory_is_refused(
 def test_a_folder_that_cannot_be_is_refused(parquet: Path) -> None:
     with pytest.raises(ConfigError, match=r"disk must be a folder, got '.*table.parquet': "):
         TableRows(parquet, disk=parquet)
+
+
+def test_a_series_is_refused_with_what_to_pass() -> None:
+    series = pytest.importorskip("pandas").Series([1, 2], name="n")
+    with pytest.raises(ConfigTypeError, match=r"\(Series\): of one column pass to_frame\(\) of it"):
+        TableRows(series)
+    assert TableRows(series.to_frame())[1] == {"n": 2}
+
+
+def test_a_frame_that_arrow_cannot_hold_is_refused() -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1, "x"]})
+    with pytest.raises(ConfigError, match=r"column a with type object. Give each column a name"):
+        TableRows(frame)
+    with pytest.raises(ConfigTypeError, match="source must be a path"):
+        TableRows(type(frame))
+
+
+def test_rows_without_bytes_are_rows() -> None:
+    rows = TableRows(pa.table({"c": pa.array([[], []], pa.list_(pa.int8(), 0))}))
+    assert [rows[k]["c"].shape for k in range(2)] == [(0,), (0,)]
+
+
+def test_a_limit_of_the_system_is_named(
+    table: Any, parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow = write_arrow(tmp_path / "one.arrow", table.select(["x"]))
+    pickled = pickle.dumps(TableRows(table))
+    ways = [
+        lambda: TableRows(table),
+        lambda: TableRows(parquet),
+        lambda: TableRows(tmp_path),
+        lambda: pickle.loads(pickled),
+    ]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for way in ways:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            with pytest.raises(ReaderError, match=r"limit of open files: raise it \(ulimit -n\)"):
+                way()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(table_file.mmap, "mmap", refuse)  # which takes another descriptor
+    for source, disk in ((table, None), (arrow, None), (parquet, tmp_path / "kept")):
+        with pytest.raises(ReaderError, match=r"limit of open files: raise it \(ulimit -n\)"):
+            TableRows(source, disk=disk)
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(
+    parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(table_rows.RowLayout, "write", refuse)
+    with pytest.raises(ConfigError, match="Permission denied; name a folder by disk= that you may"):
+        TableRows(parquet, disk=tmp_path / "kept")
+    monkeypatch.setattr(arrow_source.os, "listdir", refuse)
+    with pytest.raises(ConfigError, match="Permission denied; pass the path of a Parquet or Arrow"):
+        TableRows(tmp_path)
 
 
 def test_a_missing_pyarrow_is_named(parquet: Path, monkeypatch: pytest.MonkeyPatch) -> None:

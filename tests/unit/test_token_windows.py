@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
+import io
 import pickle
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -159,23 +163,42 @@ def test_the_file_is_not_copied(file: Path) -> None:
         ({"length": 1000, "targets": True}, ConfigError, "takes 1,001"),
         ({"dtype": "float32"}, ConfigError, "dtype must be one of uint8"),
         ({"as_dtype": "no"}, ConfigError, "as_dtype must be one of"),
+        ({"as_dtype": ","}, ConfigError, "as_dtype must be one of"),
+        ({"dtype": {"names": ["a"]}}, ConfigError, "dtype must be one of"),
         ({"header": 1}, ConfigError, "1,999 bytes behind a header of 1, which is no whole number"),
-        ({"header": 2001}, ConfigError, "behind a header of 2001"),
+        ({"header": 2001}, ConfigError, "has 2,000 bytes, and header is 2,001: pass how many"),
+        ({"length": 10**30}, ConfigError, r"length must be an int in \[1, 9223372036854775807\]"),
+        ({"stride": 2**63}, ConfigError, r"stride must be an int in \[1, 9223372036854775807\]"),
+        ({"header": 2**63}, ConfigError, r"header must be an int in \[0, 9223372036854775807\]"),
         ({"header": -1}, ConfigError, "header must be"),
         (
             {"document_end": 70000},
             ConfigError,
-            "document_end must be a token of uint16, from 0 to 65535",
+            r"document_end must be an int in \[0, 65535\], got 70000 .* token of uint16, or None",
         ),
-        ({"document_end": "x"}, ConfigTypeError, "document_end must be a token or None"),
+        ({"document_end": "x"}, ConfigTypeError, "document_end must be .*, got 'x' .* or None"),
+        ({"document_end": True}, ConfigTypeError, "document_end must be .*, got True"),
+        ({"document_end": np.zeros(2)}, ConfigTypeError, "document_end must be .*, got array"),
+        ({"targets": "no"}, ConfigTypeError, "targets must be a bool, got 'no'"),
+        ({"targets": 1}, ConfigTypeError, "targets must be a bool, got 1"),
         ({"shuffle": True, "seed": -1}, ConfigError, "seed must be"),
+        ({"seed": 2**70}, ConfigError, r"seed must be an int in \[0, 9223372036854775807\], got"),
         ({"shuffle": "no"}, ConfigTypeError, "shuffle must be"),
         ({"seed": "x"}, ConfigTypeError, "seed must be"),
         ({"dtype": ">u2"}, ConfigError, "dtype must be one of"),
         ({"as_dtype": "uint8"}, ConfigError, "as_dtype must hold every token of uint16"),
         ({"as_dtype": "int16"}, ConfigError, "as_dtype must hold every token of uint16"),
         ({"path": "some.npy", "dtype": "uint16"}, ConfigError, "leave dtype and header out"),
-        ({"path": "no"}, ConfigError, "'no' cannot be read as tokens"),
+        ({"path": "no"}, ConfigError, "'no' cannot be read as tokens: .*; pass the path of a file"),
+        ({"path": "no.npy"}, ConfigError, "'no.npy' cannot be read as tokens: .*; pass the path"),
+        ({"path": "."}, ConfigError, "'.' cannot be read as tokens: .*; pass the path of a file"),
+        ({"path": "/dev/zero"}, ConfigError, "'/dev/zero' is no regular file: write its tokens"),
+        ({"path": ""}, ConfigError, "path must be the path of a file of tokens, got ''"),
+        ({"path": "a\0b"}, ConfigError, "path must be the path of a file of tokens, got 'a"),
+        ({"path": None}, ConfigTypeError, "path must be the path of a file of tokens, got None"),
+        ({"path": 5}, ConfigTypeError, "path must be the path of a file of tokens, got 5"),
+        ({"path": ["a"]}, ConfigTypeError, "TokenWindows of each file, and ConcatDataset of those"),
+        ({"path": np.zeros(9, "u2")}, ConfigTypeError, r"numpy.save\(.* or .* TensorDataset\("),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -183,6 +206,92 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         TokenWindows(**{"path": file, "length": 10} | options)
+
+
+def test_a_stride_beyond_all_limits_leaves_one_window(file: Path) -> None:
+    for targets in (False, True):
+        windows = TokenWindows(file, 10, 2**63 - 1, targets=targets)
+        assert len(windows) == 1
+        sample = windows[0]
+        assert (sample[0] if targets else sample).tolist() == list(range(10))
+
+
+def test_a_limit_on_open_files_is_named(file: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"limit of open files: raise it \(ulimit -n\)"):
+            TokenWindows(file, 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_file_that_may_not_be_read_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigError, match="Permission denied; pass the path of a file that you"):
+        TokenWindows(file, 10)
+
+
+_NPY = b"\x93NUMPY\x01\0"
+_ZIP = b"PK\3\4" + bytes(100)
+_GZIP = b"\x1f\x8b\x08\0"
+
+
+def zipped() -> bytes:
+    made = io.BytesIO()
+    np.savez(made, np.zeros(99, np.uint16))
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.npz", zipped(), "is an archive of several arrays, .* numpy.save or array.tofile"),
+        ("a.npy", zipped(), "is an archive of several arrays"),
+        ("a.bin", zipped(), "is an archive of several arrays"),
+        ("a.npy", b"some text", r"is no file of NumPy: it begins with b'some t', and .* than .npy"),
+        ("a.npy", b"", "is no file of NumPy: it begins with b''"),
+        ("a.bin", _NPY + bytes(90), "is a file of NumPy, .* a name that ends in .npy"),
+        ("a.npy", _NPY + b"v\0{'descr': '<u2'", "holds no plain integers, or is damaged"),
+        ("a.npy", _NPY + b"\4\0((((", "holds no plain integers, or is damaged: .*numpy.save"),
+        ("a.parquet", b"PAR1...PAR1", "is a Parquet file"),
+        ("a.arrow", b"ARROW1\0\0..", "is an Arrow file"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n", "is a HDF5 file"),
+        ("a.idx", b"MMIDIDX\0\0\1", "is the index of a Megatron dataset, .* in the file .bin"),
+        ("a.bin.gz", gzip.compress(b"ab"), "is compressed: write the tokens alone"),
+        ("a.zst", b"\x28\xb5\x2f\xfd..", "is compressed"),
+        ("a.bz2", b"BZh9", "is compressed"),
+        ("a.xz", b"\xfd7zXZ\0", "is compressed by xz"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_a_file_of_another_kind_is_refused(
+    tmp_path: Path, name: str, content: bytes, text: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=text) as caught:
+        TokenWindows(tmp_path / name, 1, dtype=None if name.endswith(".npy") else "uint8")
+    assert "pickle" not in str(caught.value)
+
+
+def test_objects_in_a_file_of_numpy_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([1, None], object))
+    with pytest.raises(ConfigError, match=r"holds no plain integers, or is damaged: .*objects"):
+        TokenWindows(tmp_path / "a.npy", 1)
+
+
+@pytest.mark.parametrize(
+    "content", [_ZIP, b"PAR1....", _GZIP + b"12", b"BZh9", _NPY[:6]], ids=lambda value: value[:4]
+)
+def test_tokens_that_look_like_another_kind_are_tokens(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "tokens.bin"
+    path.write_bytes(b"\0\0" * content.startswith(_NPY[:6]) + content)
+    header = 2 * content.startswith(_NPY[:6])
+    windows = TokenWindows(path, 1, dtype="uint8", header=header)
+    assert bytes(int(window[0]) for window in windows) == content
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -195,10 +304,3 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "big.npy", np.zeros(9, ">u2"))
     with pytest.raises(ConfigError, match="of >u2: tokens are one axis"):
         TokenWindows(tmp_path / "big.npy", 1)
-    np.savez(tmp_path / "some.npz", np.zeros(9, np.uint16))
-    (tmp_path / "some.npz").rename(tmp_path / "some.npy")
-    with pytest.raises(ConfigError, match="is an archive of several arrays"):
-        TokenWindows(tmp_path / "some.npy", 1)
-    (tmp_path / "bad.npy").write_bytes(b"no")
-    with pytest.raises(ConfigError, match="cannot be read as tokens"):
-        TokenWindows(tmp_path / "bad.npy", 1)
