@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         concat_ragged,
         random_split,
     )
+    from reader.data.without import without
     from reader.errors import (
         ArenaFull,
         CollateError,
@@ -127,6 +128,7 @@ __all__ = [
     "shard",
     "share",
     "shuffle_buffer",
+    "without",
 ]
 
 # where each name lives: as above, which type checkers read
@@ -144,6 +146,7 @@ _HOMES = {
             RecordIO RecordWriter Sampler SequenceSampler Subset SubsetRandomSampler TableRows
             TensorDataset TokenWindows WeightedRandomSampler concat_ragged random_split
         """,
+        "reader.data.without": "without",
         "reader.errors": """
             ArenaFull CollateError ConfigError ConfigTypeError DatasetError ImageError
             InternalError LoadTimeout QueueClosed QueueKilled ReaderError SampleIndexError

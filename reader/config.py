@@ -23,6 +23,7 @@ from reader.option_checks import (
     as_feed_list,
     check_callable,
     check_dataset,
+    check_errors,
     check_framework,
     check_order,
     check_stream,
@@ -76,6 +77,9 @@ class LoaderConfig:
     pin_limit: int | None = None
     in_order: bool = True
     snapshot_every_n_steps: int | None = 1
+    on_error: str = "raise"
+    error_budget: int | float = 0.05
+    quarantine: str | None = None
     most_ahead: int | None = None
     is_iterable: bool = False
 
@@ -139,7 +143,7 @@ class LoaderConfig:
         """
         inner = ("dataset", "is_iterable")
         defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name not in inner}
-        defaults["places"] = None
+        defaults["places"] = defaults["error_budget"] = None
         for name in options.keys() - defaults.keys():
             hint = meant_by(name, list(defaults), {})
             raise ConfigTypeError(f"DataLoader has no argument {name!r}: {hint}")
@@ -160,6 +164,7 @@ class LoaderConfig:
                 f" reseed={got(o['reseed'])} and seed=None. Pass seed= as well, or leave out reseed"
             )
         check_workers(o["worker_type"], o["start_method"], o["num_workers"])
+        check_errors(o)
         check_order(o)
         if not o["in_order"] and len(o["places"]) > 1:
             raise ConfigError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -130,6 +131,13 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         snapshot_every_n_steps: take the state of a dataset or sampler with `state_dict` once per so
             many batches; a resume draws again the batches since the last state. 0 or None: a resume
             draws all batches again.
+        on_error: what becomes of a sample whose fetching raises an exception: "raise": that is
+            raised in the place of its batch; "skip": the batch goes without it; "replace": another
+            sample of the batch takes its place, which follows from seed, epoch and index, so that
+            all ranks take the same number of steps. See docs/bad-data.md.
+        error_budget: how many samples of an epoch may fail, an int, or what share of them, a float;
+            where more do, the epoch ends with a DatasetError that names them. None: 0.05.
+        quarantine: a file to which each sample that failed is added as a line of JSON.
 
     Raises:
         ConfigError: an argument that cannot work, or two that contradict each other.
@@ -183,6 +191,9 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         pin_limit: int | None = None,
         in_order: bool = True,
         snapshot_every_n_steps: int | None = 1,
+        on_error: Literal["raise", "skip", "replace"] = "raise",
+        error_budget: float | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         config = LoaderConfig.build(
             dataset,
@@ -217,6 +228,9 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             pin_limit=pin_limit,
             in_order=in_order,
             snapshot_every_n_steps=snapshot_every_n_steps,
+            on_error=on_error,
+            error_budget=error_budget,
+            quarantine=quarantine,
         )
         sampler, batch_sampler = make_samplers(config)
         self.config = config

@@ -10,8 +10,11 @@ import dataclasses
 import importlib.util
 import multiprocessing
 import numbers
+import os
 import sys
 from typing import Any
+
+import numpy as np
 
 from reader.checks import as_int, as_reiterable, has_method
 from reader.errors import ConfigError, ConfigTypeError, got, shown
@@ -22,12 +25,15 @@ __all__ = [
     "as_feed_list",
     "check_callable",
     "check_dataset",
+    "check_errors",
     "check_framework",
     "check_order",
     "check_stream",
     "check_workers",
 ]
 
+_ON_ERROR = ("raise", "skip", "replace")
+_BUDGET = 0.05  # of the samples of an epoch: where more fail, something else is wrong
 FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
 
 
@@ -152,6 +158,44 @@ def check_workers(worker_type: object, start_method: object, num_workers: int) -
             f"start_method={start_method!r} contradicts num_workers=0, which starts no process."
             " Pass num_workers=1 or more, or start_method=None."
         )
+
+
+def check_errors(o: dict[str, Any]) -> None:
+    """Check and convert what becomes of samples that fail, in place."""
+    on_error, budget, path = o["on_error"], o["error_budget"], o["quarantine"]
+    if on_error not in _ON_ERROR:
+        raise ConfigError(
+            f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, got {got(on_error)}."
+            " 'raise' raises the exception of a sample that fails, 'skip' leaves the sample out,"
+            " and 'replace' has another one take its place"
+        )
+    given = [name for name in ("error_budget", "quarantine") if o[name] is not None]
+    if on_error == "raise" and given:
+        raise ConfigError(
+            f"{given[0]} is for samples that fail and are tolerated, and on_error is 'raise': pass"
+            " on_error='skip' or 'replace' as well"
+        )
+    o["error_budget"] = _BUDGET if budget is None else _as_budget(budget)
+    if path is not None:
+        try:
+            o["quarantine"] = os.fsdecode(path)
+        except TypeError:
+            raise ConfigTypeError(
+                f"quarantine must be the path of a file or None, got {got(path)}. Failed samples"
+                " are named there, each in a line of JSON"
+            ) from None
+
+
+def _as_budget(budget: Any) -> int | float:
+    """Return how many samples of an epoch may fail, or what share of them."""
+    is_number = isinstance(budget, numbers.Real) and not isinstance(budget, (bool, np.bool_))
+    is_count = isinstance(budget, numbers.Integral)
+    if is_number and budget >= 0 and (is_count or budget <= 1):
+        return int(budget) if is_count else float(budget)
+    raise (ConfigError if is_number else ConfigTypeError)(
+        "error_budget must be how many samples of an epoch may fail, an int of 0 or more, or what"
+        f" share of them, a float in [0, 1], got {got(budget)}"
+    )
 
 
 def check_order(o: dict[str, Any]) -> None:

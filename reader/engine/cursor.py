@@ -16,6 +16,7 @@ from typing import Any
 
 from reader._core.steps.handover import Task
 from reader.data.remaining_ranges import RemainingRanges
+from reader.engine.failed_samples import EpochFailures
 from reader.errors import StateError, got
 from reader.orders.order import Order
 from reader.orders.order_origin import OrderOrigin, Position
@@ -48,12 +49,16 @@ class Cursor(abc.ABC):
         self.handed: list[Task] = []  # handed over, and not counted yet; see Handover
         self.lock = threading.RLock()  # a thread may save while another one iterates
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
+        self.failures: EpochFailures | None = None  # where samples may fail
 
     def count_handed(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
         with self.lock:
             count = len(self.handed)  # meanwhile more may be handed over
             if count:
+                if self.failures is not None:
+                    for task in self.handed[:count]:
+                        self.failures.note(task)
                 self._count(self.handed[:count])
                 del self.handed[:count]
 

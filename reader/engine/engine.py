@@ -30,6 +30,7 @@ from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_options import EpochOptions
+from reader.engine.failed_samples import FailedSamples
 from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
@@ -68,6 +69,7 @@ class Engine(Finalized):
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
         order_seed: of the random state that samplers without a state draw from in the next epochs;
             None: the trainer's own.
+        failed: the samples that failed and were tolerated.
         times: when the last batches were at each stage; see TimesLog.
         draws: what the face draws seeds of orders from, with `state()` and `load(state)`; None:
             nothing that a state has to hold.
@@ -111,6 +113,7 @@ class Engine(Finalized):
             else None
         )
         self._places = LandingPlaces(config, policy.batch)
+        self.failed = FailedSamples(config)
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -174,6 +177,7 @@ class Engine(Finalized):
         reach them.
         """
         cursor = self._cursor(epoch, start)
+        cursor.failures = self.failed.epoch(epoch, start.failed, self._samples_of_epoch())
         options = self._options(epoch, start, cursor)
         has_shards = isinstance(self.batch_sampler, Shards)
         stage = self._places.stage(cursor, has_shards)
@@ -191,6 +195,18 @@ class Engine(Finalized):
         if options.is_eager:
             window.fill(schedule)
         return batches
+
+    def _samples_of_epoch(self) -> int | None:
+        """Return how many samples an epoch has; None: nobody knows."""
+        config = self.config
+        if config.is_iterable or config.on_error == "raise":
+            return None
+        batches = batches_of(self.sampler, self.batch_sampler)
+        size = 1 if self.batch_sampler is None else getattr(batches, "batch_size", None)
+        try:
+            return count_of(batches) * size if type(size) is int else len(config.dataset)
+        except TypeError:
+            return None
 
     def _options(self, epoch: int, start: Start, cursor: Cursor) -> EpochOptions:
         config = self.config
@@ -392,6 +408,7 @@ class Engine(Finalized):
             "arena": None if arena is None else {**arena.stats(), "copy_way": copy_way()},
             "devices": self._places.stats(),
             "cache": cache_stats(self.config.dataset),
+            "failed_samples": self.failed.count,
         }
 
     def workers(self) -> list[WorkerStatus]:

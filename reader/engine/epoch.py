@@ -6,6 +6,8 @@ to one of them. It belongs to the process that made it, and dropping it gives it
 
 from __future__ import annotations
 
+import functools
+import weakref
 from contextlib import suppress
 from typing import Any, final
 
@@ -23,8 +25,10 @@ from reader.engine.map_tasks import MapTasks
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
-from reader.errors import ConfigTypeError, ReaderError
+from reader.errors import ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import leave_with_program
+from reader.worker.loop import WorkerError
+from reader.worker.worker_state import WorkerSnapshot
 
 __all__ = ["EpochIterator"]
 
@@ -82,6 +86,8 @@ class EpochIterator(QuickSteps):
             is_timed = options.timeout_s is not None or self._rng_lock is not None
             is_usual = self._hands_over_at_once and not is_timed
         self._is_usual = is_usual
+        if cursor.failures is not None:
+            cursor.failures.stop = functools.partial(_stop, weakref.ref(self))
         self._workers = cursor.workers
         self._awaits_first = self.awaits_initial_states  # no quick steps until they have come
         self.is_quick = is_usual and not self._awaits_first
@@ -284,15 +290,36 @@ class EpochIterator(QuickSteps):
         carried = (
             self._loan.backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         )
+        if carried is not None and carried.is_nothing:
+            carried = self._pass_nothing(item, carried)
+            if carried is None:
+                return
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
         task, step = self._schedule.answered_task(item)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
+        if carried is not None:
+            _note_bad(task, item.worker, carried)
         if task.part and self._stage.is_left(task, self.ahead):
             self.skip(Made(None, task, step=step))  # the step's exception was raised
         else:
             self._pass_shards(task)
             self.made = Made(error, task, is_error=True, step=step)
         item.payload = None  # it may be the exception, and frames refer to the item
+
+    def _pass_nothing(self, item: Any, carried: WorkerError) -> WorkerError | None:
+        """Go on without a batch of which all samples failed; what is raised if that cannot be."""
+        task, step = self._schedule.answered_task(item)
+        if task.parts:
+            text = "all samples of a shard failed, and the shards of a step belong together"
+            return carried._replace(error=DatasetError(text))
+        _note_bad(task, item.worker, carried)
+        self.skip(Made(None, task, step=step))
+        return None
+
+    def _stop(self, error: BaseException) -> None:
+        """End the epoch with an exception, which the next step raises."""
+        self.window.keep_error(error)
+        self._let_go()
 
     def _pass_shards(self, task: Task) -> None:
         """Drop the shards before one that failed: the exception stands in the place of the step."""
@@ -324,4 +351,18 @@ class EpochIterator(QuickSteps):
         cursor = self._stage.cursor
         cursor.count_handed()
         cursor.is_finished |= self._is_complete
+        if cursor.failures is not None and self._is_complete:
+            cursor.failures.summarize()
         raise StopIteration
+
+
+def _stop(found: weakref.ref[EpochIterator], error: BaseException) -> None:
+    batches = found()
+    if batches is not None:
+        batches._stop(error)
+
+
+def _note_bad(task: Task, worker: int, carried: WorkerError) -> None:
+    """Note with a task what failed in its batch."""
+    if carried.bad:
+        task.snapshot = WorkerSnapshot(worker, False, False, None, bad=carried.bad)

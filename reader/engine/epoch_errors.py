@@ -62,7 +62,8 @@ def late(
 
 def failed_start(backend: Backend, item: Failure, options: EpochOptions) -> BaseException:
     """Return why a worker could not start: the exception of its dataset or `worker_init_fn`."""
-    exc, text, _, _ = backend.open_error(item.payload)
+    found = backend.open_error(item.payload)
+    exc, text = found.error, found.traceback
     where = f"the start of {backend.name_of(item.worker)}, before epoch {options.epoch}"
     return _worded(exc, item.worker, where, text, options)
 
@@ -133,7 +134,7 @@ def exception_of(
         return _death(deaths, indices, epoch, number)
     if carried is None:
         raise InternalError(f"a failure of kind {item.kind!r} arrived without its exception")
-    exc, text, row, _ = carried
+    exc, text, row = carried.error, carried.traceback, carried.row
     sample = ""
     if 0 <= row < len(indices):
         sample = f"dataset index {indices[row]!r} (sample {row} of the batch), "

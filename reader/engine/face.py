@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from reader.data.batch_sampler import count_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
+from reader.engine.failed_samples import FailedSample
 from reader.errors import ConfigTypeError
 
 __all__ = ["EngineFace"]
@@ -131,8 +132,17 @@ class EngineFace:
         `locked_slots` and `locked_bytes` (`locked_bytes_by_node`: by NUMA node, None where the
         system does not tell), `lock_limit` and `memlock_limit`: bytes that the loader, and that
         this process by itself, may lock. `lock_failure`: why locking ended; None: it did not.
+        `failed_samples`: how many failed and were tolerated; see `on_error`.
         """
         return self._engine.stats()
+
+    @property
+    def errors(self) -> list[FailedSample]:
+        """The samples that failed and were tolerated, the last 1,000; see `on_error`.
+
+        A sample is among them once its batch was delivered. `stats()["failed_samples"]` counts all.
+        """
+        return list(self._engine.failed.newest)
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker does now: pid, activity, batch in hand, and since when.

@@ -51,6 +51,7 @@ class Start:
         turn: whose turn it is; None: see `Engine._next_turn`.
         beyond: batches after `at` that were delivered as well.
         is_resumed: workers are sent their cursors.
+        failed: how many samples of the epoch have failed.
     """
 
     base_seed: int
@@ -60,6 +61,7 @@ class Start:
     turn: int | None = None
     beyond: tuple[int, ...] = ()
     is_resumed: bool = False
+    failed: int = 0
 
 
 class LoaderState:
@@ -160,6 +162,8 @@ class LoaderState:
             state.update(turn=cursor.next_turn(self._workers), beyond=cursor.beyond)
             state["samples"] = cursor.origin.samples(cursor.batches)
             state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
+        if cursor.failures is not None:
+            state["failed"] = cursor.failures.count
         workers = cursor.workers
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
@@ -219,6 +223,7 @@ class LoaderState:
             state["turn"],
             tuple(state["beyond"]),
             is_resumed=True,
+            failed=state.get("failed", 0),
         )
 
     def follow(self, prefetched: Cursor) -> None:
@@ -298,6 +303,10 @@ class LoaderState:
         for name, own in (("kind", self._kind), ("seed", self._config.seed)):
             if state[name] != own:
                 raise _unlike(name, state[name], own)
+        if not _is_count(state.get("failed", 0)):
+            raise StateError(
+                f"failed in the state must be a count, got {got(state['failed'])}. {_REMEDY}"
+            )
         self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))
         if self._kind == "map":

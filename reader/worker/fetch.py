@@ -19,6 +19,7 @@ from reader._core.collate.indices import Indices
 from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.data.columns import columns_of, filler_of, reading_ahead
 from reader.errors import DatasetError
+from reader.worker.bad_sample import BadSample
 from reader.worker.worker_state import WorkerSnapshot, WorkerState, put_rng
 
 __all__ = ["Fetcher"]
@@ -89,9 +90,9 @@ class Fetcher:
         """Make the batch of one task and send it. Raises whatever the user's code raises."""
         self.row = -1
         self.is_stacking = False
-        if self._snapshots.is_wanted:
-            # with every batch: each may change the state, and no other batch repeats that change
-            channel.set_attachment(self._snapshots.take)
+        attachment = self._attachment()
+        if attachment is not None:
+            channel.set_attachment(attachment)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
             made = [self.dataset[keys]]
@@ -116,6 +117,17 @@ class Fetcher:
             return
         else:
             self._make_each(channel, keys.tolist() if type(keys) is Indices else keys)
+
+    def _attachment(self) -> Callable[[], Any] | None:
+        """Return what makes what is sent with a batch; None: nothing is.
+
+        With every batch: each may change the state, and no other batch repeats that change.
+        """
+        return self._snapshots.take if self._snapshots.is_wanted else None
+
+    def take_bad(self) -> tuple[BadSample, ...]:
+        """Return the samples of the batch in hand that failed, where that is tolerated."""
+        return ()
 
     def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
         """Make a batch of samples that are fetched, by `__getitems__` or one by one."""

@@ -23,11 +23,13 @@ from reader.exceptions.user_error import from_user_code, traceback_text
 from reader.policy import Prepare, Reseed, WorkerPolicy
 from reader.random import seeds
 from reader.worker import context
+from reader.worker.bad_sample import BadSample, NothingLeft, Tolerance
 from reader.worker.fetch import Fetcher
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.random_watch import RandomWatch
 from reader.worker.rng import WorkerRng
 from reader.worker.stream import Stream, StreamFetcher
+from reader.worker.tolerant_fetcher import TolerantFetcher
 from reader.worker.worker_state import EpochStart, WorkerState
 
 __all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "run"]
@@ -59,6 +61,7 @@ class WorkerConfig:
     is_for_device: bool = False  # a device reads the batches, and no cache of the processor's
     has_pure_samples: bool = False  # of the dataset: workers may make rows of each other's batches
     reseed: Reseed | None = None  # called before each batch, with the dataset and the batch's seed
+    tolerance: Tolerance | None = None  # of samples that fail; None: their exceptions are raised
 
     def uncached_from(self, in_flight: int) -> int:
         """Return the bytes of a batch from which on its samples are copied past the cache.
@@ -78,13 +81,17 @@ class WorkerError(NamedTuple):
 
     `error`: the exception, or in a process what `exception_codec.encode` made of it; `traceback`:
     the worker's, "" where the exception has it; `row`: of the sample in its batch, -1: none in
-    particular; `drawn`: how many samples of an iterable dataset were drawn for the batch.
+    particular; `drawn`: how many samples of an iterable dataset were drawn for the batch; `bad`:
+    samples of it that failed, where that is tolerated; `is_nothing`: those were all, and nothing is
+    raised.
     """
 
     error: Any
     traceback: str
     row: int = -1
     drawn: int = 0
+    bad: tuple[BadSample, ...] = ()
+    is_nothing: bool = False
 
 
 def run(
@@ -261,7 +268,7 @@ class WorkerLoop:
             drawn = 0
             if isinstance(fetcher, StreamFetcher):
                 drawn = fetcher.drawn_by_failure(channel)
-            channel.refuse(_carry(error, self._is_thread, row, drawn))
+            channel.refuse(_carry(error, self._is_thread, row, drawn, fetcher.take_bad()))
 
     def _raise_start_error(self, fetcher: Fetcher | StreamFetcher) -> NoReturn:
         fetcher.row = -1
@@ -327,12 +334,20 @@ def make_fetcher(
         rules = config.policy.rules
         collate = rules.collate if rules is not None and config.policy.collates_any_result else None
         fetches_many = config.policy.fetches_many or config.has_pure_samples
-        return Fetcher(
-            config.dataset, config.collate_fn, snapshots, collate, is_inline, fetches_many
-        )
+        given = (config.dataset, config.collate_fn, snapshots, collate, is_inline, fetches_many)
+        if config.tolerance is not None:
+            return TolerantFetcher(config.tolerance, worker_id, *given)
+        return Fetcher(*given)
     turn = (worker_id, max(1, config.num_workers))
     return StreamFetcher(
-        config.dataset, config.collate_fn, config.stream, is_shared, turn, snapshots, is_inline
+        config.dataset,
+        config.collate_fn,
+        config.stream,
+        is_shared,
+        turn,
+        snapshots,
+        is_inline,
+        config.tolerance,
     )
 
 
@@ -386,14 +401,25 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 _traceback_of: Any = BaseException.__dict__["__traceback__"]
 
 
-def _carry(error: BaseException, is_thread: bool, row: int = -1, drawn: int = 0) -> Any:
+def _carry(
+    error: BaseException,
+    is_thread: bool,
+    row: int = -1,
+    drawn: int = 0,
+    bad: tuple[BadSample, ...] = (),
+) -> Any:
     """Return what is sent to the trainer for an exception: a WorkerError, pickled in a process."""
+    if isinstance(error, NothingLeft):
+        found = WorkerError(None, "", row, drawn, bad, is_nothing=True)
+        return found if is_thread else pickle.dumps(found)
     if is_thread:
         _traceback_of.__set__(error, from_user_code(_traceback_of.__get__(error)))
-        return WorkerError(error, "", row, drawn)
-    return carried(error, row, drawn)
+        return WorkerError(error, "", row, drawn, bad)
+    return carried(error, row, drawn, bad)
 
 
-def carried(error: BaseException, row: int = -1, drawn: int = 0) -> bytes:
+def carried(
+    error: BaseException, row: int = -1, drawn: int = 0, bad: tuple[BadSample, ...] = ()
+) -> bytes:
     """Return the WorkerError of an exception as a worker process sends it."""
-    return pickle.dumps(WorkerError(encode(error), traceback_text(error), row, drawn))
+    return pickle.dumps(WorkerError(encode(error), traceback_text(error), row, drawn, bad))

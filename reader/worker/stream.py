@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +15,10 @@ from reader._core.interpreter.signals import draw_into, is_interrupt
 from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
+from reader.worker.bad_sample import BadSample, Tolerance
+from reader.worker.drawn_batch import DrawnBatch, SnapshotTaker
 from reader.worker.shard_tracker import ShardTracker, track_shards
+from reader.worker.tolerant_iterator import TolerantIterator
 from reader.worker.worker_state import WorkerSnapshot, WorkerState, put_rng
 
 __all__ = ["Stream", "StreamFetcher"]
@@ -30,37 +32,6 @@ class Stream:
 
     batch_size: int | None  # None: each item is a batch by itself
     drop_last: bool  # leave out each worker's last batch when it is short
-
-
-@dataclasses.dataclass(slots=True)
-class _Drawn:
-    """What was drawn for a batch that may have to be made again: its samples, or the batch."""
-
-    samples: list[Any]
-    made: list[Any] | None = None  # the batch, and [] once the channel has it
-    is_end: bool = False
-    snapshot: _SnapshotTaker | None = None  # takes what is sent with it
-    task: tuple[int, int] = (-1, -1)  # inline: (run, number) of the task
-    counts: Any = None  # inline: what the fetcher counted before it
-
-
-class _SnapshotTaker:
-    """Takes the snapshot of a batch when it is called, and returns the same one from then on."""
-
-    __slots__ = ("_arguments", "_fetcher", "_found")
-
-    def __init__(self, fetcher: StreamFetcher, channel: WorkerChannel, is_due: bool) -> None:
-        # no cycle: dropping the loop must close the user's generator at once
-        self._fetcher = weakref.ref(fetcher)
-        self._arguments: tuple[WorkerChannel, bool] | None = (channel, is_due)
-        self._found: WorkerSnapshot | None = None
-
-    def __call__(self) -> WorkerSnapshot | None:
-        fetcher = self._fetcher()
-        if self._arguments is not None and fetcher is not None:
-            self._found = fetcher.snapshot(*self._arguments)
-            self._arguments = None
-        return self._found
 
 
 class _Phase(enum.Enum):
@@ -94,6 +65,7 @@ class StreamFetcher:
         snapshots: takes the states that are sent with batches; None: none are.
         is_inline: Ctrl-C may come anywhere, and the same task is then done again: the samples are
             drawn first, and kept.
+        tolerance: what becomes of draws that fail; None: their exceptions are answers.
     """
 
     def __init__(
@@ -105,10 +77,13 @@ class StreamFetcher:
         turn: tuple[int, int] = (0, 1),
         snapshots: WorkerState | None = None,
         is_inline: bool = False,
+        tolerance: Tolerance | None = None,
     ) -> None:
         self.dataset = dataset
         self.collate_fn = collate_fn
         self.stream = stream
+        self._tolerance = tolerance
+        self._tolerant: TolerantIterator | None = None  # around the dataset's iterator
         self._is_shared = is_shared
         self._turn = turn
         self._snapshots = snapshots or WorkerState(turn[0], dataset, 0, False, is_shared)
@@ -129,9 +104,9 @@ class StreamFetcher:
         self._tracker = ShardTracker(None)
         # the shares that the trainer was sent last; {}: none yet; None: they are not known
         self._sent_shares: dict[str, Any] | None = {}
-        self._no_room: dict[int, _Drawn] = {}  # batch -> what was drawn for it
+        self._no_room: dict[int, DrawnBatch] = {}  # batch -> what was drawn for it
         self._is_inline = is_inline
-        self._newest = _Drawn([])  # inline: of the task in hand
+        self._newest = DrawnBatch([])  # inline: of the task in hand
 
     def resume(self, run: int, cursor: dict[str, Any]) -> None:
         """Resume at `cursor` in `run`. Raises what the user's code raises."""
@@ -175,7 +150,7 @@ class StreamFetcher:
                 self._made, self._drawn, self._drawn_now, self._sent_shares = newest.counts
             else:
                 counts = (self._made, self._drawn, self._drawn_now, self._sent_shares)
-                self._newest = _Drawn([], task=(run, seq), counts=counts)
+                self._newest = DrawnBatch([], task=(run, seq), counts=counts)
         worker, workers = self._turn
         return self._made * workers + worker
 
@@ -202,7 +177,7 @@ class StreamFetcher:
             number = keys
             drawn = self._no_room[keys]
         else:
-            drawn = self._newest if self._is_inline else _Drawn([])
+            drawn = self._newest if self._is_inline else DrawnBatch([])
         # without workers, other iterators may be at work in this thread; else it is the worker's
         before = track_shards(self._tracker) if self._is_inline else None
         try:
@@ -221,6 +196,22 @@ class StreamFetcher:
         if kind == TaskKind.TASK_AGAIN:
             self._no_room.pop(keys, None)
 
+    def take_bad(self) -> tuple[BadSample, ...]:
+        """Return the draws that failed since the last batch, where that is tolerated."""
+        return () if self._tolerant is None else self._tolerant.take_bad()
+
+    def _follow(self, samples: Iterator[Any]) -> None:
+        """Draw from an iterator of the dataset from now on."""
+        if self._tolerance is None:
+            self._samples = samples
+        else:
+            replaces = self._tolerance.replaces
+            self._samples = self._tolerant = TolerantIterator(samples, replaces, self._is_inline)
+
+    def _is_dead(self) -> bool:
+        """Whether the dataset's iterator is a generator that has ended."""
+        return is_dead(self._samples if self._tolerant is None else self._tolerant.source)
+
     def drawn_by_failure(self, channel: WorkerChannel) -> int:
         """How many samples were drawn for the batch that has just failed."""
         size = self.stream.batch_size or 1
@@ -230,7 +221,7 @@ class StreamFetcher:
             return size if channel.drew_all else channel.position + 1
         return size if self.row < 0 else self.row + 1
 
-    def _next(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+    def _next(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         if self._phase is _Phase.NEW:
             self._open()
         if self._phase is _Phase.BROKEN:
@@ -240,8 +231,8 @@ class StreamFetcher:
         self._is_short = False
         self._drawn += self._drawn_now
         self._drawn_now = 0
-        is_asked = is_due or self._sent_shares is not None
-        drawn.snapshot = _SnapshotTaker(self, channel, is_due) if is_asked else None
+        is_asked = is_due or self._sent_shares is not None or self._tolerance is not None
+        drawn.snapshot = SnapshotTaker(self.snapshot, channel, is_due) if is_asked else None
         channel.set_attachment(drawn.snapshot)
         if self._samples is None and not drawn.samples and not drawn.made:
             self._end(channel, drawn)
@@ -258,7 +249,7 @@ class StreamFetcher:
         except BaseException:
             is_drawing = not (self.is_stacking and channel.drew_all)
             self._drawn_now = self.drawn_by_failure(channel)
-            if is_drawing and is_dead(self._samples):
+            if is_drawing and self._is_dead():
                 self._phase = _Phase.BROKEN
             raise
 
@@ -279,12 +270,13 @@ class StreamFetcher:
         is_used_up = self._is_short or (self.is_stacking and channel.ran_out)
         self._drawn_now = self.stream.batch_size or 1
         is_news, shares = self._share_news(is_used_up)
+        bad = self.take_bad()
         if not is_due:
-            if not is_news:
+            if not is_news and not bad:
                 return None
-            return WorkerSnapshot(self._turn[0], is_used_up, False, None, True, shares)
+            return WorkerSnapshot(self._turn[0], is_used_up, False, None, is_news, shares, bad)
         found = self._snapshots.take(is_used_up)
-        return found._replace(has_shares=is_news, shares=shares)
+        return found._replace(has_shares=is_news, shares=shares, bad=bad)
 
     def _share_news(self, is_used_up: bool) -> tuple[bool, dict[str, Any] | None]:
         """Return whether `_sent_shares` has changed, and what it is now."""
@@ -303,17 +295,20 @@ class StreamFetcher:
         self._sent_shares = found
         return is_news, found
 
-    def _end(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+    def _end(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Send that this copy is exhausted; the first time with its last state."""
         drawn.is_end = True
         self._samples = None
+        bad = self.take_bad()
         if self._snapshots.is_wanted and self._phase is not _Phase.END_SENT:
-            channel.end(self._snapshots.take(True))
+            channel.end(self._snapshots.take(True)._replace(bad=bad))
+        elif bad:
+            channel.end(WorkerSnapshot(self._turn[0], True, False, None, bad=bad))
         else:
             channel.end()
         self._phase = _Phase.END_SENT
 
-    def _stack(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+    def _stack(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Draw samples straight into the slot."""
         source, size = self._samples, self.stream.batch_size
         if source is None or size is None:
@@ -339,7 +334,7 @@ class StreamFetcher:
             if channel.ran_out:  # an iterator called again may start over
                 self._samples = None
 
-    def _collate(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+    def _collate(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         if drawn.made:  # a signal came since
             self._is_short = self._samples is None
         else:
@@ -347,7 +342,7 @@ class StreamFetcher:
         if drawn.made:
             channel.write_from(drawn.made)
 
-    def _make_of_samples(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+    def _make_of_samples(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Draw samples and make the batch of them, unless the channel has an answer already."""
         size, samples = self.stream.batch_size, drawn.samples
         most = 1 if size is None else size
@@ -395,7 +390,7 @@ class StreamFetcher:
             samples.append(sample)
         self.row = -1
 
-    def _send(self, channel: WorkerChannel, drawn: _Drawn) -> None:
+    def _send(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Send what the arena had no room for before."""
         channel.set_attachment(drawn.snapshot)
         if drawn.made:
@@ -434,7 +429,7 @@ class StreamFetcher:
                 " function, or pass worker_type='process' or num_workers=0"
             )
         self._snapshots.restore_iterator(samples, cursor)
-        self._samples = samples
+        self._follow(samples)
         before, after = cursor.get("before", []), cursor.get("draws", [])
         number = self._made - sum(count for count, _ in [*before, *after])
         self._drawn = sum(count * size for count, size in [*before, *after])
@@ -444,6 +439,7 @@ class StreamFetcher:
         if self.reseed is not None and (before or after or "iterator" in cursor):
             worker, workers = self._turn
             self.reseed(self._made * workers + worker)
+        self.take_bad()  # they were told with the batches that were delivered
 
     def _iterate_again(self) -> bool:
         """Iterate once more if nothing came and the state may be that of an epoch's end.
@@ -462,8 +458,9 @@ class StreamFetcher:
             return False
         if self.reseed is not None:
             self.reseed(self._turn[0])
-        self._samples = iter(self.dataset)
-        self._snapshots.follow(self._samples)
+        samples = iter(self.dataset)
+        self._follow(samples)
+        self._snapshots.follow(samples)
         return True
 
     def _draw_delivered(self, draws: list[list[int]], number: int) -> int:
@@ -495,4 +492,4 @@ class StreamFetcher:
             except StateError:
                 raise
             except Exception:  # it was raised before, in place of its batch
-                self._phase = _Phase.BROKEN if is_dead(samples) else _Phase.OPEN
+                self._phase = _Phase.BROKEN if self._is_dead() else _Phase.OPEN

@@ -16,6 +16,7 @@ from reader.data.epochs import Mark, apply_marks
 from reader.errors import StateError
 from reader.orders.order_source import has_state
 from reader.random.random_state import capture, put_back
+from reader.worker.bad_sample import BadSample
 
 __all__ = ["EpochStart", "WorkerSnapshot", "WorkerState", "put_rng", "sends_snapshots"]
 
@@ -25,7 +26,7 @@ class WorkerSnapshot(NamedTuple):
 
     `is_used_up`: nothing comes after the batch; `is_position`: the states say where its dataset or
     iterator is; `states`: pickled, None: none was taken; `shares`: with `has_shares`, what `shard`
-    divided, or None when that is not known.
+    divided, or None when that is not known; `bad`: samples of the batch that failed.
     """
 
     worker: int
@@ -34,6 +35,7 @@ class WorkerSnapshot(NamedTuple):
     states: bytes | None
     has_shares: bool = False
     shares: dict[str, Any] | None = None
+    bad: tuple[BadSample, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler Re
 RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
 SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
 cache concat_ragged get_worker_info mix profile random_split rebatch register_container sample_rng
-shard share shuffle_buffer""".split()
+shard share shuffle_buffer without""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

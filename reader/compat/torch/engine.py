@@ -38,7 +38,7 @@ _POLICY = Policy(
 _READ = """
     sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
     persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
-    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
+    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng error_options
 """.split()
 
 
@@ -71,8 +71,8 @@ def make_engine(
     if worker is None and loader._made_of is not None:
         config, policy, before = loader._made_of
         if all(map(operator.is_, before, given)):  # nothing but the order has changed
-            return Engine(
-                config, policy, None if is_batched else order, order if is_batched else None
+            return _engine(
+                loader, config, policy, None if is_batched else order, order if is_batched else None
             )
     size = loader.batch_size if is_iterable else 1
     worker_policy = dataclasses.replace(
@@ -105,13 +105,21 @@ def make_engine(
         pin_limit=loader.pin_limit,
         places=loader.device,
         in_order=loader.in_order,
+        **loader.error_options,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
     make_adapter = functools.partial(_adapter, loader.devices)
     batch_policy = dataclasses.replace(_POLICY.batch, make_adapter=make_adapter)
     policy = dataclasses.replace(_POLICY, worker=worker_policy, batch=batch_policy)
     loader._made_of = (config, policy, given) if worker is None else None
-    return Engine(config, policy, config.sampler, config.batch_sampler)
+    return _engine(loader, config, policy, config.sampler, config.batch_sampler)
+
+
+def _engine(loader: Any, *given: Any) -> Engine:
+    """Return an engine, which tells the loader of samples that fail."""
+    made = Engine(*given)
+    made.failed = loader.failed_samples
+    return made
 
 
 def _is_stacked_in_place(loader: Any) -> bool:

@@ -6,6 +6,7 @@ makes the samplers; the face says how iterators are made, and holds no machinery
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
+from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.errors import got
 from reader.frameworks import check_places
 from reader.orders.one_shot import OneShot
@@ -90,6 +92,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             None: the CPU.
         pin_limit: most bytes of that memory that are page-locked for it; None: what the copies read
             in turn; 0: none.
+        on_error, error_budget, quarantine: what becomes of samples whose fetching raises an
+            exception: see `reader.DataLoader`. "raise": as in PyTorch.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -138,6 +142,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         max_bytes: int | None = None,
         device: Any = None,
         pin_limit: int | None = None,
+        on_error: Literal["raise", "skip", "replace"] = "raise",
+        error_budget: float | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         workers: Any = num_workers
         if not isinstance(workers, int):
@@ -179,7 +186,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
-        LoaderConfig.build(  # checks the arguments that PyTorch does not have
+        config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=int(num_workers),
             persistent_workers=bool(persistent_workers),
@@ -191,7 +198,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             max_bytes=max_bytes,
             pin_limit=pin_limit,
             places=device,
+            on_error=on_error,
+            error_budget=error_budget,
+            quarantine=quarantine,
         )
+        self.error_options = {
+            "on_error": on_error,
+            "error_budget": error_budget,
+            "quarantine": quarantine,
+        }
+        self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))
 
     def prepared(self, state: Any) -> Any:  # noqa: ARG002
@@ -288,6 +304,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._engine = made.engine if isinstance(made, EngineIterator) else None
         self._epoch += 1
         return made
+
+    @property
+    def errors(self) -> list[FailedSample]:
+        """The samples that failed and were tolerated; see `reader.DataLoader`."""
+        return list(self.failed_samples.newest)
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker of the newest iterator does now; see `reader.DataLoader`."""

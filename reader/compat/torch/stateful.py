@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
@@ -53,8 +54,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             after the last state. A map-style dataset with a state is read with each batch, always.
             0 or None: never; a resume then draws samplers and streams from their beginning.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
-        seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit: as of
-            DataLoader.
+        seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit,
+        on_error, error_budget, quarantine: as of DataLoader.
     """
 
     keeps_rng = True
@@ -90,6 +91,9 @@ class StatefulDataLoader(DataLoader[T_co]):
         max_bytes: int | None = None,
         device: Any = None,
         pin_limit: int | None = None,
+        on_error: Literal["raise", "skip", "replace"] = "raise",
+        error_budget: float | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -120,6 +124,9 @@ class StatefulDataLoader(DataLoader[T_co]):
             max_bytes=max_bytes,
             device=device,
             pin_limit=pin_limit,
+            on_error=on_error,
+            error_budget=error_budget,
+            quarantine=quarantine,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed

@@ -25,6 +25,7 @@ from reader.errors import ConfigError, ReaderError
 from reader.frameworks import make_unpacked
 from reader.policy import BatchPolicy, Policy
 from reader.processes.pool_registry import await_closing
+from reader.worker.bad_sample import Tolerance
 from reader.worker.loop import WorkerConfig
 from reader.worker.stream import Stream
 
@@ -48,8 +49,19 @@ def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> Worke
         snapshot_every=config.snapshot_every_n_steps or 0,
         has_pure_samples=not config.is_iterable and has_pure_samples(config.dataset),
         reseed=config.reseed,
+        tolerance=_tolerance(config),
         makes_stale=policy.worker.makes_stale and config.persistent_workers and config.seed is None,
     )
+
+
+def _tolerance(config: LoaderConfig) -> Tolerance | None:
+    """Return what becomes of samples that fail; None: their exceptions are raised."""
+    if config.on_error == "raise":
+        return None
+    has_own = config.sampler is not None or config.batch_sampler is not None
+    is_one = config.batch_size is None or config.batch_size == 1
+    count = len(config.dataset) if is_one and not has_own and not config.is_iterable else 0
+    return Tolerance(config.on_error == "replace", count)
 
 
 # By the argument `worker_type`; WORKER_KINDS in `reader.option_checks` has what else it means.

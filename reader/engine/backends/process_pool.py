@@ -175,6 +175,8 @@ class ProcessPool(Pool):
         """Open what a worker sent in the place of a batch."""
         with interrupt_after():  # decoding goes on after any exception, also one of a handler
             found: WorkerError = pickle.loads(payload)
+            if found.is_nothing:
+                return found
             error = decode(found.error)
         return found._replace(error=not_found(error) if isinstance(error, NotFound) else error)
 

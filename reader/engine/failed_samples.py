@@ -1,0 +1,176 @@
+"""The samples that failed and were tolerated: what is known of them, and how many there may be.
+
+Imports the quarantine file and the types that cross. FailedSamples belong to an engine; an
+EpochFailures belongs to the cursor of one epoch, and counts what was delivered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.steps.handover import Task
+from reader.config import LoaderConfig
+from reader.engine.quarantine import Quarantine
+from reader.errors import DatasetError
+from reader.worker.bad_sample import BadSample
+
+__all__ = ["EpochFailures", "FailedSample", "FailedSamples"]
+
+_log = logging.getLogger("reader")
+
+_MOST_KEPT = 1000  # records in memory; the quarantine file has all
+_MOST_NAMED = 8
+_LEAST_SEEN = 100  # samples of a stream from which on a share of them is a limit
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedSample:
+    """A sample that failed, and whose batch was delivered without it.
+
+    Attributes:
+        epoch: its number.
+        batch: the number of the batch in its epoch.
+        index: of the sample in the dataset; of a stream the number of the draw in its worker.
+        error: the name of the exception's class.
+        text: the exception's.
+        traceback: of the worker; "" where there is none, as for a sample that hung.
+        instead: the index of the sample that took its place; None: none did.
+    """
+
+    epoch: int
+    batch: int
+    index: Any
+    error: str
+    text: str
+    traceback: str = dataclasses.field(repr=False)
+    instead: Any = None
+
+
+class FailedSamples:
+    """The samples of one loader that failed.
+
+    Args:
+        config: the loader's options.
+
+    Attributes:
+        newest: the last of them, 1,000 at most.
+        count: how many there were, in all epochs.
+    """
+
+    def __init__(self, config: LoaderConfig) -> None:
+        self._config = config
+        self.newest: deque[FailedSample] = deque(maxlen=_MOST_KEPT)
+        self.count = 0
+        path = config.quarantine
+        self._quarantine = None if path is None else Quarantine(path)
+
+    def epoch(self, epoch: int, before: int, total: int | None) -> EpochFailures | None:
+        """Return what counts those of one epoch; None: their exceptions are raised.
+
+        Args:
+            epoch: its number.
+            before: how many there were in the part of it that was delivered in an earlier run.
+            total: the samples of the epoch; None: not known.
+        """
+        if self._config.on_error == "raise":
+            return None
+        return EpochFailures(self, self._config, epoch, before, total)
+
+    def add(self, sample: FailedSample) -> None:
+        """Take note of one."""
+        self.count += 1
+        self.newest.append(sample)
+        if self._quarantine is not None:
+            self._quarantine.add(dataclasses.asdict(sample))
+
+
+class EpochFailures:
+    """The samples of one epoch that failed.
+
+    Args:
+        owner: of the loader.
+        config: the loader's options.
+        epoch, before, total: see `FailedSamples.epoch`.
+
+    Attributes:
+        count: how many, with those before.
+        stop: called once with the exception that the epoch ends with, when there are too many.
+    """
+
+    def __init__(
+        self, owner: FailedSamples, config: LoaderConfig, epoch: int, before: int, total: int | None
+    ) -> None:
+        self._owner, self._config, self._epoch, self._total = owner, config, epoch, total
+        self.count = before
+        self.stop: Callable[[BaseException], None] | None = None
+        self._noted: set[tuple[int, int]] = set()  # (batch, which of its samples)
+        self._kinds: Counter[str] = Counter()
+        self._examples: dict[str, list[FailedSample]] = {}
+        self._is_over = False
+
+    def note(self, task: Task) -> None:
+        """Count what failed in a batch that was handed over; the caller holds the cursor's lock.
+
+        A second call with a task changes nothing.
+        """
+        bad = () if task.snapshot is None else task.snapshot.bad
+        for place, each in enumerate(bad):
+            if (task.seq, place) not in self._noted:
+                self._add(task.seq, each)
+                self._noted.add((task.seq, place))
+        if bad and not self._is_over and self.count > self._limit(task.seq + 1):
+            self._is_over = True
+            if self.stop is not None:
+                self.stop(self._error(task.seq + 1))
+
+    def _add(self, batch: int, bad: BadSample) -> None:
+        sample = FailedSample(
+            self._epoch, batch, bad.key, bad.error, bad.text, bad.traceback, bad.instead
+        )
+        self._owner.add(sample)
+        self.count += 1
+        self._kinds[bad.error] += 1
+        examples = self._examples.setdefault(bad.error, [])
+        if len(examples) < _MOST_NAMED:
+            examples.append(sample)
+
+    def _limit(self, batches: int) -> int:
+        """Return how many samples may fail."""
+        budget = self._config.error_budget
+        if isinstance(budget, int):
+            return budget
+        total = self._total
+        if total is None:
+            total = max(_LEAST_SEEN, batches * (self._config.batch_size or 1))
+        return int(budget * total)
+
+    def _error(self, batches: int) -> DatasetError:
+        budget, limit = self._config.error_budget, self._limit(batches)
+        return DatasetError(
+            f"{self.count} samples of epoch {self._epoch} have failed, and error_budget={budget}"
+            f" allows {limit}: {self._told()}. Mend them or leave them out"
+            " (reader.without(dataset, indices)), or pass a larger error_budget"
+        )
+
+    def _told(self) -> str:
+        """Return how many failed in which way, the most frequent first."""
+        told = []
+        for error, count in self._kinds.most_common(_MOST_NAMED):
+            examples = self._examples[error]
+            indices = ", ".join(str(each.index) for each in examples)
+            more = ", ..." if count > len(examples) else ""
+            told.append(f"{count} of {error} (index {indices}{more}; {examples[0].text!r})")
+        return "; ".join(told)
+
+    def summarize(self) -> None:
+        """Log what failed, at the end of the epoch; nothing where none did."""
+        if not self._kinds:
+            return
+        done = "replaced by others" if self._config.on_error == "replace" else "left out"
+        found = sum(self._kinds.values())
+        noun = "sample was" if found == 1 else "samples were"
+        _log.warning("epoch %d: %d %s %s: %s", self._epoch, found, noun, done, self._told())

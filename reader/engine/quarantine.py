@@ -1,0 +1,90 @@
+"""A file that names the samples that failed: a line of JSON for each.
+
+Imports the errors. The file is opened for each line that is added, so that it may be moved, and a
+line is one write: ranks may share a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from typing import Any
+
+from reader.errors import ConfigError
+
+__all__ = ["Quarantine"]
+
+
+class Quarantine:
+    """Adds lines to a file.
+
+    Lines that are there already are not added again: a run that was resumed from an earlier state
+    meets the same samples once more.
+
+    Args:
+        path: of the file, which is made if it is not there.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: set[tuple[Any, ...]] | None = None
+        self._has_warned = False
+        try:
+            os.close(self._open())
+        except OSError as error:
+            raise ConfigError(
+                f"quarantine='{path}' cannot be written: {error}. Pass a file in a folder that is"
+                " there, and that this process may write to"
+            ) from error
+
+    def add(self, sample: dict[str, Any]) -> None:
+        """Add a line, unless it is there. A file that cannot be written any more is told once."""
+        key = _key_of(sample)
+        try:
+            if self._known is None:
+                self._known = _read_keys(self._path)
+            if key in self._known:
+                return
+            line = json.dumps(sample, ensure_ascii=True) + "\n"
+            fd = self._open()
+            try:
+                os.write(fd, line.encode())
+            finally:
+                os.close(fd)
+            self._known.add(key)
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"quarantine='{self._path}' cannot be written any more: {error}. The samples"
+                    " that failed are in loader.errors",
+                    stacklevel=2,
+                )
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self._path, flags, 0o644)
+
+    def __reduce__(self) -> Any:
+        return Quarantine, (self._path,)
+
+
+def _key_of(sample: dict[str, Any]) -> tuple[Any, ...]:
+    return sample.get("epoch"), sample.get("batch"), sample.get("index")
+
+
+def _read_keys(path: str) -> set[tuple[Any, ...]]:
+    found = set()
+    with open(path, "rb") as file:  # noqa: PTH123  as the others here
+        for line in file:
+            try:
+                sample = json.loads(line)
+            except ValueError:  # a line that was cut off
+                continue
+            if isinstance(sample, dict):
+                found.add(_key_of(sample))
+    return found

@@ -1,0 +1,186 @@
+"""A fetcher of a map-style dataset that goes on where a sample fails.
+
+Imports the fetcher. Like that it belongs to one worker and is used in its main thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.collate.indices import Indices
+from reader._core.interpreter.signals import is_interrupt
+from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader.errors import DatasetError
+from reader.worker.bad_sample import (
+    BadKey,
+    BadSample,
+    NothingLeft,
+    Tolerance,
+    bad_sample,
+    is_bad,
+    substitute,
+)
+from reader.worker.fetch import Fetcher
+from reader.worker.worker_state import WorkerSnapshot
+
+__all__ = ["TolerantFetcher"]
+
+
+class TolerantFetcher(Fetcher):
+    """Fetches samples; one that fails is left out, or another takes its place.
+
+    Each sample is fetched once, in its order, as without tolerance. What failed is sent with the
+    batch.
+
+    Args:
+        tolerance: see there.
+        worker_id: of the worker.
+        others: see Fetcher.
+    """
+
+    def __init__(self, tolerance: Tolerance, worker_id: int, *others: Any) -> None:
+        super().__init__(*others)
+        self._tolerance = tolerance
+        self._worker_id = worker_id
+        self._keys: list[Any] = []  # of the batch in hand
+        self._kept: list[Any] = []  # of them those whose samples are in it
+        self._bad: list[BadSample] = []
+
+    @property
+    def fetches_each(self) -> bool:
+        """False: workers do not make each other's rows, since a row may be missing."""
+        return False
+
+    def take_bad(self) -> tuple[BadSample, ...]:
+        """Return the samples of the batch in hand that failed."""
+        found, self._bad = tuple(self._bad), []
+        return found
+
+    def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
+        """See Fetcher. Raises NothingLeft if no sample is left."""
+        self._bad = []
+        is_single = kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
+        if not is_single:
+            self._keys = keys.tolist() if type(keys) is Indices else list(keys)
+            super().make(channel, kind, keys if type(keys) is Indices else self._keys)
+            return
+        self._keys, self.row, self.is_stacking = [keys], 0, False
+        channel.set_attachment(self._attached)
+        made = self._samples(channel, self._keys)
+        channel.note_fetched(1)
+        if self.collate_fn is not None:
+            made.append(self.collate_fn(made.pop()))
+        channel.write_from(made)
+
+    def _attachment(self) -> Callable[[], Any] | None:
+        return self._attached
+
+    def _attached(self) -> WorkerSnapshot | None:
+        """Return what goes with the batch: the dataset's state, and what failed."""
+        found = self._snapshots.take() if self._snapshots.is_wanted else None
+        bad = self.take_bad()
+        if not bad:
+            return found
+        if found is None:
+            return WorkerSnapshot(self._worker_id, False, False, None, bad=bad)
+        return found._replace(bad=bad)
+
+    def _make_each(self, channel: WorkerChannel, keys: list[Any]) -> None:
+        is_by_one = not self.getitems or self._fill is not None
+        if self._tolerance.replaces and is_by_one and keys:
+            self.is_stacking = True
+            fill = None if self._fill is None else self._filler(channel, self._fill)
+            channel.stack(_Replacing(self, channel), keys, keys, fill)
+            return
+        samples = self._samples(channel, keys) if keys else []
+        if channel.is_stale:
+            channel.skip()
+            return
+        if self._collate is not None and (type(samples) is not list or not samples):
+            channel.write(self._collate(samples))
+        elif type(samples) is not list:
+            channel.write(samples)
+        else:
+            channel.note_fetched(len(samples))
+            self.is_stacking = True
+            channel.stack(samples, list(range(len(samples))), self._kept)
+
+    def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
+        """Return the samples of a batch, those that can be had. Raises NothingLeft if none can."""
+        if self.getitems and not any(type(key) is BadKey for key in keys):
+            try:
+                self._kept = list(keys)
+                return super()._samples(channel, list(keys))
+            except Exception as error:
+                if not self._is_bad(error):
+                    raise  # else each is fetched by itself
+        samples: list[Any] = []
+        self._kept = []
+        for row, key in enumerate(keys):
+            if row and channel.is_stale:
+                break
+            self.row = row
+            begun = time.monotonic_ns()
+            try:
+                samples.append(self._sample(row, key, self._item))
+            except _Left:
+                continue
+            self._kept.append(key)
+            if channel.times_each:
+                channel.note_sample(row, key, time.monotonic_ns() - begun)
+        self.row = -1
+        if not samples and not channel.is_stale:
+            raise NothingLeft
+        return samples
+
+    def _item(self, key: Any) -> Any:
+        return self.dataset[key]
+
+    def _filler(self, channel: WorkerChannel, fill: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what has a sample write itself, or the one that takes its place."""
+
+        def filled(key: Any, out: Any) -> Any:
+            return self._sample(channel.position, key, lambda other: fill(other, out))
+
+        return filled
+
+    def _sample(self, row: int, key: Any, take: Callable[[Any], Any]) -> Any:
+        """Return a sample, or the one that takes its place. Raises _Left if it is left out."""
+        error: Exception
+        if type(key) is BadKey:
+            self._bad.append(BadSample(key.key, row, key.error, key.text, ""))
+            error = DatasetError(key.text)
+            key = key.key
+        else:
+            try:
+                return take(key)
+            except Exception as failed:
+                if not self._is_bad(failed):
+                    raise
+                self._bad.append(bad_sample(key, row, failed))
+                error = failed
+        if not self._tolerance.replaces:
+            raise _Left
+        instead, sample = substitute(key, self._keys, self._tolerance.count, take, error)
+        self._bad[-1] = self._bad[-1]._replace(instead=instead)
+        return sample
+
+    def _is_bad(self, error: Exception) -> bool:
+        return is_bad(error) and not (self._is_inline and is_interrupt(error))
+
+
+class _Left(Exception):
+    """A sample is left out of its batch."""
+
+
+class _Replacing:
+    """The dataset, as it is when others take the place of samples that fail."""
+
+    def __init__(self, fetcher: TolerantFetcher, channel: WorkerChannel) -> None:
+        self._fetcher = fetcher
+        self._channel = channel
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._fetcher._sample(self._channel.position, key, self._fetcher._item)

@@ -1,0 +1,69 @@
+"""An iterator over a stream that goes on where a sample fails.
+
+Imports what is told of such a sample. It belongs to one worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reader._core.interpreter.signals import is_interrupt
+from reader.data.iterable import is_dead
+from reader.worker.bad_sample import BadSample, bad_sample, is_bad
+
+__all__ = ["TolerantIterator"]
+
+
+class TolerantIterator:
+    """Draws from an iterator; a draw that fails is left out, or the sample before takes its place.
+
+    An iterator that cannot go on, as a generator that raised, raises its error.
+
+    Args:
+        source: what the dataset's `__iter__` returned.
+        replaces: whether the sample before takes the place; before the first one is had, draws that
+            fail are left out.
+        is_inline: Ctrl-C may come anywhere.
+
+    Attributes:
+        source: the iterator itself.
+    """
+
+    def __init__(self, source: Iterator[Any], replaces: bool, is_inline: bool) -> None:
+        self.source = source
+        self._replaces = replaces
+        self._is_inline = is_inline
+        self._draws = 0
+        self._before: tuple[int, Any] | None = None  # the number of a draw, and its sample
+        self._bad: list[BadSample] = []
+
+    def __iter__(self) -> TolerantIterator:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            number, self._draws = self._draws, self._draws + 1
+            try:
+                sample = next(self.source)
+            except StopIteration:
+                raise
+            except Exception as error:
+                is_ours = is_bad(error) and not (self._is_inline and is_interrupt(error))
+                if not is_ours or is_dead(self.source):
+                    raise
+                found = bad_sample(number, -1, error)
+                before = self._before
+                if self._replaces and before is not None:
+                    self._bad.append(found._replace(instead=before[0]))
+                    return before[1]
+                self._bad.append(found)
+            else:
+                if self._replaces:
+                    self._before = number, sample
+                return sample
+
+    def take_bad(self) -> tuple[BadSample, ...]:
+        """Return the draws that failed since this was asked last."""
+        found, self._bad = tuple(self._bad), []
+        return found

@@ -1,0 +1,480 @@
+"""Samples that fail: left out or replaced, by whoever fetches them, and told of."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from reader import DataLoader, DatasetError, IterableDataset
+
+BAD = (3, 17, 18, 40)
+WAYS: dict[str, dict[str, Any]] = {
+    "none": {"num_workers": 0},
+    "one": {"num_workers": 1},
+    "processes": {"num_workers": 3},
+    "threads": {"num_workers": 2, "worker_type": "thread"},
+    "spawn": {"num_workers": 2, "start_method": "spawn"},
+}
+
+
+class Files:
+    """Numbers, of which some cannot be read."""
+
+    def __init__(self, count: int = 64, bad: tuple[int, ...] = BAD) -> None:
+        self.count, self.bad = count, frozenset(bad)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if index in self.bad:
+            raise OSError(f"file {index} is damaged")
+        return np.full(3, reader.sample_rng(index).integers(1000), np.float32), index
+
+
+class ManyFiles(Files):
+    """Fetches many at once, which one damaged file spoils."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+class WrittenFiles(Files):
+    """Samples that write themselves into their rows."""
+
+    def __getitem__(self, index: int, out: Any = None) -> tuple[Any, int]:
+        array, number = super().__getitem__(index)
+        if out is not None and out[0] is not None and out[0].shape == array.shape:
+            out[0][...] = array
+            return out[0], number
+        return array, number
+
+
+def numbers_of(samples: list[Any]) -> list[int]:
+    return [number for _, number in samples]
+
+
+def rows(batches: Any) -> list[Any]:
+    return [
+        batch if isinstance(batch, list) else [batch[0].tolist(), batch[1].tolist()]
+        for batch in batches
+    ]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "stacked": {},
+    "collated": {"collate_fn": numbers_of},
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "none"])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dataset", [Files, ManyFiles, WrittenFiles])
+def test_batches_are_the_same_whoever_fetches(
+    way: str, on_error: str, kind: str, dataset: type[Files]
+) -> None:
+    options = {"batch_size": 8, "shuffle": True, "seed": 1, "on_error": on_error, **KINDS[kind]}
+    found = []
+    for each in ("none", way):
+        with DataLoader(dataset(), error_budget=4, **options, **WAYS[each]) as loader:
+            found.append([rows(loader), rows(loader)])
+            errors = loader.errors
+            assert sorted(error.index for error in errors) == sorted([*BAD, *BAD])
+            assert {error.epoch for error in errors} == {0, 1}
+            assert all(error.error == "OSError" for error in errors)
+            assert all(f"file {error.index} is damaged" == error.text for error in errors)
+            assert all("is damaged" in error.traceback for error in errors)
+            assert all((error.instead is None) == (on_error == "skip") for error in errors)
+            assert loader.stats()["failed_samples"] == 8
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_out_is_what_failed(kind: str) -> None:
+    plain = DataLoader(Files(bad=()), batch_size=8, seed=1, shuffle=True, **KINDS[kind])
+    loader = DataLoader(
+        Files(), batch_size=8, seed=1, shuffle=True, on_error="skip", error_budget=4, **KINDS[kind]
+    )
+    numbers = [
+        [number for batch in rows(each) for number in (batch if kind == "collated" else batch[1])]
+        for each in (plain, loader)
+    ]
+    assert [number for number in numbers[0] if number not in BAD] == numbers[1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_others_of_a_batch_take_the_places(way: str) -> None:
+    order = [list(range(begin, begin + 8)) for begin in range(8, 56, 8)]  # some are left out
+    with DataLoader(
+        Files(), batch_sampler=order, on_error="replace", error_budget=4, seed=5, **WAYS[way]
+    ) as loader:
+        for (_, numbers), wanted in zip(loader, order, strict=True):
+            assert len(numbers) == 8
+            assert set(numbers.tolist()) <= set(wanted) - set(BAD)
+            kept = [number for number in wanted if number not in BAD]
+            assert [number for number in wanted if number in numbers] == kept
+
+
+@pytest.mark.parametrize("batch_size", [1, None])
+@pytest.mark.parametrize("way", ["none", "processes"])
+def test_of_one_sample_any_of_the_dataset_takes_the_place(batch_size: int | None, way: str) -> None:
+    loader = DataLoader(
+        Files(), batch_size=batch_size, on_error="replace", error_budget=4, **WAYS[way]
+    )
+    with loader:
+        numbers = [int(np.ravel(number)[0]) for _, number in loader]
+    assert len(numbers) == 64
+    assert not set(numbers) & set(BAD)
+    assert [number for index, number in enumerate(numbers) if number != index] == [
+        numbers[index] for index in BAD
+    ]
+
+
+def test_a_sampler_of_the_users_says_which_samples_there_are() -> None:
+    loader = DataLoader(Files(), sampler=[1, 3, 5], on_error="replace", error_budget=1)
+    batches = iter(loader)
+    assert int(next(batches)[1][0]) == 1
+    with pytest.raises(DatasetError, match="no other one that could take its place: pass a larger"):
+        next(batches)
+    assert int(next(batches)[1][0]) == 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_of_which_nothing_is_left_is_left_out(way: str) -> None:
+    bad = tuple(range(8, 24))
+    with DataLoader(
+        Files(bad=bad), batch_size=8, on_error="skip", error_budget=16, **WAYS[way]
+    ) as loader:
+        found = [numbers[0] for _, numbers in loader]
+        assert found == [0, 24, 32, 40, 48, 56]
+        assert [error.batch for error in loader.errors] == [1] * 8 + [2] * 8
+        state = loader.state_dict()
+    again = DataLoader(Files(bad=bad), batch_size=8, on_error="skip", error_budget=16)
+    again.load_state_dict(state)
+    assert [numbers[0] for _, numbers in again] == found
+
+
+@pytest.mark.parametrize("way", ["none", "processes", "threads"])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_resumed_run_goes_on_with_the_same(way: str, on_error: str, after: int) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 7, "on_error": on_error}
+    with DataLoader(Files(), error_budget=4, **options) as loader:
+        whole = rows(loader)
+    with DataLoader(Files(), error_budget=4, **options, **WAYS[way]) as loader:
+        batches = iter(loader)
+        first = rows(next(batches) for _ in range(after))
+        state = json.loads(json.dumps(loader.state_dict()))
+        count = len(loader.errors)
+    assert state["failed"] == count
+    with DataLoader(Files(), error_budget=4, **options) as loader:
+        loader.load_state_dict(state)
+        assert first + rows(loader) == whole
+        assert count + len(loader.errors) == 4
+    with DataLoader(Files(), error_budget=3, **options) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(DatasetError, match=r"^4 samples of epoch 0 have failed"):
+            list(loader)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_too_many_end_the_epoch_with_an_error_that_names_them(way: str) -> None:
+    with DataLoader(
+        Files(bad=(1, 9, 10)), batch_size=8, on_error="skip", error_budget=2, **WAYS[way]
+    ) as loader:
+        batches, count = iter(loader), 0
+        with pytest.raises(DatasetError) as caught:
+            for _ in batches:
+                count += 1
+        assert count == 2  # what was delivered stays delivered
+        text = str(caught.value)
+        assert "3 samples of epoch 0 have failed, and error_budget=2 allows 2" in text
+        assert "3 of OSError (index 1, 9, 10; 'file 1 is damaged')" in text
+        with pytest.raises(StopIteration):
+            next(batches)
+        assert len(list(loader.dataset.bad)) == 3  # the loader is usable
+        with pytest.raises(DatasetError, match="samples of epoch 1"):
+            list(loader)
+
+
+@pytest.mark.parametrize(
+    ("budget", "bad", "is_enough"),
+    [
+        (0, 0, True),
+        (0, 1, False),
+        (4, 4, True),
+        (0.0625, 4, True),
+        (0.0624, 4, False),
+        (1.0, 63, True),
+    ],
+)
+def test_a_budget_is_a_count_or_a_share_of_the_epoch(
+    budget: float, bad: int, is_enough: bool
+) -> None:
+    loader = DataLoader(
+        Files(bad=tuple(range(bad))), batch_size=8, on_error="skip", error_budget=budget
+    )
+    if is_enough:
+        list(loader)
+        return
+    with pytest.raises(DatasetError, match=f"error_budget={budget}"):
+        list(loader)
+
+
+def test_the_end_of_an_epoch_tells_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "reader"):
+        list(DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4))
+        list(DataLoader(Files(bad=()), batch_size=8, on_error="skip"))
+    (said,) = caplog.messages
+    wanted = "epoch 0: 4 samples were left out: 4 of OSError (index 3, 17, 18, 40; 'file 3"
+    assert said.startswith(wanted)
+
+
+class Stream(IterableDataset[Any]):
+    """Draws numbers; some cannot be drawn."""
+
+    def __init__(self, ends: bool = False) -> None:
+        self.ends = ends
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._generated() if self.ends else _Draws(list(reader.shard(range(64))))
+
+    def _generated(self) -> Iterator[Any]:
+        yield from range(5)
+        raise OSError("the connection was lost")
+
+
+class _Draws:
+    def __init__(self, numbers: list[int]) -> None:
+        self.left = numbers
+
+    def __iter__(self) -> _Draws:
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        number = self.left.pop(0)
+        if number in BAD:
+            raise OSError(f"record {number} is damaged")
+        return number
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [{}, {"collate_fn": list}])
+def test_a_stream_goes_on_where_a_draw_fails(way: str, kind: dict[str, Any]) -> None:
+    with DataLoader(Stream(), batch_size=8, on_error="skip", **kind, **WAYS[way]) as loader:
+        batches = [list(map(int, batch)) for batch in loader]
+        assert sorted(sum(batches, [])) == [number for number in range(64) if number not in BAD]
+        assert all(len(batch) == 8 for batch in batches[: -max(1, WAYS[way]["num_workers"])])
+        assert sorted(error.text for error in loader.errors) == sorted(
+            f"record {number} is damaged" for number in BAD
+        )
+
+
+@pytest.mark.parametrize("way", ["none", "processes"])
+def test_a_stream_keeps_its_length_where_the_sample_before_takes_the_place(way: str) -> None:
+    with DataLoader(Stream(), batch_size=4, on_error="replace", **WAYS[way]) as loader:
+        numbers = [int(number) for batch in loader for number in batch]
+    assert len(numbers) == 64
+    assert not set(numbers) & set(BAD)
+    assert len(set(numbers)) == 60
+
+
+@pytest.mark.parametrize("way", ["none", "processes"])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_a_stream_is_resumed_where_it_was(way: str, on_error: str) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "on_error": on_error, **WAYS[way]}
+    with DataLoader(Stream(), **options) as loader:
+        whole = [batch.tolist() for batch in loader]
+        texts = sorted(error.text for error in loader.errors)
+    for after in (1, 4, 9):
+        with DataLoader(Stream(), **options) as loader:
+            batches = iter(loader)
+            first = [next(batches).tolist() for _ in range(after)]
+            state, errors = loader.state_dict(), loader.errors
+        with DataLoader(Stream(), **options) as loader:
+            loader.load_state_dict(state)
+            assert first + [batch.tolist() for batch in loader] == whole
+            assert sorted(error.text for error in [*errors, *loader.errors]) == texts
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_generator_that_cannot_go_on_raises_its_error(way: str) -> None:
+    with DataLoader(Stream(ends=True), batch_size=2, on_error="skip", **WAYS[way]) as loader:
+        with pytest.raises(OSError, match="the connection was lost"):
+            list(loader)
+
+
+class Refused(Files):
+    """Raises what says that the program is wrong."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 3:
+            raise self.error
+        return index
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize(
+    "error", [MemoryError("no memory"), reader.ConfigError("wrong"), reader.SampleIndexError("out")]
+)
+@pytest.mark.parametrize("way", ["none", "processes"])
+def test_what_is_no_fault_of_a_sample_is_raised(on_error: str, error: Exception, way: str) -> None:
+    with DataLoader(Refused(error), batch_size=8, on_error=on_error, **WAYS[way]) as loader:
+        with pytest.raises(type(error)):
+            list(loader)
+
+
+def test_samples_that_do_not_fit_together_are_raised() -> None:
+    ragged = [np.zeros(1 + index % 2) for index in range(8)]
+    with pytest.raises(reader.CollateError):
+        list(DataLoader(ragged, batch_size=4, on_error="skip"))
+
+
+# -- the quarantine ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_quarantine_names_each_sample_once(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
+    with DataLoader(Files(), quarantine=path, **options, **WAYS[way]) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        list(batches)
+    with DataLoader(Files(), quarantine=path, **options) as loader:
+        loader.load_state_dict(state)  # meets them once more
+        list(loader)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["index"] for line in lines] == list(BAD)
+    assert lines[0].keys() == {
+        *("epoch", "batch", "index", "error", "text", "traceback", "instead"),
+    }
+    assert "file 3 is damaged" in lines[0]["traceback"]
+    rest = reader.without(Files(), path)
+    assert len(rest) == 60
+    assert sorted(
+        number for _, numbers in DataLoader(rest, batch_size=7) for number in numbers.tolist()
+    ) == [number for number in range(64) if number not in BAD]
+
+
+def test_a_quarantine_that_was_cut_off_is_read_and_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    list(DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4, quarantine=path))
+    path.write_bytes(path.read_bytes()[:-20])
+    assert len(reader.without(Files(), path)) == 61
+    path.write_text('{"other": 1}\n')
+    with pytest.raises(reader.ConfigError, match="line 1 of '.*bad.jsonl' names no sample"):
+        reader.without(Files(), path)
+
+
+def test_a_quarantine_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "bad.jsonl"
+    path.parent.mkdir()
+    options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
+    loader = DataLoader(Files(), quarantine=path, **options)
+    path.unlink()
+    path.parent.rmdir()
+    with pytest.warns(UserWarning, match="cannot be written any more") as told:
+        list(loader)
+    assert len(told) == 1
+    assert len(loader.errors) == 4
+
+
+# -- deaths --------------------------------------------------------------------------------------
+
+
+class Killed(Files):
+    """Kills its worker once at some samples."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 13 == 5:
+            try:
+                (self.folder / str(index)).mkdir()
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_deaths_of_workers_change_nothing(on_error: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "seed": 2, "on_error": on_error, "error_budget": 4}
+    whole = rows(DataLoader(Files(), **options))
+    with DataLoader(Killed(tmp_path), num_workers=3, worker_retries=5, **options) as loader:
+        assert rows(loader) == whole
+        assert sorted(error.index for error in loader.errors) == list(BAD)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"on_error": "ignore"}, reader.ConfigError, "on_error must be one of 'raise', 'skip', 'r"),
+        ({"on_error": None}, reader.ConfigError, "on_error must be one of"),
+        ({"error_budget": 3}, reader.ConfigError, "error_budget is for samples that fail and are"),
+        ({"quarantine": "x"}, reader.ConfigError, "quarantine is for samples that fail and are"),
+        ({"on_error": "skip", "error_budget": -1}, reader.ConfigError, "an int of 0 or more"),
+        ({"on_error": "skip", "error_budget": 1.5}, reader.ConfigError, r"a float in \[0, 1\]"),
+        ({"on_error": "skip", "error_budget": True}, reader.ConfigTypeError, "error_budget must"),
+        ({"on_error": "skip", "error_budget": "a"}, reader.ConfigTypeError, "error_budget must"),
+        ({"on_error": "skip", "error_budget": np.nan}, reader.ConfigError, "error_budget must"),
+        ({"on_error": "skip", "quarantine": 3}, reader.ConfigTypeError, "quarantine must be the"),
+        (
+            {"on_error": "skip", "quarantine": "/none/bad.jsonl"},
+            reader.ConfigError,
+            "quarantine='/none/bad.jsonl' cannot be written",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        DataLoader(Files(), **options)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "text"),
+    [
+        ([64], reader.SampleIndexError, "index 64 is outside of Files, which has 64 samples"),
+        ([-65], reader.SampleIndexError, "index -65 is outside"),
+        (["a"], reader.ConfigTypeError, "bad must hold indices of the dataset, got 'a'"),
+        (5, reader.ConfigTypeError, "bad must be a list of indices, or the path"),
+        (range(64), reader.ConfigError, "all 64 samples of Files would be left out"),
+        ("/none.jsonl", reader.ConfigError, "the quarantine file '/none.jsonl' cannot be read"),
+    ],
+)
+def test_without_refuses_what_cannot_be(bad: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        reader.without(Files(), bad)
+
+
+def test_without_nothing_is_the_dataset() -> None:
+    assert list(reader.without("abc", [])) == ["a", "b", "c"]
+    assert list(reader.without("abc", [-1, 2])) == ["a", "b"]
