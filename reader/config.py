@@ -27,6 +27,7 @@ from reader.option_checks import (
     check_framework,
     check_order,
     check_stream,
+    check_watchdog,
     check_workers,
 )
 from reader.places import CPU, Place, parse_places
@@ -80,6 +81,8 @@ class LoaderConfig:
     on_error: str = "raise"
     error_budget: int | float = 0.05
     quarantine: str | None = None
+    warn_after: float | None = 30.0
+    hang_after: float | None = None
     most_ahead: int | None = None
     is_iterable: bool = False
 
@@ -165,6 +168,7 @@ class LoaderConfig:
             )
         check_workers(o["worker_type"], o["start_method"], o["num_workers"])
         check_errors(o)
+        check_watchdog(o)
         check_order(o)
         if not o["in_order"] and len(o["places"]) > 1:
             raise ConfigError(

@@ -138,6 +138,10 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         error_budget: how many samples of an epoch may fail, an int, or what share of them, a float;
             where more do, the epoch ends with a DatasetError that names them. None: 0.05.
         quarantine: a file to which each sample that failed is added as a line of JSON.
+        warn_after: a sample that takes longer than that many seconds, while the loop waits for it,
+            is told once in the log: its index, its worker, and where its code is. None: never.
+        hang_after: the worker of a sample that takes longer than that is replaced, and the sample
+            has failed: see `on_error`. For worker processes. None: it may take as long as it likes.
 
     Raises:
         ConfigError: an argument that cannot work, or two that contradict each other.
@@ -194,6 +198,8 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         on_error: Literal["raise", "skip", "replace"] = "raise",
         error_budget: float | None = None,
         quarantine: str | os.PathLike[str] | None = None,
+        warn_after: float | None = 30.0,
+        hang_after: float | None = None,
     ) -> None:
         config = LoaderConfig.build(
             dataset,
@@ -231,6 +237,8 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             on_error=on_error,
             error_budget=error_budget,
             quarantine=quarantine,
+            warn_after=warn_after,
+            hang_after=hang_after,
         )
         sampler, batch_sampler = make_samplers(config)
         self.config = config

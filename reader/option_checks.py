@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import multiprocessing
 import numbers
 import os
@@ -29,6 +30,7 @@ __all__ = [
     "check_framework",
     "check_order",
     "check_stream",
+    "check_watchdog",
     "check_workers",
 ]
 
@@ -184,6 +186,31 @@ def check_errors(o: dict[str, Any]) -> None:
                 f"quarantine must be the path of a file or None, got {got(path)}. Failed samples"
                 " are named there, each in a line of JSON"
             ) from None
+
+
+def check_watchdog(o: dict[str, Any]) -> None:
+    """Check and convert after how long a sample is told of, and its worker replaced, in place."""
+    for name, remedy in (
+        ("warn_after", "None tells of none"),
+        ("hang_after", "None waits for it, as long as it takes"),
+    ):
+        seconds = o[name]
+        if seconds is None:
+            continue
+        is_number = isinstance(seconds, numbers.Real) and not isinstance(seconds, (bool, np.bool_))
+        if not is_number or not 0 < seconds < math.inf:
+            raise (ConfigError if is_number else ConfigTypeError)(
+                f"{name} must be a number of seconds above 0 that one sample may take, or None, got"
+                f" {got(seconds)}. {remedy}"
+            )
+        o[name] = float(seconds)
+    is_thread = WORKER_KINDS[o["worker_type"]].is_in_trainer or not o["num_workers"]
+    if o["hang_after"] is not None and is_thread:
+        raise ConfigError(
+            f"hang_after={o['hang_after']:g} ends the process of a worker that hangs, and a thread"
+            " cannot be ended: pass num_workers=1 or more with worker_type='process', or leave it"
+            " out"
+        )
 
 
 def _as_budget(budget: Any) -> int | float:

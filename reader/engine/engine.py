@@ -219,6 +219,9 @@ class Engine(Finalized):
             errors=self._errors,
             start_of=self._starts(epoch, start, cursor),
             on_end=self._on_end,
+            warn_after=config.warn_after,
+            hang_after=config.hang_after,
+            tolerates=config.on_error != "raise",
             length=None
             if config.is_iterable
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),

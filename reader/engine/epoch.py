@@ -86,6 +86,8 @@ class EpochIterator(QuickSteps):
             is_timed = options.timeout_s is not None or self._rng_lock is not None
             is_usual = self._hands_over_at_once and not is_timed
         self._is_usual = is_usual
+        if options.warn_after is not None:
+            self.slow_s = options.warn_after
         if cursor.failures is not None:
             cursor.failures.stop = functools.partial(_stop, weakref.ref(self))
         self._workers = cursor.workers
@@ -159,6 +161,10 @@ class EpochIterator(QuickSteps):
             return self._take_item()
         except EpochEnded:
             return None  # it is over now, and `_leave` raises why
+
+    def tell_slow(self) -> None:
+        """Tell of a batch that this thread made in more than `slow_s` seconds."""
+        self._supervisor.tell_slow()
 
     def leave_with_program(self) -> None:
         """Leave quietly if the loader was closed because the program is ending: it is no error."""

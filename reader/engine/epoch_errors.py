@@ -13,6 +13,7 @@ from typing import Any
 from reader._core.wire.failure import Failure, FailureKind
 from reader.engine.backends.backend import Backend, Death
 from reader.engine.epoch_options import EpochOptions
+from reader.engine.watchdog import Hung
 from reader.errors import (
     ArenaFull,
     DatasetError,
@@ -145,6 +146,27 @@ def exception_of(
     where += backend.name_of(item.worker)
     note = options.errors.error_text.format(worker=item.worker, type=type(exc).__name__)
     return _worded(exc, item.worker, where, text, options, note)
+
+
+def hung_sample(
+    backend: Backend,
+    item: Failure,
+    indices: list[Any],
+    hung: Hung,
+    options: EpochOptions,
+    number: int,
+) -> DatasetError:
+    """Return what is raised in the place of a batch whose worker hung and was ended."""
+    at = f"batch {number} of epoch {options.epoch}"
+    if 0 <= hung.row < len(indices):
+        at = f"the sample at index {shown(indices[hung.row])} of {at}"
+    stack = f" It was here:\n{hung.stack}" if hung.stack else ""
+    return DatasetError(
+        f"{at} hung: it took {hung.seconds:.1f} s, and hang_after={options.hang_after:g}. Its"
+        f" {backend.name_of(item.worker).partition(' (')[0]} was ended and replaced; mend the"
+        " dataset, pass a larger hang_after=, or have such samples left out or replaced by"
+        f" on_error='skip' or 'replace'.{stack}"
+    )
 
 
 def _of(indices: list[Any]) -> str:

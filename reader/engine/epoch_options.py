@@ -28,6 +28,9 @@ class EpochOptions:
         start_of: what a worker is sent before its first task, by its number; None: nothing.
         on_end: called when the last batch was delivered.
         length: how many batches there will be; None: not known.
+        warn_after: seconds after which a sample that is waited for is told; None: never.
+        hang_after: seconds after which the worker that is at it is replaced; None: never.
+        tolerates: samples may fail.
     """
 
     epoch: int
@@ -39,6 +42,9 @@ class EpochOptions:
     start_of: Callable[[int], EpochStart] | None = None
     on_end: Callable[[], None] | None = None
     length: Callable[[], int] | None = None
+    warn_after: float | None = None
+    hang_after: float | None = None
+    tolerates: bool = False
 
     @property
     def raises_deaths(self) -> bool:

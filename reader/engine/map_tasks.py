@@ -338,7 +338,9 @@ class MapTasks:
         """Give the batches of a dead worker to other workers, or give them up."""
         again: list[Task] = []
         for seq in sorted(death.lost):
-            if seq == death.busy and remedies.is_hopeless(seq, death):
+            is_at = seq == death.busy
+            is_over = is_at and (remedies.is_hung(seq) or remedies.is_hopeless(seq, death))
+            if is_over and not remedies.mark_bad(seq, death):
                 remedies.give_up(seq, death.worker_id)
             else:
                 again.append(self._window.task(seq))

@@ -38,6 +38,12 @@ class Remedies(Protocol):
     def is_hopeless(self, seq: int, death: Death) -> bool:
         """Note a worker's death at a batch; returns whether it was one too many."""
 
+    def mark_bad(self, seq: int, death: Death) -> bool:
+        """Have a batch made without the sample at which its worker died; False: it cannot be."""
+
+    def is_hung(self, seq: int) -> bool:
+        """Whether the worker of a batch was ended because that hung."""
+
     def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
         """Put a failure, or the end of its worker, in the place of a task that never comes."""
 

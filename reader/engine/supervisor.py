@@ -7,6 +7,7 @@ iterates. It handles deaths of workers, failed starts, short memory and late bat
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -14,13 +15,24 @@ from typing import Any, NoReturn
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.steps.handover import WaitStats
 from reader._core.steps.window import Window
-from reader._core.wire.failure import Failure
+from reader._core.wire.channel import TaskKind
+from reader._core.wire.failure import Failure, FailureKind
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool_cache import Loan
-from reader.engine.epoch_errors import closed, died, exception_of, failed_start, in_fork, late
+from reader.engine.epoch_errors import (
+    closed,
+    died,
+    exception_of,
+    failed_start,
+    hung_sample,
+    in_fork,
+    late,
+)
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.schedule import Schedule
+from reader.engine.watchdog import Watchdog
 from reader.errors import ReaderError
+from reader.worker.bad_sample import BadKey
 from reader.worker.loop import WorkerError
 
 __all__ = ["EpochEnded", "Supervisor"]
@@ -67,6 +79,9 @@ class Supervisor:
         self._options = options
         self._stats = stats
         self._is_torn = False  # a wait was cut short: a notice may be unhandled
+        self._watchdog = Watchdog(
+            backend, window.task_keys, options.epoch, options.warn_after, options.hang_after
+        )
 
     @property
     def is_usable(self) -> bool:
@@ -115,7 +130,16 @@ class Supervisor:
                 rest = None if deadline is None else max(0.0, deadline - time.monotonic())
                 # a worker thread that holds the lock of the random state must be waited for: the
                 # error is raised when the late batch comes, and the next call returns that batch
-                item = self._feeder.take(rest if self._options.is_eager else None)
+                limit = rest if self._options.is_eager else None
+                pause = self._watchdog.pause_s
+                if pause is not None and (limit is None or pause < limit):
+                    item = self._feeder.take(pause)
+                    if item is False:
+                        self._watchdog.look()
+                        item = None
+                        continue
+                else:
+                    item = self._feeder.take(limit)
                 if item is False or (rest == 0.0 and item is not None):
                     number = self._schedule.number_of(None)
                     raise late(self._backend, self._window.task_keys, number, self._options)
@@ -141,10 +165,17 @@ class Supervisor:
                 self._schedule.send()
         finally:
             took_s = self._stats.end()
+        if self._options.warn_after is not None and took_s > self._options.warn_after:
+            self.tell_slow()
         if self._options.timeout_s is not None and took_s > self._options.timeout_s:
             number = self._schedule.number_of(None)
             raise late(self._backend, self._window.task_keys, number, self._options, took_s)
         return item
+
+    def tell_slow(self) -> None:
+        """Tell of the next batch, which this thread made in many seconds."""
+        number, took_s = self._schedule.number_of(None), self._stats.last_wait_s
+        _log.warning("batch %d of epoch %d took %.1f s", number, self._options.epoch, took_s)
 
     def _attend(self) -> None:
         """Handle what else happened: a worker failed to start, died, or has room again."""
@@ -170,6 +201,9 @@ class Supervisor:
     ) -> BaseException:
         """Return the exception of a Failure, with the deaths at its batch."""
         deaths = self.deaths.get(item.seq, [])
+        hung = self._watchdog.hung.get(item.seq)
+        if item.kind is FailureKind.LOST and hung is not None:
+            return hung_sample(self._backend, item, keys, hung, self._options, number)
         return exception_of(self._backend, item, carried, keys, deaths, self._options, number)
 
     def _note_failed(self, failed: Failure) -> None:
@@ -204,7 +238,10 @@ class Supervisor:
                 break
             if self._options.start_of is not None:
                 self._window.add_start(death.worker_id, self._options.start_of(death.worker_id))
+            is_hung = death.busy is not None and self.is_hung(death.busy)
             self._schedule.lose(death, self)
+            if is_hung:
+                continue  # it was told why it was ended
             if death.busy is None:
                 self._count_idle_death(death)
             if not self._options.raises_deaths:
@@ -218,6 +255,39 @@ class Supervisor:
         deaths = self.deaths.setdefault(seq, [])
         deaths.append(death)
         return len(deaths) > self.worker_retries
+
+    def is_hung(self, seq: int) -> bool:
+        """Whether the worker of a batch was ended because that hung."""
+        return seq in self._watchdog.hung
+
+    def mark_bad(self, seq: int, death: Death) -> bool:
+        """Have a batch made without the sample at which its worker hung or died.
+
+        False: samples may not fail, or nobody knows at which one it was.
+        """
+        task, keys = self._window.task(seq), self._window.task_keys(seq)
+        hung = self._watchdog.hung.get(seq)
+        row = death.row if hung is None else hung.row
+        if len(keys) == 1:
+            row = 0
+        is_known = isinstance(task.payload, bytes) and 0 <= row < len(keys)
+        if not self._options.tolerates or not is_known:
+            return False
+        if hung is None:
+            told = type(died(death, None, None)).__qualname__, str(died(death, None, None))
+        else:
+            told = "LoadTimeout", f"it took longer than hang_after={self._options.hang_after:g} s"
+            del self._watchdog.hung[seq]
+        key = keys[row]
+        if type(key) is BadKey:  # it was at one that takes its place
+            keys[row] = key._replace(passed=key.passed + 1)
+        else:
+            keys[row] = BadKey(key, f"reader.errors.{told[0]}", told[1])
+        self.deaths.pop(seq, None)
+        is_single = task.kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
+        task.payload = pickle.dumps(keys[0] if is_single else keys, 5)
+        task.kind = TaskKind.TASK_KEY if is_single else TaskKind.TASK_KEYS
+        return True
 
     def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
         """Put a failure, or the end of its worker, in the place of a task that never comes."""

@@ -30,6 +30,7 @@ from reader.errors import InternalError, ReaderError, refusal
 from reader.processes.main_module import has_lost_file
 from reader.processes.pickling import PickledConfig, pickle_config, unpickle_config
 from reader.processes.preload import libraries_of
+from reader.processes.python_stack import offer_stack
 from reader.processes.template import (
     Template,
     TemplateEnded,
@@ -280,6 +281,7 @@ def _work(setup: WorkerSetup) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     watch_trainer(setup.trainer.fd)
+    offer_stack()
     with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
         comm.write(f"reader-w{setup.worker_id}")
     gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer

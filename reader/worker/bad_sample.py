@@ -66,11 +66,14 @@ class BadKey(NamedTuple):
         key: of the dataset.
         error: what is told of it; see BadSample.
         text: likewise.
+        passed: how many samples that would take its place are passed over: a worker hung or died at
+            one of them, too.
     """
 
     key: Any
     error: str
     text: str
+    passed: int = 0
 
 
 class NothingLeft(Exception):
@@ -91,7 +94,12 @@ def bad_sample(key: Any, row: int, error: BaseException) -> BadSample:
 
 
 def substitute(
-    key: Any, keys: Sequence[Any], count: int, take: Callable[[Any], T], error: BaseException
+    key: Any,
+    keys: Sequence[Any],
+    count: int,
+    take: Callable[[Any], T],
+    error: BaseException,
+    passed: int = 0,
 ) -> tuple[Any, T]:
     """Return the key of another sample, and what `take` made of it.
 
@@ -103,6 +111,7 @@ def substitute(
         count: see Tolerance.
         take: fetches a sample.
         error: why the first one failed.
+        passed: how many are passed over; see BadKey.
 
     Raises:
         DatasetError: none of those that were tried can be had.
@@ -112,6 +121,8 @@ def substitute(
         if tried == _MOST_TRIES:
             break
         tried += 1
+        if tried <= passed:
+            continue
         try:
             return _plain(other), take(other)
         except Exception as again:

@@ -95,7 +95,9 @@ class Fetcher:
             channel.set_attachment(attachment)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
+            channel.at_row(0)
             made = [self.dataset[keys]]
+            channel.at_row(-1)
             channel.note_fetched(1)
             if self.collate_fn is not None:
                 made.append(self.collate_fn(made.pop()))
@@ -186,24 +188,26 @@ class Fetcher:
                 raise
         samples = []
         for row, key in enumerate(keys):
-            if row and channel.is_stale:
+            if channel.at_row(row) and row:
                 break
             self.row = row
             samples.append(self.dataset[key])
         self.row = -1
+        channel.at_row(-1)
         return samples
 
     def _timed_samples(self, channel: WorkerChannel, keys: list[Any]) -> list[Any]:
         """Return the samples of a batch, and note how long each took."""
         samples: list[Any] = []
         for row, key in enumerate(keys):
-            if row and channel.is_stale:
+            if channel.at_row(row) and row:
                 break
             self.row = row
             begun = time.monotonic_ns()
             samples.append(self.dataset[key])
             channel.note_sample(row, key, time.monotonic_ns() - begun)
         self.row = -1
+        channel.at_row(-1)
         return samples
 
 

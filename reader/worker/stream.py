@@ -381,7 +381,7 @@ class StreamFetcher:
                 raise
             return
         while len(samples) < count:
-            if samples and channel.is_stale:
+            if channel.at_row(len(samples)) and samples:
                 break
             self.row = len(samples)
             sample = next(self._samples, _END)
@@ -389,6 +389,7 @@ class StreamFetcher:
                 break
             samples.append(sample)
         self.row = -1
+        channel.at_row(-1)
 
     def _send(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Send what the arena had no room for before."""

@@ -119,7 +119,7 @@ class TolerantFetcher(Fetcher):
         samples: list[Any] = []
         self._kept = []
         for row, key in enumerate(keys):
-            if row and channel.is_stale:
+            if channel.at_row(row) and row:
                 break
             self.row = row
             begun = time.monotonic_ns()
@@ -131,6 +131,7 @@ class TolerantFetcher(Fetcher):
             if channel.times_each:
                 channel.note_sample(row, key, time.monotonic_ns() - begun)
         self.row = -1
+        channel.at_row(-1)
         if not samples and not channel.is_stale:
             raise NothingLeft
         return samples
@@ -149,9 +150,10 @@ class TolerantFetcher(Fetcher):
     def _sample(self, row: int, key: Any, take: Callable[[Any], Any]) -> Any:
         """Return a sample, or the one that takes its place. Raises _Left if it is left out."""
         error: Exception
+        passed = 0
         if type(key) is BadKey:
             self._bad.append(BadSample(key.key, row, key.error, key.text, ""))
-            error = DatasetError(key.text)
+            error, passed = DatasetError(key.text), key.passed
             key = key.key
         else:
             try:
@@ -163,7 +165,8 @@ class TolerantFetcher(Fetcher):
                 error = failed
         if not self._tolerance.replaces:
             raise _Left
-        instead, sample = substitute(key, self._keys, self._tolerance.count, take, error)
+        count = self._tolerance.count
+        instead, sample = substitute(key, self._keys, count, take, error, passed)
         self._bad[-1] = self._bad[-1]._replace(instead=instead)
         return sample
 

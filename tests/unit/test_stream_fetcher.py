@@ -31,6 +31,9 @@ class Paper:
     def note_fetched(self, rows: int) -> None:
         """Times are for the true one, too."""
 
+    def at_row(self, row: int) -> bool:
+        return self.is_stale
+
     def _room(self) -> None:
         if self.full:
             self.full -= 1

@@ -32,6 +32,7 @@ class Death:
         exitcode: minus the number of a signal; None: not known.
         lost: the numbers of tasks of this epoch that it had and did not answer.
         busy: the one of them that it was at; None: it was idle.
+        row: of the sample in it that it was at; -1: none in particular.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
         damage: which check of shared memory failed, and the values that it saw, if all workers were
@@ -46,6 +47,7 @@ class Death:
     started: bool
     is_used_up: bool
     damage: Damage | None = None
+    row: int = -1
 
 
 class WorkerActivity(enum.Enum):
@@ -219,6 +221,9 @@ class Backend(Protocol):
 
     def open_error(self, payload: Any) -> WorkerError:
         """Decode what a worker sent in the place of a batch."""
+
+    def end_worker(self, worker: int) -> bool:
+        """End a worker that hangs, so that it is replaced; False: it cannot be ended."""
 
     def cancel_epoch(self) -> None:
         """Drop what is in flight as it comes in. Waits for nothing."""

@@ -130,6 +130,10 @@ class InlineBackend:
         """Return nothing: there is no worker."""
         return []
 
+    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+        """Return False: no thread can be ended."""
+        return False
+
     def cancel_epoch(self) -> None:
         """Drop what was asked for."""
         self.feeder.begin_run(0)

@@ -147,6 +147,10 @@ class Pool(Finalized, abc.ABC):
     def open_error(self, payload: Any) -> WorkerError:
         """See Backend."""
 
+    @abc.abstractmethod
+    def end_worker(self, worker: int) -> bool:
+        """See Backend."""
+
     @property
     @abc.abstractmethod
     def handles(self) -> list[Any]:

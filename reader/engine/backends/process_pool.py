@@ -115,6 +115,7 @@ class ProcessPool(Pool):
             self._end_damaged()  # the feeder sent SIGKILL, which may not reach them
         self._reap_all(ended, pids, exitcodes)
         damage = self.feeder.examine(ended)
+        rows: dict[int, int] = {}
         found = {
             worker: self.feeder.found_by(pids[worker]) for worker in ended if exitcodes[worker] == 1
         }
@@ -127,6 +128,7 @@ class ProcessPool(Pool):
             with interrupt_after():
                 lost = dict(enumerate(self.feeder.detach_all()))
         else:
+            rows = {worker: self.feeder.worker_progress(worker).row for worker in ended}
             lost = {worker: self.feeder.detach(worker) for worker in ended}
         for worker_id in ended:
             os.close(self._pidfds.pop(worker_id))
@@ -140,6 +142,7 @@ class ProcessPool(Pool):
                     damage=damage
                     if exitcode == -signal.SIGKILL or self._refusal
                     else found.get(worker_id),
+                    row=rows.get(worker_id, -1),
                 )
             )
         if damage is not None:
@@ -161,6 +164,18 @@ class ProcessPool(Pool):
             pids[worker_id] = process.pid or 0
             exitcodes[worker_id] = _reap(process)
             self._handles[worker_id].note_end(exitcodes[worker_id])
+
+    def end_worker(self, worker: int) -> bool:
+        """End the process of a worker at once; see Backend."""
+        with self._process_lock:
+            pidfd, process = self._pidfds.get(worker), self._processes.get(worker)
+            if pidfd is None or process is None or process.pid is None:
+                return False
+            try:
+                send_signal(pidfd, process.pid, signal.SIGKILL)
+            except OSError:
+                return False
+        return True
 
     @property
     def handles(self) -> list[WorkerHandle]:

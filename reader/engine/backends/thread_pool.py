@@ -102,6 +102,10 @@ class ThreadPool(Pool):
         found: loop.WorkerError = payload
         return found
 
+    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+        """Return False: no thread can be ended."""
+        return False
+
     def _let_go_of_threads(self) -> None:
         super()._let_go_of_threads()
         self._threads = []

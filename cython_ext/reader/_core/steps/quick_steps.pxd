@@ -12,6 +12,7 @@ cdef class QuickSteps(Handover):
     cdef public object convert
     cdef bint looks_for_end
     cdef object count_handed       # counts what was handed over
+    cdef public double slow_s
     cdef double waited_s           # seconds waited here for what `prepare` then hands over
 
     cdef bint is_made(self) except -1

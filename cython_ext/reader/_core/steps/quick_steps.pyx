@@ -3,6 +3,7 @@
 Imports the window, both feeders and the handover. After a training step the processor's caches hold
 nothing of the loader: what a step costs is how much code and data it touches.
 """
+from libc.math cimport INFINITY
 from reader._core.batch.tensor_array cimport LoDTensorArray
 from reader._core.steps.handover cimport Handover, Made, Task, WaitStats
 from reader._core.steps.window cimport Window
@@ -34,6 +35,7 @@ cdef class QuickSteps(Handover):
     Attributes:
         is_quick: usual steps may be taken here.
         convert: as passed.
+        slow_s: a batch that this thread makes in more seconds is told by `tell_slow` of a subclass.
     """
 
     def __init__(self, Window window not None, schedule, convert, cursor, WaitStats stats not None,
@@ -43,6 +45,7 @@ cdef class QuickSteps(Handover):
         self.convert = convert
         self.count_handed = cursor.count_handed
         self.looks_for_end = looks_for_end
+        self.slow_s = INFINITY
         self.feeder, self.tasks = window.feeder, window.tasks
         self.handed, self.stats = cursor.handed, stats
 
@@ -105,6 +108,8 @@ cdef class QuickSteps(Handover):
             found = feeder.take()
         finally:
             self.stats.end()
+        if self.stats.last_wait_s > self.slow_s:
+            self.tell_slow()
         if type(found) is UserBatch:
             self.land(window.tasks[(<UserBatch>found).seq], found, None)
         elif type(found) is LoDTensorArray:

@@ -284,6 +284,12 @@ cdef class WorkerChannel:
         cdef rd_record record = self.record(0)
         return self.writer.is_stale(&record)
 
+    def at_row(self, Py_ssize_t row):
+        """Note that a sample is fetched now, outside of this module; -1: none. Returns `is_stale`."""
+        cdef rd_record record = self.record(0)
+        store_relaxed_i64(&self.c.at_index, row)
+        return self.writer.is_stale(&record)
+
     @property
     def times_each(self):
         """Whether samples take so long that each is to be noted by `note_sample`."""

@@ -140,6 +140,10 @@ cdef class LocalChannel:
         """Whether the channel was closed meanwhile, by another thread."""
         return self.is_closed
 
+    def at_row(self, Py_ssize_t row):
+        """See WorkerChannel."""
+        return self.is_closed
+
     @property
     def times_each(self):
         """Whether samples take so long that each is to be noted by `note_sample`."""

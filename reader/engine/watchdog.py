@@ -1,0 +1,133 @@
+"""What is told, and done, about a sample that takes very long while the loop waits for it.
+
+Imports backends and the stacks of workers. A Watchdog belongs to the supervisor of one epoch, and
+looks only while that waits: there is no thread, and no cost while batches come.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from reader.engine.backends.backend import Backend, WorkerActivity, WorkerStatus
+from reader.errors import shown
+from reader.processes.python_stack import stack_of_process, stack_of_thread
+from reader.worker.bad_sample import BadKey
+
+__all__ = ["Hung", "Watchdog"]
+
+_log = logging.getLogger("reader")
+_LOOKS = 8  # in the time after which a sample is told
+_LEAST_S = 0.02
+_MOST_S = 5.0
+
+
+class Hung(NamedTuple):
+    """A sample that took longer than `hang_after`, whose worker was ended.
+
+    Attributes:
+        row: in its batch; -1: of no sample in particular.
+        seconds: that it had taken.
+        stack: of the worker; "" where it could not be had.
+    """
+
+    row: int
+    seconds: float
+    stack: str
+
+
+class Watchdog:
+    """Looks at what workers are at.
+
+    Args:
+        backend: of the workers.
+        keys_of: returns the dataset's keys of a batch, by its number; [] for a stream.
+        epoch: its number, for messages.
+        warn_after: seconds after which a sample is told once; None: never.
+        hang_after: seconds after which its worker is ended; None: never.
+
+    Attributes:
+        hung: by the number of its batch what hung.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        keys_of: Callable[[int], list[Any]],
+        epoch: int,
+        warn_after: float | None,
+        hang_after: float | None,
+    ) -> None:
+        self._backend, self._keys_of, self._epoch = backend, keys_of, epoch
+        self._warn_after, self._hang_after = warn_after, hang_after
+        limits = [limit for limit in (warn_after, hang_after) if limit is not None]
+        # how long a wait may last before the next look; None: there is none
+        self.pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
+        self.hung: dict[int, Hung] = {}
+        # worker -> the batch and the row that it is at, and since when it was seen there
+        self._seen: dict[int, tuple[tuple[int | None, int], float]] = {}
+        self._told: set[tuple[int, int | None, int]] = set()
+
+    def look(self) -> None:
+        """Tell what takes long, and end workers that hang."""
+        now = time.monotonic()
+        for status in self._backend.statuses():
+            if status.activity is not WorkerActivity.BUSY:
+                self._seen.pop(status.worker_id, None)
+                continue
+            at = status.batch, status.sample
+            seen, since = self._seen.get(status.worker_id, (None, now))
+            if seen != at:
+                # the first sample of a batch is not older than the batch
+                since = now - status.since_s if status.sample <= 0 else now
+                self._seen[status.worker_id] = at, since
+            self._judge(status, now - since)
+
+    def _judge(self, status: WorkerStatus, seconds: float) -> None:
+        key = status.worker_id, status.batch, status.sample
+        hang_after = self._hang_after
+        if hang_after is not None and seconds >= hang_after and status.batch is not None:
+            if status.batch in self.hung:
+                return
+            stack = _stack(status)
+            now = self._backend.statuses()[status.worker_id]
+            if (now.pid, now.batch, now.sample) != (status.pid, status.batch, status.sample):
+                return  # it went on meanwhile
+            self.hung[status.batch] = Hung(status.sample, seconds, stack)
+            if self._backend.end_worker(status.worker_id):
+                end = ", which is ended and replaced"
+                _log.warning("%s", self._said(status, seconds, stack, end))
+            return
+        warn_after = self._warn_after
+        if warn_after is not None and seconds >= warn_after and key not in self._told:
+            self._told.add(key)
+            _log.warning("%s", self._said(status, seconds, _stack(status)))
+
+    def _said(self, status: WorkerStatus, seconds: float, stack: str, end: str = "") -> str:
+        """Return who is at what, since when, and where in the code."""
+        batch, row = status.batch, status.sample
+        keys = [] if batch is None else self._keys_of(batch)
+        where = f"batch {batch} of epoch {self._epoch}"
+        if 0 <= row < len(keys):
+            key = keys[row]
+            name = f"index {shown(key)}"
+            if type(key) is BadKey:
+                name = f"index {shown(key.key)}, or one in its place,"
+            what = f"the sample at {name} (row {row} of {where})"
+        elif row >= 0:
+            what = f"sample {row} of {where}"
+        else:
+            what = where
+        who = self._backend.name_of(status.worker_id)
+        text = f"{what} has taken {seconds:.1f} s so far, by {who}{end}"
+        return f"{text}. It is here:\n{stack}" if stack else text
+
+
+def _stack(status: WorkerStatus) -> str:
+    if status.pid is None:
+        return ""
+    if status.thread_id is None or status.thread_id == status.pid:
+        return stack_of_process(status.pid)
+    return stack_of_thread(status.thread_id)

@@ -1,0 +1,139 @@
+"""The Python stack of a worker process, as it stands: also of one that hangs in native code.
+
+Imports the standard library alone. A worker has the interpreter's own dump of its stacks written
+to a memory file when a signal comes; the trainer sends that signal, and reads the file through
+/proc. A worker whose code took the signal for itself is left alone.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+__all__ = ["offer_stack", "stack_of_process", "stack_of_thread"]
+
+_NAME = "lodreader-stack"
+_SIGNAL = signal.SIGRTMIN + 9  # which no library is known to use
+_PATIENCE_S = 1.0
+_PAUSE_S = 0.005
+_SPY_S = 10.0
+_MOST_LINES = 60
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+_file = -1  # the worker's memory file; it stays open until the process ends
+
+
+def offer_stack() -> None:
+    """Have this process write its stacks into a memory file when it gets the signal.
+
+    Where the system refuses that, there will be no stack.
+    """
+    global _file
+    try:
+        fd = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+    except OSError:
+        return
+    try:
+        faulthandler.register(_SIGNAL, file=fd, all_threads=True, chain=False)
+    except (OSError, RuntimeError, ValueError):
+        os.close(fd)
+        return
+    _file = fd
+
+
+def stack_of_process(pid: int) -> str:
+    """Return the Python stack of a worker process; "" if it cannot be had.
+
+    With py-spy installed it has native frames, too.
+    """
+    return _by_spy(pid) or _by_signal(pid)
+
+
+def stack_of_thread(native_id: int | None) -> str:
+    """Return the Python stack of a thread of this process; "" if it has ended."""
+    for thread in threading.enumerate():
+        if thread.native_id == native_id and thread.ident is not None:
+            frame = sys._current_frames().get(thread.ident)
+            frames = [] if frame is None else traceback.extract_stack(frame)
+            first = max(
+                (at for at, each in enumerate(frames) if _is_ours(each.filename)), default=-1
+            )
+            return "".join(traceback.format_list(frames[first + 1 :])).rstrip()
+    return ""
+
+
+def _by_spy(pid: int) -> str:
+    spy = shutil.which("py-spy")
+    if spy is None:
+        return ""
+    try:
+        found = subprocess.run(
+            [spy, "dump", "--native", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=_SPY_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return _cut(found.stdout) if found.returncode == 0 else ""
+
+
+def _by_signal(pid: int) -> str:
+    try:
+        path = _memory_file(pid)
+        if path is None or not _catches(pid):
+            return ""
+        before = path.stat().st_size
+        os.kill(pid, _SIGNAL)
+        deadline, size = time.monotonic() + _PATIENCE_S, before
+        while time.monotonic() < deadline:
+            threading.Event().wait(_PAUSE_S)
+            now = path.stat().st_size
+            if now == size > before:  # it is written to its end
+                break
+            size = now
+        with path.open("rb") as file:
+            file.seek(before)
+            return _cut(file.read().decode(errors="replace"))
+    except OSError:  # the process has ended, or /proc is hidden
+        return ""
+
+
+def _memory_file(pid: int) -> Path | None:
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        if str(path.readlink()).startswith(f"/memfd:{_NAME} "):
+            return path
+    return None
+
+
+def _catches(pid: int) -> bool:
+    """Whether a process has a handler for the signal, which would else end it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (_SIGNAL - 1) & 1)
+    return False
+
+
+def _cut(text: str) -> str:
+    """Return a dump without the frames of this package, and of what called it."""
+    lines: list[str] = []
+    is_ours = False
+    for line in text.strip().splitlines():
+        is_frame = line.startswith("  ")  # else a thread begins
+        is_ours = is_frame and (is_ours or _is_ours(line))
+        if not is_ours:
+            lines.append(line)
+    return "\n".join(lines[:_MOST_LINES])
+
+
+def _is_ours(text: str) -> bool:
+    return _PACKAGE in text

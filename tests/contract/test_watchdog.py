@@ -1,0 +1,208 @@
+"""Samples that take very long: told of, and their workers replaced."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader import (
+    ConfigError,
+    ConfigTypeError,
+    DataLoader,
+    DatasetError,
+    IterableDataset,
+    WorkerDied,
+)
+
+WAYS: dict[str, dict[str, Any]] = {
+    "processes": {"num_workers": 2},
+    "spawn": {"num_workers": 2, "start_method": "spawn"},
+    "collated": {"num_workers": 2, "collate_fn": list},
+    "samples": {"num_workers": 2, "batch_size": None},
+    "many": {"num_workers": 1, "batch_size": 32},
+}
+
+
+class Slow:
+    """Numbers, at some of which a worker stays for a time."""
+
+    def __init__(self, seconds: float, slow: tuple[int, ...] = (5, 20)) -> None:
+        self.seconds, self.slow = seconds, slow
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> int:
+        if index in self.slow:
+            stay_here(self.seconds)
+        return index
+
+
+def stay_here(seconds: float) -> None:
+    """Wait as code does that nothing wakes."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        threading.Event().wait(0.05)
+
+
+class SlowStream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        for number in range(32):
+            if number == 5:
+                stay_here(1.2)
+            yield number
+
+
+def numbers(batches: Any) -> list[int]:
+    found: list[int] = []
+    for batch in batches:
+        found += batch if isinstance(batch, list) else np.ravel(batch).tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    "way", [*WAYS, pytest.param("threads", id="threads"), pytest.param("stream", id="stream")]
+)
+def test_a_slow_sample_is_told_once_with_its_place(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"batch_size": 8, **WAYS.get(way, {"num_workers": 1})}
+    if way == "threads":
+        options["worker_type"] = "thread"
+    dataset = SlowStream() if way == "stream" else Slow(1.2, (5,))
+    loader = DataLoader(dataset, warn_after=0.3, **options)
+    with caplog.at_level(logging.WARNING, "reader"), loader:
+        assert numbers(loader) == list(range(32))
+    (said,) = caplog.messages
+    what = {
+        "samples": r"the sample at index 5 \(row 0 of batch 5 of epoch 0\)",
+        "stream": r"sample 5 of batch 0 of epoch 0",
+    }.get(way, r"the sample at index 5 \(row 5 of batch 0 of epoch 0\)")
+    assert re.match(rf"{what} has taken \d+\.\d s so far, by worker", said), said
+    assert "stay_here" in said
+    assert "reader/worker" not in said
+
+
+def test_nothing_is_told_of_what_takes_less(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "reader"):
+        for options in ({}, {"num_workers": 1}):
+            assert len(list(DataLoader(Slow(0.6, (5,)), batch_size=8, **options))) == 4  # 30 s
+            never = DataLoader(Slow(0.6, (5,)), batch_size=8, warn_after=None, **options)
+            assert len(list(never)) == 4
+    assert not caplog.messages
+
+
+def test_without_workers_a_slow_batch_is_told_when_it_has_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "reader"):
+        list(DataLoader(Slow(0.4, (9,)), batch_size=8, warn_after=0.2))
+    (said,) = caplog.messages
+    assert re.match(r"batch 1 of epoch 0 took 0\.\d s", said)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sample_that_hangs_has_failed(way: str, on_error: str) -> None:
+    options = {"batch_size": 8, "on_error": on_error, "error_budget": 2, **WAYS[way]}
+    with DataLoader(Slow(1000), hang_after=0.5, **options) as loader:
+        found = numbers(loader)
+        errors = loader.errors
+    left = [number for number in range(32) if number not in (5, 20)]
+    if on_error == "skip":
+        assert found == left
+    else:
+        assert len(found) == 32
+        assert set(found) <= set(left)
+    assert [error.index for error in errors] == [5, 20]
+    assert {error.error for error in errors} == {"reader.errors.LoadTimeout"}
+    assert errors[0].text == "it took longer than hang_after=0.5 s"
+
+
+def test_a_sample_that_hangs_raises_where_none_may_fail() -> None:
+    with DataLoader(Slow(1000, (5,)), batch_size=8, num_workers=2, hang_after=0.4) as loader:
+        batches = iter(loader)
+        with pytest.raises(
+            DatasetError, match=r"the sample at index 5 of batch 0 of epoch 0 hung: it took"
+        ) as caught:
+            next(batches)
+        assert "stay_here" in str(caught.value)
+        assert numbers(batches) == list(range(8, 32))
+
+
+class Crashing(Slow):
+    """Its native code crashes at some samples."""
+
+    def __getitem__(self, index: int) -> int:
+        if index in self.slow:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+@pytest.mark.parametrize("way", ["processes", "collated", "samples"])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_sample_whose_worker_dies_has_failed(way: str, retries: int) -> None:
+    options = {"batch_size": 8, "on_error": "skip", "error_budget": 2, **WAYS[way]}
+    with DataLoader(Crashing(0), worker_retries=retries, **options) as loader:
+        assert numbers(loader) == [number for number in range(32) if number not in (5, 20)]
+        assert [error.index for error in loader.errors] == [5, 20]
+        assert all("SIGKILL" in error.text for error in loader.errors)
+    loader = DataLoader(Crashing(0), batch_size=8, num_workers=2)
+    with loader, pytest.raises(WorkerDied):
+        list(loader)
+
+
+class Deaf(Slow):
+    """Takes the signal for itself that the stack of a worker is asked for by."""
+
+    def __getitem__(self, index: int) -> int:
+        import faulthandler
+
+        faulthandler.unregister(signal.SIGRTMIN + 9)
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_took_the_signal_for_itself_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loader = DataLoader(Deaf(0.8, (5,)), batch_size=8, num_workers=1, warn_after=0.2)
+    with caplog.at_level(logging.WARNING, "reader"), loader:
+        assert numbers(loader) == list(range(32))
+    (said,) = caplog.messages
+    assert said.endswith(")")  # there is no stack
+
+
+def test_workers_leave_no_file_of_their_stacks_behind(tmp_path: Path) -> None:
+    with DataLoader(Slow(0), batch_size=8, num_workers=2, persistent_workers=True) as loader:
+        list(loader)
+        pids = [status.pid for status in loader.workers()]
+        files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        assert not [name for name in files if "lodreader-stack" in name]
+    assert not any(Path(f"/proc/{pid}/fd").exists() for pid in pids)
+
+
+@pytest.mark.parametrize("name", ["warn_after", "hang_after"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ConfigError), (-1, ConfigError), (float("nan"), ConfigError), (float("inf"), ConfigError),
+     ("1", ConfigTypeError), (True, ConfigTypeError)],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(name: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=f"{name} must be a number of seconds above 0"):
+        DataLoader(Slow(0), num_workers=1, **{name: value})
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "worker_type": "thread"}])
+def test_threads_cannot_be_ended(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="a thread cannot be ended: pass num_workers=1 or more"):
+        DataLoader(Slow(0), hang_after=1, **options)
