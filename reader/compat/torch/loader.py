@@ -92,8 +92,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             None: the CPU.
         pin_limit: most bytes of that memory that are page-locked for it; None: what the copies read
             in turn; 0: none.
-        on_error, error_budget, quarantine: what becomes of samples whose fetching raises an
-            exception: see `reader.DataLoader`. "raise": as in PyTorch.
+        on_error, error_budget, quarantine, warn_after, hang_after: what becomes of samples that
+            fail or take very long: see `reader.DataLoader`. By default errors are PyTorch's.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -145,6 +145,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         on_error: Literal["raise", "skip", "replace"] = "raise",
         error_budget: float | None = None,
         quarantine: str | os.PathLike[str] | None = None,
+        warn_after: float | None = 30.0,
+        hang_after: float | None = None,
     ) -> None:
         workers: Any = num_workers
         if not isinstance(workers, int):
@@ -186,6 +188,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
+        self.error_options = {
+            "on_error": on_error,
+            "error_budget": error_budget,
+            "quarantine": quarantine,
+            "warn_after": warn_after,
+            "hang_after": hang_after,
+        }
         config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=int(num_workers),
@@ -198,15 +207,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             max_bytes=max_bytes,
             pin_limit=pin_limit,
             places=device,
-            on_error=on_error,
-            error_budget=error_budget,
-            quarantine=quarantine,
+            **self.error_options,
         )
-        self.error_options = {
-            "on_error": on_error,
-            "error_budget": error_budget,
-            "quarantine": quarantine,
-        }
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))
 

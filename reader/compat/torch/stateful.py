@@ -55,7 +55,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             0 or None: never; a resume then draws samplers and streams from their beginning.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
         seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit,
-        on_error, error_budget, quarantine: as of DataLoader.
+        on_error, error_budget, quarantine, warn_after, hang_after: as of DataLoader.
     """
 
     keeps_rng = True
@@ -94,6 +94,8 @@ class StatefulDataLoader(DataLoader[T_co]):
         on_error: Literal["raise", "skip", "replace"] = "raise",
         error_budget: float | None = None,
         quarantine: str | os.PathLike[str] | None = None,
+        warn_after: float | None = 30.0,
+        hang_after: float | None = None,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -127,6 +129,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             on_error=on_error,
             error_budget=error_budget,
             quarantine=quarantine,
+            warn_after=warn_after,
+            hang_after=hang_after,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed
