@@ -29,6 +29,7 @@ from reader.option_checks import (
     check_stream,
     check_watchdog,
     check_workers,
+    take_auto,
 )
 from reader.places import CPU, Place, parse_places
 
@@ -44,7 +45,8 @@ class LoaderConfig:
 
     Every field has the name and the meaning of the argument of `DataLoader`. `timeout` 0 means no
     deadline (`timeout_s` is then None), and `places` is a tuple of Place. Some faces have
-    `most_ahead`: the bound on batches that are made ahead, in place of `prefetch_factor`.
+    `most_ahead`: the bound on batches that are made ahead, in place of `prefetch_factor`. `auto`:
+    whether `num_workers` and `prefetch_factor` are found while training; they are the most then.
     """
 
     dataset: Any = dataclasses.field(repr=False)
@@ -83,6 +85,7 @@ class LoaderConfig:
     quarantine: str | None = None
     warn_after: float | None = 30.0
     hang_after: float | None = None
+    auto: tuple[bool, bool] = (False, False)
     most_ahead: int | None = None
     is_iterable: bool = False
 
@@ -144,7 +147,7 @@ class LoaderConfig:
             ConfigTypeError: an argument has the wrong type, or there is no such argument.
             ConfigError: an argument is out of range, or two arguments contradict each other.
         """
-        inner = ("dataset", "is_iterable")
+        inner = ("dataset", "is_iterable", "auto")
         defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name not in inner}
         defaults["places"] = defaults["error_budget"] = None
         for name in options.keys() - defaults.keys():
@@ -157,6 +160,7 @@ class LoaderConfig:
             o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
         for name in ("collate_fn", "worker_init_fn", "reseed"):
             check_callable(name, o[name])
+        o["auto"] = take_auto(o, is_iterable, _has_state(dataset))
         _convert_numbers(o)
         check_framework(o["framework"])
         o["places"] = parse_places(o["places"])
@@ -188,6 +192,10 @@ class LoaderConfig:
             needs_len = o["sampler"] is None and o["batch_sampler"] is None
             check_dataset(dataset, needs_len=needs_len)
         return cls(dataset=dataset, is_iterable=is_iterable, **o)
+
+
+def _has_state(dataset: Any) -> bool:
+    return hasattr(type(dataset), "state_dict")
 
 
 _BOOLS = (

@@ -90,10 +90,12 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
             its arrays, or where several places make a step a list.
         num_workers: worker processes, or threads (`worker_type`); 0: the thread that iterates makes
             each batch when it asks for it, in its own context, and nothing ahead. For a thread
-            ahead pass `num_workers=1, worker_type="thread"`.
+            ahead pass `num_workers=1, worker_type="thread"`. "auto": as many as pay off, found
+            while training and changed when that changes; `loader.chosen` says how many.
         use_buffer_reader, reader_buffer_size: how many batches are copied to each device ahead of
             the loop; none if `use_buffer_reader` is False. On the CPU they have no effect.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
+            "auto": as many as pay off.
         use_shared_memory: False copies each batch out of shared memory, into memory of this process
             alone; workers still write to shared memory.
         timeout: seconds to wait for one batch before LoadTimeout; 0: for ever. Without workers it
@@ -172,10 +174,10 @@ class DataLoader(EngineFace, Generic[T_co, B_co]):
         shuffle: bool = False,
         drop_last: bool = False,
         collate_fn: Callable[[Any], B_co] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         use_buffer_reader: bool = True,
         reader_buffer_size: int = 2,
-        prefetch_factor: int = 2,
+        prefetch_factor: int | Literal["auto"] = 2,
         use_shared_memory: bool = True,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from reader.checks import as_int, as_reiterable, has_method
+from reader.cores import local_ranks, usable_cores
 from reader.errors import ConfigError, ConfigTypeError, got, shown
 
 __all__ = [
@@ -32,8 +33,11 @@ __all__ = [
     "check_stream",
     "check_watchdog",
     "check_workers",
+    "take_auto",
 ]
 
+# of "auto": workers that wait for storage need no core
+_MOST_WORKERS, _LEAST_MOST, _OVER, _MOST_FACTOR = 64, 4, 4, 8
 _ON_ERROR = ("raise", "skip", "replace")
 _BUDGET = 0.05  # of the samples of an epoch: where more fail, something else is wrong
 FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
@@ -131,6 +135,33 @@ def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ..
             f" framework={framework!r}. Change the framework, or pass feed_list=None."
         )
     return tuple(value)
+
+
+def take_auto(o: dict[str, Any], is_iterable: bool, has_state: bool) -> tuple[bool, bool]:
+    """Put the most there may be in the place of "auto"; returns which of the two were that."""
+    names = ("num_workers", "prefetch_factor")
+    has_workers, has_factor = (isinstance(o[name], str) and o[name] == "auto" for name in names)
+    if (has_workers or has_factor) and (is_iterable or has_state):
+        what = (
+            "an iterable dataset has a part for each worker"
+            if is_iterable
+            else ("each worker has a dataset with a state of its own")
+        )
+        name = names[0] if has_workers else names[1]
+        raise ConfigError(
+            f'{name}="auto" changes what there is while training, and {what}: pass a number'
+        )
+    if has_workers:
+        most = int(_OVER * usable_cores() // local_ranks())
+        o["num_workers"] = min(_MOST_WORKERS, max(_LEAST_MOST, most))
+    if has_factor:
+        o["prefetch_factor"] = _MOST_FACTOR
+        if not o["num_workers"]:
+            raise ConfigError(
+                'prefetch_factor="auto" is for workers, and num_workers=0 makes nothing ahead: pass'
+                ' num_workers="auto" as well'
+            )
+    return has_workers, has_factor
 
 
 def check_workers(worker_type: object, start_method: object, num_workers: int) -> None:

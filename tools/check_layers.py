@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ("errors", "places", "checks", "config", "_core")
-_DATA = (*_CORE, "cgroups", "available_memory", "random", "sharing", "data")
+_DATA = (*_CORE, "cgroups", "cores", "available_memory", "random", "sharing", "data")
 _WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
 _ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks", "engine")
 
@@ -27,10 +27,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "cgroups": (),
     "available_memory": ("cgroups",),
+    "cores": ("cgroups",),
     "places": ("errors",),
     "policy": (),
     "checks": ("errors",),
-    "option_checks": ("errors", "checks"),
+    "option_checks": ("errors", "checks", "cgroups", "cores"),
     "config": ("errors", "places", "checks", "option_checks"),
     "_core": ("errors", "places", "checks", "config"),
     "random": _CORE,

@@ -50,6 +50,7 @@ class Cursor(abc.ABC):
         self.lock = threading.RLock()  # a thread may save while another one iterates
         self.resumed: dict[str, Any] | None = None  # the state that the epoch was begun with
         self.failures: EpochFailures | None = None  # where samples may fail
+        self.on_count: Callable[[], None] | None = None  # called when something was counted
 
     def count_handed(self) -> None:
         """Count what was handed over. An interrupt may leave it anywhere: it is called again."""
@@ -61,6 +62,8 @@ class Cursor(abc.ABC):
                         self.failures.note(task)
                 self._count(self.handed[:count])
                 del self.handed[:count]
+        if count and self.on_count is not None:
+            self.on_count()
 
     def to_start(self, worker: int) -> bytes | None:
         """What a worker is sent to go on, pickled; None: nothing."""

@@ -24,6 +24,7 @@ from reader.config import LoaderConfig
 from reader.data.batch_sampler import count_of
 from reader.data.epochs import carried_epochs, epoch_marks, set_epochs
 from reader.data.pure_samples import holds_numbers
+from reader.engine.auto import AutoWorkers
 from reader.engine.backends.backend import Backend, WorkerStatus
 from reader.engine.backends.pool import Pool
 from reader.engine.backends.pool_cache import Loan, PoolCache
@@ -69,6 +70,7 @@ class Engine(Finalized):
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
         order_seed: of the random state that samplers without a state draw from in the next epochs;
             None: the trainer's own.
+        auto: chooses workers and batches in flight while training; None: nothing does.
         failed: the samples that failed and were tolerated.
         times: when the last batches were at each stage; see TimesLog.
         draws: what the face draws seeds of orders from, with `state()` and `load(state)`; None:
@@ -114,6 +116,9 @@ class Engine(Finalized):
         )
         self._places = LandingPlaces(config, policy.batch)
         self.failed = FailedSamples(config)
+        self.auto = AutoWorkers(config, self._stats) if any(config.auto) else None
+        if self.auto is not None:
+            self._cache.active = self.auto.active
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -185,11 +190,15 @@ class Engine(Finalized):
         loan = Loan(self._cache)
         backend = loan.backend
         window = self._window(epoch, cursor, backend)
+        look = None
+        if self.auto is not None and isinstance(backend, Pool):
+            look = self.auto.begin(backend, window, options.start_of)
         schedule = self._schedule(cursor, start, window, backend)
-        supervisor = Supervisor(loan, schedule, window, options, self._stats)
+        supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
+        cursor.on_count = look
         batches = EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
         if options.start_of is not None:
-            for worker in range(backend.workers):
+            for worker in range(backend.started):
                 window.add_start(worker, options.start_of(worker))
         backend.open_epoch(window.send_starts, cursor)
         if options.is_eager:

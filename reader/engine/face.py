@@ -137,6 +137,17 @@ class EngineFace:
         return self._engine.stats()
 
     @property
+    def chosen(self) -> dict[str, int]:
+        """The `num_workers` and `prefetch_factor` that there are now; "auto" changes them.
+
+        Pass them to have what was found from the beginning: `DataLoader(dataset, **loader.chosen)`.
+        """
+        config, auto = self._engine.config, self._engine.auto
+        if auto is None:
+            return {"num_workers": config.num_workers, "prefetch_factor": config.prefetch_factor}
+        return {"num_workers": auto.choice.workers, "prefetch_factor": auto.choice.factor}
+
+    @property
     def errors(self) -> list[FailedSample]:
         """The samples that failed and were tolerated, the last 1,000; see `on_error`.
 

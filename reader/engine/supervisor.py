@@ -54,6 +54,7 @@ class Supervisor:
         window: of the epoch.
         options: see EpochOptions.
         stats: the times of waiting.
+        look: called before each wait, and changes what there is; None: nothing does.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Supervisor:
         window: Window,
         options: EpochOptions,
         stats: WaitStats,
+        look: Callable[[], None] | None = None,
     ) -> None:
         backend = loan.backend
+        self._look = look
         self.worker_retries = options.worker_retries
         self.deaths: dict[int, list[Death]] = {}  # batch -> workers that died at it
         self.failed: dict[int, Failure] = {}  # batch -> a worker that failed to start
@@ -116,6 +119,8 @@ class Supervisor:
             # an unhandled notice is left to the next call that has to wait
             self._is_torn, self._stats.last_wait_s = was_torn, 0.0
             return item
+        if self._look is not None:
+            self._look()
         if was_torn or self._window.has_unsent:
             item = None  # treat it as a notice: Ctrl-C may have left one unhandled
         began = self._stats.begin()

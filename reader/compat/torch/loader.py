@@ -188,7 +188,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
-        self.error_options = {
+        self.error_options: dict[str, Any] = {
             "on_error": on_error,
             "error_budget": error_budget,
             "quarantine": quarantine,

@@ -165,6 +165,7 @@ class Backend(Protocol):
         window: most tasks in flight.
         max_bytes: most memory that batches may own; None: what the machine has.
         start_method: of processes.
+        active: how many workers are started; None: all.
     """
 
     works_ahead: ClassVar[bool]
@@ -176,6 +177,7 @@ class Backend(Protocol):
         window: int,
         max_bytes: int | None = None,
         start_method: str | None = None,
+        active: int | None = None,
     ) -> None: ...
 
     @property
@@ -184,7 +186,11 @@ class Backend(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many take tasks, 1 or more."""
+        """How many may take tasks, 1 or more."""
+
+    @property
+    def started(self) -> int:
+        """How many of them there are by now."""
 
     @property
     def window(self) -> int:

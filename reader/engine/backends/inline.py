@@ -39,7 +39,7 @@ class InlineBackend:
 
     works_ahead: ClassVar[bool] = False
     takes_keys: ClassVar[bool] = True
-    workers = 1
+    workers = started = 1
     window = 1
 
     def __init__(
@@ -48,6 +48,7 @@ class InlineBackend:
         window: int = 1,  # noqa: ARG002
         max_bytes: int | None = None,
         start_method: str | None = None,  # noqa: ARG002
+        active: int | None = None,  # noqa: ARG002
         spare: list[LocalMemory] | None = None,
         convert: Callable[[Any], Any] | None = None,
     ) -> None:

@@ -50,8 +50,10 @@ class Pool(Finalized, abc.ABC):
         config: what each worker is given.
         window: batches in flight, over all workers.
         max_bytes: most memory that batches may own; None: what the machine has.
+        active: how many workers are started; None: all.
 
     Attributes:
+        started: how many workers there are; more may be started.
         side: where workers in the trainer hand over objects; None: workers are processes.
         rng_lock: what such workers take to seed the global random state; None: see `side`.
 
@@ -70,6 +72,7 @@ class Pool(Finalized, abc.ABC):
         config: WorkerConfig,
         window: int,
         max_bytes: int | None = None,
+        active: int | None = None,
     ) -> None:
         _check_unpatched(config)
         self._config = config
@@ -78,12 +81,15 @@ class Pool(Finalized, abc.ABC):
         self.num_workers = config.num_workers  # 0: one thread
         self.workers = max(1, config.num_workers)
         self.window = window
+        self.started = 0
+        self._active = self.workers if active is None else active
         share = -(-window // self.workers)
         self._keep_slots = share + 3
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # tasks of an abandoned epoch may still be in flight
-        uncached_from = config.uncached_from(window)
+        in_flight = window * self._active // self.workers
+        uncached_from = config.uncached_from(max(1, in_flight))
         self._make_arena = functools.partial(
             Arena.create, self.workers, limit, max_bytes, uncached_from=uncached_from
         )
@@ -116,6 +122,32 @@ class Pool(Finalized, abc.ABC):
             raise
 
     # -- in use ----------------------------------------------------------------------------------
+
+    def set_active(self, count: int) -> list[int]:
+        """Have so many workers take tasks; returns those that were started for it."""
+        new = list(range(self.started, count))
+        for worker in new:
+            self._start_worker(worker)
+        for worker in range(self.started):
+            self.feeder.rest(worker, worker >= count)
+        self._active = count
+        return new
+
+    @abc.abstractmethod
+    def _start_worker(self, worker: int) -> None:
+        """Start one more, and count it.
+
+        Raises:
+            ReaderError: the system refuses it, or the pool was closed.
+        """
+
+    def busy_s(self) -> float:
+        """Return the seconds that all workers took for batches so far, those in hand included."""
+        feeder = self.feeder
+        return sum(
+            feeder.worker_counts(worker).busy_s + feeder.worker_progress(worker).seconds
+            for worker in range(self.started)
+        )
 
     @property
     def is_usable(self) -> bool:

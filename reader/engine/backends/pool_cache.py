@@ -74,6 +74,7 @@ class PoolCache:
     Attributes:
         kind: the class of the backends.
         shelf: the backends, but for inline ones.
+        active: says how many workers of a new one are started; None: all.
 
     Args:
         config: the loader's options.
@@ -88,6 +89,7 @@ class PoolCache:
         if config.num_workers == 0:
             self.kind = ThreadPool if policy.dispatch.works_ahead else InlineBackend
         self._policy = policy
+        self.active: Callable[[], int] | None = None
         self._convert: Callable[[Any], Any] | None = None  # inline; made with the first epoch
         # no WeakSet: Python drops a Ctrl-C that comes in its callbacks
         self._inline: list[weakref.ref[InlineBackend]] = []
@@ -170,7 +172,8 @@ class PoolCache:
 
     def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
-        return self.kind(workers, config.window, config.max_bytes, config.start_method)
+        active = None if self.active is None else self.active()
+        return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
 
 
 def _same(batch: Any) -> Any:

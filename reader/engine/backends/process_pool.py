@@ -40,7 +40,7 @@ class ProcessPool(Pool):
     """Worker processes.
 
     Args:
-        config, window, max_bytes: see Pool.
+        config, window, max_bytes, active: see Pool.
         start_method: of multiprocessing; None: what Python's own default is.
 
     Raises:
@@ -54,6 +54,7 @@ class ProcessPool(Pool):
         window: int,
         max_bytes: int | None = None,
         start_method: str | None = None,
+        active: int | None = None,
     ) -> None:
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
@@ -61,7 +62,7 @@ class ProcessPool(Pool):
         self._starter: ProcessStarter | None = None
         self._refusal: OSError | None = None  # of a signal to a worker
         self._process_lock = threading.Lock()  # a worker is replaced, or all are ended
-        super().__init__(config, window, max_bytes)
+        super().__init__(config, window, max_bytes, active)
         self._open(lambda: self._start_processes(config, start_method))
 
     # -- starting --------------------------------------------------------------------------------
@@ -72,12 +73,16 @@ class ProcessPool(Pool):
             self._starter, starter.has_pool = starter, True
         if self.workers > 1 or starter.needs_template:
             starter.open_template()
-        for worker_id in range(self.workers):
-            # or a process would start that the closing thread never sees
-            with interrupt_after(), self._process_lock:
-                if not self.is_open:
-                    raise ReaderError("the loader was closed while its workers were being started")
-                self._start_process(worker_id)
+        for worker_id in range(self._active):
+            self._start_worker(worker_id)
+
+    def _start_worker(self, worker: int) -> None:
+        # or a process would start that the closing thread never sees
+        with interrupt_after(), self._process_lock:
+            if not self.is_open:
+                raise ReaderError("the loader was closed while its workers were being started")
+            self._start_process(worker)
+            self.started = worker + 1
 
     def _start_process(self, worker_id: int) -> None:
         with interrupt_after():

@@ -30,7 +30,7 @@ class ThreadPool(Pool):
     """Worker threads. Each runs in a copy of the context of the thread that starts the pool.
 
     Args:
-        config, window, max_bytes: see Pool.
+        config, window, max_bytes, active: see Pool.
         start_method: of processes; threads have none.
 
     Raises:
@@ -43,23 +43,23 @@ class ThreadPool(Pool):
         window: int,
         max_bytes: int | None = None,
         start_method: str | None = None,  # noqa: ARG002
+        active: int | None = None,
     ) -> None:
         self._threads: list[threading.Thread] = []  # in the order of their numbers
-        super().__init__(config, window, max_bytes)
-        self._open(lambda: self._start_threads(config))
+        super().__init__(config, window, max_bytes, active)
+        self._open(self._start_threads)
 
-    def _start_threads(self, config: loop.WorkerConfig) -> None:
-        for worker_id in range(self.workers):
-            channel = WorkerChannel(
-                self.arena,
-                worker_id,
-                self.feeder.bell,
-                self._keep_slots,
-                available_bytes,
-                self.side,
-            )
-            self.feeder.attach(worker_id)
-            self._start_thread(channel, config, worker_id)
+    def _start_threads(self) -> None:
+        for worker in range(self._active):
+            self._start_worker(worker)
+
+    def _start_worker(self, worker: int) -> None:
+        channel = WorkerChannel(
+            self.arena, worker, self.feeder.bell, self._keep_slots, available_bytes, self.side
+        )
+        self.feeder.attach(worker)
+        self._start_thread(channel, self._config, worker)
+        self.started = worker + 1
 
     def _start_thread(
         self, channel: WorkerChannel, config: loop.WorkerConfig, worker_id: int

@@ -173,13 +173,16 @@ cdef class Window:
         return task.seq
 
     def flush(self, size=None):
-        """Send what is held until `size` are in flight (None: however many).
+        """Send what is held until `size` are in flight (None: however many), and the next one that is
+        to be delivered in any case: those after it may fill a window that was made smaller.
 
         Returns False if no worker has room for the next one.
         """
         cdef Task task
-        while self.held and (size is None or self.in_flight < size):
+        while self.held:
             task = self.held[0]
+            if size is not None and self.in_flight >= size and task.seq != self.answered:
+                break
             sends = self.feeder.sends
             try:
                 if not self.send_to(task):

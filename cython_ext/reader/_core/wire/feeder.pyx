@@ -291,6 +291,10 @@ cdef class Feeder:
         pthread_mutex_unlock(&self.s.lock)
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
+    def rest(self, uint32_t worker, bint rests):
+        """Have a worker take no tasks from now on but those meant for it, or all again."""
+        self.s.workers[worker].rests = rests
+
     def detach(self, uint32_t worker):
         """Forget a worker whose process is reaped; return its LostTasks.
 

@@ -315,7 +315,7 @@ cdef uint32_t least_busy(feed_state* s, int worker) noexcept nogil:
         count = s.workers[i].count
         if not s.workers[i].alive or count >= s.flights_limit:
             continue
-        if worker >= 0 and i != <uint32_t>worker:
+        if (worker >= 0 and i != <uint32_t>worker) or (worker < 0 and s.workers[i].rests):
             continue
         heap = rd_heap_at(s.arena, i)
         if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) != s.run:

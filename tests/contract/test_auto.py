@@ -1,0 +1,179 @@
+"""Workers that are chosen while training: no batch is lost or changed by it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reader
+from reader import ConfigError, ConfigTypeError, DataLoader, IterableDataset
+from reader.engine.auto import AutoWorkers
+from reader.engine.tuner import Choice
+
+KINDS = [{}, {"worker_type": "thread"}, {"start_method": "spawn"}, {"persistent_workers": True}]
+
+
+class Waiting:
+    """Numbers that take a time without a core."""
+
+    def __init__(self, seconds: float = 0.004, count: int = 480) -> None:
+        self.seconds, self.count = seconds, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        time.sleep(self.seconds)
+        return reader.sample_rng(index).random(3), index
+
+
+def rows(batches: Any) -> list[Any]:
+    return [(values.tolist(), numbers.tolist()) for values, numbers in batches]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_workers_come_where_the_loop_waits_and_batches_stay_the_same(
+    kind: dict[str, Any],
+) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "seed_globals": False}
+    plain = DataLoader(Waiting(0), **options)
+    with DataLoader(
+        Waiting(), num_workers="auto", prefetch_factor="auto", **options, **kind
+    ) as loader:
+        first = loader.chosen
+        for _ in range(2):
+            assert rows(loader) == rows(plain)
+        assert loader.chosen["num_workers"] > first["num_workers"]
+        assert loader.chosen.keys() == {"num_workers", "prefetch_factor"}
+    assert rows(DataLoader(Waiting(0), **options, **loader.chosen)) == rows(
+        DataLoader(Waiting(0), **options)
+    )
+
+
+def test_workers_that_nobody_waits_for_get_no_more_tasks() -> None:
+    options: dict[str, Any] = {"batch_size": 4, "num_workers": "auto"}
+    with DataLoader(Waiting(0, 2000), **options) as loader:
+        for _ in loader:
+            time.sleep(0.002)
+        assert loader.chosen["num_workers"] == 1
+        assert loader.chosen["prefetch_factor"] == 2
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, choices: Iterator[int]) -> None:
+    """Have the number of workers change at each look."""
+
+    def read(self: Any, now: Any) -> Choice:
+        self.choice = Choice(next(choices), self.choice.factor)
+        return self.choice
+
+    monkeypatch.setattr("reader.engine.auto.Tuner.read", read)
+    monkeypatch.setattr("reader.engine.auto._BETWEEN_S", 0.0)
+
+
+def numbers_of_workers(seed: int) -> Iterator[int]:
+    rng = np.random.default_rng(seed)
+    while True:
+        yield int(rng.integers(1, 5))
+
+
+@pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}, {"in_order": False}])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_change_at_any_time_loses_nothing(
+    kind: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changing(monkeypatch, numbers_of_workers(seed))
+    options: dict[str, Any] = {"batch_size": 2, "seed": 1, "seed_globals": False}
+    whole = sorted(rows(DataLoader(Waiting(0), **options)))
+    with DataLoader(Waiting(0.0002), num_workers="auto", **options, **kind) as loader:
+        for _ in range(3):
+            found = rows(loader)
+            if kind.get("in_order", True):
+                assert found == rows(DataLoader(Waiting(0), **options)) or loader.epoch > 1
+            assert sorted(numbers for _, numbers in found) == sorted(
+                numbers for _, numbers in whole
+            )
+
+
+def test_a_resumed_run_goes_on_with_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    changing(monkeypatch, numbers_of_workers(7))
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3}
+    whole = rows(DataLoader(Waiting(0), **options))
+    with DataLoader(Waiting(0.001), num_workers="auto", **options) as loader:
+        batches = iter(loader)
+        first = [next(batches) for _ in range(50)]
+        first, state = rows(first), loader.state_dict()
+        batches.close()
+        loader.load_state_dict(state)
+        assert first + rows(loader) == whole
+    with DataLoader(Waiting(0), num_workers=2, **options) as loader:
+        loader.load_state_dict(state)
+        assert first + rows(loader) == whole
+
+
+def test_workers_may_die_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    changing(monkeypatch, numbers_of_workers(5))
+    options: dict[str, Any] = {"batch_size": 4, "seed": 3}
+    whole = rows(DataLoader(Waiting(0), **options))
+    with DataLoader(Waiting(0.002), num_workers="auto", worker_retries=20, **options) as loader:
+        found = []
+        for number, batch in enumerate(loader):
+            found.append(batch)
+            if number % 10 == 5:
+                for status in loader.workers()[:2]:
+                    if status.pid is not None:
+                        os.kill(status.pid, signal.SIGKILL)
+        assert rows(found) == whole
+
+
+def test_what_is_chosen_is_what_was_passed_where_that_is_a_number() -> None:
+    loader = DataLoader(Waiting(), num_workers=3, prefetch_factor=4)
+    assert loader.chosen == {"num_workers": 3, "prefetch_factor": 4}
+    with DataLoader(Waiting(0), num_workers=2, prefetch_factor="auto") as loader:
+        list(loader)
+        assert loader.chosen["num_workers"] == 2
+
+
+def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reader.option_checks.usable_cores", lambda: 32.0)
+    assert DataLoader(Waiting(), num_workers="auto").config.num_workers == 64
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    loader = DataLoader(Waiting(), num_workers="auto")
+    assert loader.config.num_workers == 16
+    assert isinstance(loader._engine.auto, AutoWorkers)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+
+class Stateful(Waiting):
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "error", "text"),
+    [
+        (Stream(), {"num_workers": "auto"}, ConfigError, "an iterable dataset has a part for each"),
+        (Stream(), {"prefetch_factor": "auto"}, ConfigError, "an iterable dataset has a part for"),
+        (Stateful(), {"num_workers": "auto"}, ConfigError, "has a dataset with a state of its own"),
+        (Waiting(), {"prefetch_factor": "auto"}, ConfigError, 'pass num_workers="auto" as well'),
+        (Waiting(), {"num_workers": "most"}, ConfigTypeError, "num_workers must be an int"),
+        (Waiting(), {"num_workers": 1, "prefetch_factor": "x"}, ConfigTypeError, "prefetch_factor"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    dataset: Any, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        DataLoader(dataset, **options)

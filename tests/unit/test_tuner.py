@@ -1,0 +1,131 @@
+"""The tuner against simulated works: it ends near the best, and never stays at a worse place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from reader.engine.tuner import Choice, Reading, Tuner
+
+
+class Work(NamedTuple):
+    """A loop: seconds of a step, of a batch in one worker, cores, and the share that needs one."""
+
+    step_s: float
+    batch_s: float
+    cores: float
+    computes: float = 1.0
+    burst: float = 1.0  # how uneven batches are: more in flight evens them out
+
+    def rate(self, choice: Choice) -> float:
+        """Batches per second."""
+        workers = choice.workers
+        slowed = max(1.0, workers * self.computes / self.cores)
+        unevenness = 1 + (self.burst - 1) / choice.factor
+        made = workers / (self.batch_s * slowed * unevenness)
+        return min(1 / self.step_s, made)
+
+    def busy(self, choice: Choice) -> float:
+        """Workers that are busy, in the mean."""
+        slowed = max(1.0, choice.workers * self.computes / self.cores)
+        return min(float(choice.workers), self.rate(choice) * self.batch_s * slowed)
+
+
+def run(
+    tuner: Tuner, work: Callable[[int], Work], batches: int, noise: float = 0.0
+) -> list[Choice]:
+    """Return the choices of a run."""
+    rng = np.random.default_rng(0)
+    seconds = wait_s = busy_s = 0.0
+    found = []
+    for number in range(batches):
+        now, choice = work(number), tuner.choice
+        took_s = 1 / now.rate(choice) * (1 + noise * rng.standard_normal())
+        seconds += took_s
+        wait_s += max(0.0, took_s - now.step_s)
+        busy_s += now.busy(choice) * took_s
+        found.append(tuner.read(Reading(seconds, number + 1, wait_s, busy_s)))
+    return found
+
+
+def started(most: int = 16, is_free: tuple[bool, bool] = (True, True)) -> Tuner:
+    return Tuner(Choice(2, 2), Choice(most, 8), is_free)
+
+
+WORKS = {
+    "the step is slower": Work(0.1, 0.02, 8),
+    "computing, 8 cores": Work(0.01, 0.07, 8),
+    "computing, 2 cores": Work(0.01, 0.07, 2),
+    "storage, 2 cores": Work(0.01, 0.1, 2, computes=0.05),
+    "no step at all": Work(1e-5, 0.05, 4),
+    "tiny": Work(1e-5, 1e-4, 2),
+    "uneven": Work(0.02, 0.03, 4, burst=3),
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+@pytest.mark.parametrize("name", WORKS)
+def test_within_300_batches_it_is_near_the_best(name: str, noise: float) -> None:
+    work = WORKS[name]
+    best = max(work.rate(Choice(n, f)) for n in range(1, 17) for f in (2, 4, 8))
+    choices = run(started(), lambda _: work, 30_000 if name == "tiny" else 900, noise)
+    ends = choices[-50:]
+    rates = [work.rate(choice) for choice in ends]
+    assert np.mean(rates) > 0.9 * best
+    if name != "tiny":
+        assert np.mean([work.rate(choice) for choice in choices[300:]]) > 0.9 * best
+
+
+def test_workers_that_nobody_waits_for_rest() -> None:
+    work = Work(0.1, 0.02, 8)
+    choices = run(Tuner(Choice(8, 2), Choice(8, 8), (True, True)), lambda _: work, 300)
+    assert choices[-1].workers == 1
+    assert all(work.rate(choice) == work.rate(choices[0]) for choice in choices)
+
+
+def test_it_follows_a_work_that_changes() -> None:
+    quick, slow = Work(0.1, 0.02, 8), Work(0.01, 0.07, 8)
+    tuner = started()
+    choices = run(tuner, lambda number: slow if 300 <= number < 900 else quick, 1500)
+    assert choices[299].workers <= 2
+    assert choices[899].workers >= 6
+    assert choices[-1].workers <= 2
+
+
+def test_what_did_not_help_is_tried_ever_more_seldom() -> None:
+    work = Work(0.01, 0.07, 1)  # more workers do not help
+    choices = run(started(), lambda _: work, 4000)
+    changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
+    assert len(changes) < 40
+    assert all(choice.workers <= 3 for choice in choices)
+
+
+@pytest.mark.parametrize("is_free", [(True, False), (False, True), (False, False)])
+def test_what_was_pinned_stays(is_free: tuple[bool, bool]) -> None:
+    for work in WORKS.values():
+        choices = run(started(is_free=is_free), lambda _, work=work: work, 600)  # type: ignore[misc]
+        if not is_free[0]:
+            assert {choice.workers for choice in choices} == {2}
+        if not is_free[1]:
+            assert {choice.factor for choice in choices} == {2}
+
+
+def test_it_stays_within_its_limits() -> None:
+    for work in WORKS.values():
+        for choice in run(started(most=3), lambda _, work=work: work, 600):  # type: ignore[misc]
+            assert 1 <= choice.workers <= 3
+            assert 2 <= choice.factor <= 8
+
+
+def test_sums_may_begin_anew() -> None:
+    tuner = started()
+    run(tuner, lambda _: WORKS["computing, 8 cores"], 200)
+    before = tuner.choice
+    tuner.begin()
+    assert tuner.read(Reading(0.0, 0, 0.0, 0.0)) == before
+    run(tuner, lambda _: WORKS["computing, 8 cores"], 200)
+    assert tuner.choice.workers >= before.workers
