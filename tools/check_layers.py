@@ -73,7 +73,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
 # <adapter>_..., and in reader/compat/<adapter> and reader/integrations/<adapter> alone; others
 # look in sys.modules.
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
-_HOMES = ("frameworks", "compat", "integrations")
+_HOMES = ("frameworks", "integrations", "compat")
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
 # Optional, and imported in some files or rooms alone.

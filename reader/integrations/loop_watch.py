@@ -76,11 +76,10 @@ class LoopWatch:
     def step(self) -> dict[str, float] | None:
         """Count a step. At each `every`-th return the scalars since the last ones, else None."""
         self._steps += 1
+        if time.monotonic() - self._looked_s >= _LOOK_S:
+            self._look()
         if self._steps % self._every:
-            if time.monotonic() - self._looked_s >= _LOOK_S:
-                self._look()
             return None
-        self._look()
         now, before = self._read(), self._last
         self._last = now
         return {f"{self._prefix}{name}": value for name, value in between(before, now).items()}
@@ -91,10 +90,13 @@ class LoopWatch:
         The workers' clocks are read once in a second, by steps: of workers that lived for less,
         what they computed is not known.
         """
+        return judge(self.measured())
+
+    def measured(self) -> Measured:
+        """Return what was measured since the watch was made."""
         seconds = (time.monotonic_ns() - self._begun_ns) * 1e-9
         self._look()
-        now = self._read()
-        return judge(self._measure(now, seconds))
+        return self._measure(self._read(), seconds)
 
     def _read(self) -> Reading:
         reading = self._counters.read()

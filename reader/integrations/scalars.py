@@ -38,9 +38,8 @@ class Scalars:
     >>> loader = reader.DataLoader([1.0, 2.0, 3.0, 4.0], batch_size=2)
     >>> scalars = Scalars(loader)
     >>> total = sum(float(batch.sum()) for batch in loader)
-    >>> sorted(scalars.read())
-    ['reader/batches_per_s', 'reader/queued', 'reader/samples_per_s', 'reader/wait_share', \
-'reader/worker_restarts']
+    >>> scalars.read()["reader/batches_per_s"] > 0
+    True
     """
 
     def __init__(self, loader: Any, prefix: str = "reader/") -> None:

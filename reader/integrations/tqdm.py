@@ -26,6 +26,7 @@ class _WaitingBar(_Bar):  # type: ignore[misc]
     """A bar whose postfix ends with what part of the loop was waiting."""
 
     waiting: Any = ""
+    monitor_interval = 0  # tqdm's thread, which draws bars that skip steps: this one skips none
 
     @property
     def format_dict(self) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def progress(loader: Any, **options: Any) -> Iterator[Any]:
     waiting = Waiting(loader, "progress")
     if "total" not in options:
         options["total"] = _length(loader)
-    return _drawn(loader, waiting, options)
+    return _drawn(loader, waiting, {"miniters": 1, **options})
 
 
 def _drawn(loader: Any, waiting: Waiting, options: dict[str, Any]) -> Iterator[Any]:
