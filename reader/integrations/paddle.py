@@ -14,6 +14,7 @@ from reader.observe.verdict import Verdict
 
 try:
     from paddle.callbacks import Callback
+    from paddle.distributed import get_rank
 except ImportError as error:
     raise missing("paddle", "paddlepaddle") from error
 
@@ -70,5 +71,5 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
         watch, self._watch = self._watch, None
         if watch is not None:
             self.verdict = watch.end()
-            if self.params.get("verbose"):
+            if self.params.get("verbose") and get_rank() == 0:
                 print(self.verdict.sentence)  # noqa: T201

@@ -67,4 +67,5 @@ def _drawn(
         task = bar.add_task(description, total=total)
         for batch in loader:
             yield batch
+            del batch  # not to be held while the next one is waited for
             bar.advance(task)

@@ -59,6 +59,7 @@ def _drawn(loader: Any, waiting: Waiting, options: dict[str, Any]) -> Iterator[A
         bar.waiting = waiting
         for batch in loader:
             yield batch
+            del batch  # not to be held while the next one is waited for
             bar.update()
 
 

@@ -78,7 +78,9 @@ class LoaderCallback(_Callback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Say what bounded the loop."""
         watch, self._watch = self._watch, None
-        if watch is not None:
-            self.verdict = watch.end()
+        if watch is None:
+            return
+        self.verdict = watch.end()
+        if state.is_world_process_zero:
             say = _logger.info if self.verdict.bound_by == "step" else _logger.warning
             say(self.verdict.sentence)
