@@ -55,9 +55,9 @@ def test_fit_shows_scalars_beside_the_loss_and_says_what_bounded_it(
     assert len(names) == 24
     assert names[:3] == [{"loss"}] * 3
     assert all({"loss", "reader/wait_share", "reader/batches_per_s"} < each for each in names[3:])
-    shares = [each.get("reader/wait_share") for each in seen.found]
-    assert len(set(shares[3:7])) == 1
-    assert len(set(shares[3:])) == 6
+    rates = [each.get("reader/batches_per_s") for each in seen.found]
+    assert len(set(rates[3:7])) == 1
+    assert len(set(rates[3:])) == 6
     shown = capsys.readouterr().out
     assert re.search(r"step +6/12 - loss: \d.* - reader/wait_share: \d", shown)
     assert callback.verdict is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import socket
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -64,10 +66,23 @@ def test_several_loaders_are_told_of_by_label_and_one_that_is_gone_disappears() 
         found = asked(endpoint.port)
         assert of(found, "reader_batches_total", loader="train") == BATCHES
         assert of(found, "reader_batches_total", loader="test") is None
+        assert list(metrics._counters) == ["train"]
         metrics.add("test", train)
         assert of(asked(endpoint.port), "reader_batches_total", loader="test") == 0
     metrics.close()
     metrics.close()
+
+
+def test_threads_that_ask_at_once_are_told_of_each_batch_once() -> None:
+    metrics = PrometheusCollector(CollectorRegistry())
+    with metrics.serve(0) as endpoint, loaded(2) as loader, ThreadPoolExecutor(4) as threads:
+        metrics.add("train", loader)
+        epochs = itertools.chain(loader, loader, loader)
+        asking = [threads.submit(asked, endpoint.port) for _ in epochs]
+        found = [of(each.result(), "reader_batches_total", loader="train") for each in asking]
+        assert max(found) <= 3 * BATCHES
+        found.append(of(asked(endpoint.port), "reader_batches_total", loader="train"))
+        assert found[-1] == 3 * BATCHES
 
 
 def test_a_port_in_use_is_an_error_at_once() -> None:

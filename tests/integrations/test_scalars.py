@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import logging
@@ -10,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,22 @@ def test_a_worker_that_is_replaced_is_counted_and_new_epochs_are_not(
         assert reading_of(counters).restarts == 1
 
 
+def test_a_worker_that_is_just_being_replaced_is_counted_once_it_is_back() -> None:
+    with loaded(2) as loader:
+        counters = Counters(loader)
+        times = loader._engine.times
+        batches = iter(loader)
+        next(batches)
+        first, second = loader.workers()
+        away = dataclasses.replace(first, pid=None, thread_id=None)
+        back = dataclasses.replace(first, pid=1, thread_id=1)
+        for statuses in ([first, second], [away, second], [back, second], [back, second]):
+            counters._note_workers(times, statuses)
+            next(batches)
+        del batches
+        assert reading_of(counters).restarts == 1
+
+
 def test_the_cache_of_a_dataset_is_told_of() -> None:
     with reader.DataLoader(reader.cache(Numbers(), memory="1MB"), batch_size=SIZE) as loader:
         scalars = Scalars(loader)
@@ -185,20 +203,24 @@ def test_a_watch_gives_scalars_at_each_nth_step_and_a_verdict() -> None:
 
 def test_the_verdict_of_a_watch_names_the_sample_that_is_slow() -> None:
     class Slow(Numbers):
-        def __getitem__(self, index: int) -> Any:
-            if index == 21:
-                import time
+        at = 30
 
+        def __getitem__(self, index: int) -> Any:
+            if index == self.at:
                 time.sleep(1.0)
             return super().__getitem__(index)
 
     loader = reader.DataLoader(Slow(), batch_size=SIZE)
+    for _ in loader:
+        pass
+    Slow.at = 21
     watch = LoopWatch(loader, every=1)
     for _ in loader:
         watch.step()
     verdict = watch.end()
     assert verdict.bound_by == "sample"
     assert "sample 21 of batch 5" in verdict.sentence
+    assert [each.epoch for each in watch.measured().slow_samples] == [1] * 10
 
 
 def test_the_verdict_agrees_with_that_of_a_profile() -> None:
