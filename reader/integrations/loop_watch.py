@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reader._core.wire.times_log import FIELDS
+from reader._core.wire.times_log import FIELDS, TimesLog
 from reader.checks import as_int
 from reader.errors import ReaderError
 from reader.integrations.counters import Counters, Reading, as_loader
@@ -25,7 +25,8 @@ from reader.observe.worker_clock import WorkerClock, system_clock, worker_clock
 
 __all__ = ["LoopWatch", "every_steps"]
 
-_LOOK_S = 1.0  # between two looks at the workers' clocks
+_LOOK_S = 0.2  # between two looks at the workers' clocks, as in a profile
+_LOOK_SHARE = 1 / 200  # of the thread's time that looks may take: where one is dear there are fewer
 _SLOW = 10  # samples that are named
 _RECORD = np.dtype(list(FIELDS))
 
@@ -67,16 +68,18 @@ class LoopWatch:
         self._first_wait_s: float | None = None
         self._slow: dict[tuple[int, int, int], SlowSample] = {}
         self._usual_s: deque[float] = deque(maxlen=512)
-        self._first: dict[tuple[int, int], WorkerClock] = {}
-        self._now: dict[tuple[int, int], WorkerClock] = {}
+        # at the last look: whose times, the workers' clocks, and how long they had been busy
+        self._looked: tuple[Any, dict[tuple[int, int], WorkerClock], float] = (None, {}, 0.0)
+        self._seen_busy_s = self._cpu_s = self._runnable_s = 0.0
         self._system = system_clock()
         self._own = worker_clock(os.getpid(), threading.get_native_id())
-        self._look(is_first=True)
+        self._look()
 
     def step(self) -> dict[str, float] | None:
         """Count a step. At each `every`-th return the scalars since the last ones, else None."""
         self._steps += 1
-        if time.monotonic() - self._looked_s >= _LOOK_S:
+        is_first = self._steps == 1  # its times are in the records now, and later may not be
+        if is_first or time.monotonic() >= self._next_look_s:
             self._look()
         if self._steps % self._every:
             return None
@@ -87,8 +90,8 @@ class LoopWatch:
     def end(self) -> Verdict:
         """Return what bounded the loop; see `reader.profile`, which says the same in more detail.
 
-        The workers' clocks are read once in a second, by steps: of workers that lived for less,
-        what they computed is not known.
+        The workers' clocks are read by steps, five times a second at most: what workers that live
+        for less compute is not known.
         """
         return judge(self.measured())
 
@@ -104,30 +107,41 @@ class LoopWatch:
             raise ReaderError("the loader is gone: a watch holds it until it ends")
         return reading
 
-    def _look(self, is_first: bool = False) -> None:
-        """Note the clocks of the workers that there are now, and the slowest samples."""
-        self._looked_s = time.monotonic()
-        for status in self._loader.workers():
-            if status.pid is None or status.thread_id is None:
-                continue
-            clock = worker_clock(status.pid, status.thread_id)
-            if clock is not None:
-                at = (status.pid, status.thread_id)
-                self._first.setdefault(at, clock if is_first else WorkerClock(0.0, 0.0))
-                self._now[at] = clock
-        if not is_first:
-            self._note_records()
+    def _look(self) -> None:
+        """Note the clocks of the workers that there are now, and the slowest samples.
 
-    def _note_records(self) -> None:
-        engine = self._loader._engine
-        if engine is None:
-            return
-        records = np.frombuffer(engine.times.last(), _RECORD)
+        What the workers computed is compared with how long they were busy meanwhile: where they are
+        others than at the last look, nothing is known of the time between.
+        """
+        begun_s = time.thread_time()
+        engine, clocks = self._loader._engine, {}
+        for status in self._loader.workers():
+            if status.pid is not None and status.thread_id is not None:
+                clock = worker_clock(status.pid, status.thread_id)
+                if clock is not None:
+                    clocks[status.pid, status.thread_id] = clock
+        if engine is not None:
+            sums = engine.times.sums()
+            busy_s = sums["fetch"] + sums["collate"]
+            times, before, busy_before_s = self._looked
+            if times is engine.times and clocks.keys() == before.keys() and clocks:
+                self._seen_busy_s += busy_s - busy_before_s
+                self._cpu_s += sum(clocks[at].cpu_s - before[at].cpu_s for at in clocks)
+                self._runnable_s += sum(
+                    clocks[at].runnable_s - before[at].runnable_s for at in clocks
+                )
+            self._looked = engine.times, clocks, busy_s
+            self._note_records(engine.times)
+        took_s = time.thread_time() - begun_s
+        self._next_look_s = time.monotonic() + max(_LOOK_S, took_s / _LOOK_SHARE)
+
+    def _note_records(self, times: TimesLog) -> None:
+        records = np.frombuffer(times.last(), _RECORD)
         records = records[records["asked_ns"] >= self._begun_ns]
         if not len(records):
             return
         if self._first_wait_s is None:
-            is_all = len(records) == engine.times.count or len(records) < 512
+            is_all = len(records) == times.count or len(records) < 512
             first_ns = int(records[0]["delivered_ns"]) - self._begun_ns
             self._first_wait_s = first_ns * 1e-9 if is_all else 0.0
             asked_ns = int(records[0]["delivered_ns"]) - int(records[0]["asked_ns"])
@@ -149,10 +163,16 @@ class LoopWatch:
         first_wait_s = self._first_wait_s or 0.0
         if first_wait_s:
             wait_s -= self._first_asked_s
-        clocks = [(self._first[at], self._now[at]) for at in self._now]
+        busy_s = now.busy_s - begin.busy_s
+        cpu_s = runnable_s = None
         if not now.workers:  # this thread makes the batches, and computes for the step besides
             own = worker_clock(os.getpid(), threading.get_native_id())
-            clocks = [(self._own, own)] if self._own and own else []
+            if own is not None and self._own is not None:
+                cpu_s = own.cpu_s - self._own.cpu_s
+                runnable_s = own.runnable_s - self._own.runnable_s
+        elif self._seen_busy_s > 0:
+            cpu_s = self._cpu_s / self._seen_busy_s * busy_s
+            runnable_s = self._runnable_s / self._seen_busy_s * busy_s
         cores = len(os.sched_getaffinity(0))
         system, idle_cores = system_clock(), None
         if system is not None and self._system is not None and seconds >= 0.05:
@@ -165,9 +185,9 @@ class LoopWatch:
             stages=stages,
             workers=now.workers,
             uses_threads=config is not None and config.uses_threads,
-            busy_s=now.busy_s - begin.busy_s,
-            cpu_s=sum(b.cpu_s - a.cpu_s for a, b in clocks) if clocks else None,
-            runnable_s=sum(b.runnable_s - a.runnable_s for a, b in clocks) if clocks else None,
+            busy_s=busy_s,
+            cpu_s=cpu_s,
+            runnable_s=runnable_s,
             cores=cores,
             idle_cores=idle_cores,
             prefetch=0 if config is None else config.prefetch_factor * max(1, now.workers),

@@ -243,6 +243,30 @@ def test_the_verdict_agrees_with_that_of_a_profile() -> None:
     assert (measured.workers, measured.prefetch) == (1, seen.measured.prefetch)
 
 
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_a_watch_knows_what_workers_computed_between_two_looks(kind: str) -> None:
+    with loaded(2, worker_type=kind) as loader:
+        watch = LoopWatch(loader)
+        for number, _ in enumerate(loader):
+            if number in (2, 12):
+                watch._look()
+        found = watch.measured()
+    assert found.cpu_s is not None
+    assert found.runnable_s is not None
+    assert 0 < found.cpu_s < found.busy_s
+    assert found.uses_threads == (kind == "thread")
+
+
+def test_a_watch_compares_no_clocks_of_different_workers() -> None:
+    with loaded(2) as loader:
+        watch = LoopWatch(loader)
+        for _ in range(2):
+            for number, _ in enumerate(loader):
+                if number == 5:
+                    watch._look()
+        assert watch.measured().cpu_s is None
+
+
 @pytest.mark.parametrize("wrong", [5, [1], None])
 def test_what_is_no_loader_is_refused_with_the_remedy(wrong: Any) -> None:
     for make, who in ((Scalars, "Scalars"), (LoopWatch, "LoopWatch"), (Counters, "Counters")):
