@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu gluon augmentation old-paddle simdev evidence sanitize nightly matrix format clean distclean
+	gpu gluon augmentation integrations old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -39,6 +39,7 @@ help:
 	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
 	@echo "make gluon    tests and speed beside MXNet 1.9.1, in an environment of its own"
 	@echo "make augmentation  tests beside Albumentations and OpenCV, in an environment of its own"
+	@echo "make integrations  tests beside Lightning, transformers and VisualDL, in an environment of its own"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
 
@@ -116,6 +117,7 @@ quick: $(VENV)/.has-test build
 # release of a peer: make evidence ARGS="--peers record".
 evidence: $(VENV)/.has-test build
 	$(PY) -m pytest $(PARALLEL) --variants all tests/peers tests/device tests/tools tests/unit/test_bench.py --peers run -m "(evidence or paired) and not gpu" $(ARGS)
+	$(MAKE) integrations ARGS=
 
 # The same tests on a core that checks every step; the release build is put back after.
 test-debug: $(VENV)/.has-test debug
@@ -175,6 +177,14 @@ augmentation: build
 	$(VENV)-augmentation/bin/python -m pip --disable-pip-version-check install --quiet \
 		-r requirements/augmentation.txt
 	$(VENV)-augmentation/bin/python -m pytest -n 2 -o filterwarnings=ignore --peers run $(OF_AUGMENTATION) $(ARGS)
+
+# Libraries that train by our loaders, or show what they do, and are too large for `make test`.
+OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning transformers visualdl)
+integrations: build
+	$(PYTHON) -m venv $(VENV)-integrations
+	$(VENV)-integrations/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r requirements/integrations.txt
+	$(VENV)-integrations/bin/python -m pytest -n 2 -o filterwarnings=ignore $(OF_INTEGRATIONS) $(ARGS)
 
 # With what PYTHON has: a torch that finds the device, numpy, pytest, and what building takes.
 gpu:

@@ -47,6 +47,7 @@ PACKAGES = [
     "reader.compat.gluon",
     "reader.compat.gluon.nlp",
     "reader.compat.torch",
+    "reader.integrations",
 ]
 
 TRACE = os.environ.get("READER_TRACE", "0") not in ("", "0")

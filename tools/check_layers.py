@@ -50,6 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "loader": _ENGINE,
     "compat": (*_ENGINE, "loader"),
+    "integrations": (*_ENGINE, "observe", "the face"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
@@ -70,8 +71,10 @@ FLOORS: dict[str, tuple[str, ...]] = {
 }
 
 # Each of these is imported in reader/frameworks/<adapter>, in files beside it that are named
-# <adapter>_..., and in reader/compat/<adapter> alone; others look in sys.modules.
+# <adapter>_..., and in reader/compat/<adapter> and reader/integrations/<adapter> alone; others
+# look in sys.modules.
 ADAPTERS = {"paddle": "paddle", "torch": "torch", "jax": "jax", "jaxlib": "jax", "mxnet": "mxnet"}
+_HOMES = ("frameworks", "integrations", "compat")
 DEPENDENCIES = {"numpy", "cloudpickle"}
 OPTIONAL = {"ml_dtypes"}
 # Optional, and imported in some files or rooms alone.
@@ -80,6 +83,10 @@ OF_ROOMS = {
     "pandas": ("sharing",),
     "pyarrow": ("data",),
     "threadpoolctl": ("observe",),
+    **dict.fromkeys(
+        "lightning nvtx prometheus_client pytorch_lightning rich tqdm transformers".split(),
+        ("integrations",),
+    ),
 }
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
@@ -297,7 +304,7 @@ def _judge_other(each: Import, parts: tuple[str, ...]) -> str | None:
     """Say what is wrong with importing somebody else's module, or return None."""
     top, room = _top(each), _room_of(parts)
     if top in ADAPTERS:
-        homes = [("reader", home, ADAPTERS[top]) for home in ("frameworks", "compat")]
+        homes = [("reader", home, ADAPTERS[top]) for home in _HOMES]
         is_beside = parts[:2] == homes[0][:2] and parts[2].startswith(f"{ADAPTERS[top]}_")
         if parts[:3] in homes or is_beside:
             return None

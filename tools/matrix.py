@@ -21,7 +21,8 @@ from tools.smoke.__main__ import ROOT, copy_checkout
 OLDEST, NEWEST = 10, 20  # 3.x
 TOOLS = (
     "hypothesis ml_dtypes psutil pytest pytest-timeout pytest-xdist scikit-learn scipy mypy ruff "
-    "build matplotlib pandas pillow pyarrow simplejpeg"
+    "build matplotlib nvtx pandas pillow prometheus-client pyarrow rich simplejpeg tensorboard "
+    "tensorboardX tqdm"
 ).split()
 # What is installed together; what imports when it is there.
 FRAMEWORKS = {

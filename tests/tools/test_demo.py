@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 import reader
 from tools.demo import __main__ as program
@@ -33,6 +34,9 @@ PAGES = [
     if "```python" in page.read_text(encoding="utf-8")
 ]
 
+with tqdm.get_lock():  # a semaphore, which tqdm keeps until the process ends
+    pass
+
 
 # -- documents ---------------------------------------------------------------------------------
 
@@ -43,6 +47,7 @@ def fences(text: str) -> Iterator[tuple[int, str, str]]:
         yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")  # Paddle's `fit`
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
     blocks = list(fences(page.read_text(encoding="utf-8")))

@@ -10,6 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("paddle", "torch", "jax", "mxnet")
+# what modules of reader.integrations import
+LIBRARIES = {
+    "lightning": "lightning",
+    "nvtx": "nvtx",
+    "prometheus": "prometheus_client",
+    "pytorch_lightning": "pytorch_lightning",
+    "rich": "rich",
+    "tqdm": "tqdm",
+    "transformers": "transformers",
+}
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for suffix in ("*.py", "*.pyi")
@@ -23,6 +33,8 @@ def test_examples(name: str) -> None:
     needed = name.rpartition(".")[2]
     if needed in FRAMEWORKS:
         pytest.importorskip(needed)
+    if name.startswith("reader.integrations.") and needed in LIBRARIES:
+        pytest.importorskip(LIBRARIES[needed])
     if needed == "table_rows":
         pytest.importorskip("pyarrow")
     module = importlib.import_module(name)

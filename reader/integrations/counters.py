@@ -1,0 +1,227 @@
+"""What a loader has counted, over all of its epochs, whichever engine made them.
+
+Imports the engine's faces. A loader for PyTorch has an engine for each epoch: the counters of the
+one before are kept until the next reading adds them up. The loader itself is held weakly.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from reader._core.wire.times_log import FIELDS, TimesLog
+from reader.engine.backends.backend import WorkerStatus
+from reader.engine.engine import Engine
+from reader.engine.face import EngineFace
+from reader.errors import ConfigTypeError, got
+
+__all__ = ["Counters", "Reading", "as_loader", "is_loader"]
+
+_RECORD = np.dtype(list(FIELDS))
+_TORCH_FACE = "reader.compat.torch.loader"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was counted since the counters were made. Seconds and counts only grow.
+
+    Attributes:
+        at_s: when, by `time.monotonic`.
+        batches: delivered.
+        samples: in them, 0 where that is not known. Where more than 512 batches were delivered
+            since the last reading, the last 512 stand for the others.
+        wait_s: in which the loop waited for batches, those that its sampler took included.
+        stages: seconds of batches in each stage, by name; see `TimesLog.sums`.
+        transfer_wait_s: in which no copy to a device could be issued.
+        restarts: workers that were replaced while an epoch was under way.
+        workers: how many the loader has now; 0: the consumer makes its batches.
+        queued: batches that are ready now.
+        arena_bytes: memory that the arena holds now; None: there is none.
+        cache: counts of `reader.cache`; None: the dataset has none.
+    """
+
+    at_s: float
+    batches: int = 0
+    samples: int = 0
+    wait_s: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+    transfer_wait_s: float = 0.0
+    restarts: int = 0
+    workers: int = 0
+    queued: int = 0
+    arena_bytes: int | None = None
+    cache: dict[str, int] | None = None
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds in which workers made batches, all together."""
+        return self.stages.get("fetch", 0.0) + self.stages.get("collate", 0.0)
+
+
+def is_loader(value: Any) -> bool:
+    """Whether `value` is a loader with an engine of this package, or pretends to be one."""
+    face = sys.modules.get(_TORCH_FACE)  # a loader of that face has imported it
+    return isinstance(value, EngineFace) or (
+        face is not None and isinstance(value, face.DataLoader)
+    )
+
+
+def as_loader(value: Any, who: str) -> Any:
+    """Return a loader of this package.
+
+    Args:
+        value: to be checked.
+        who: takes it, for the message.
+
+    Raises:
+        ConfigTypeError: it is none.
+    """
+    if is_loader(value):
+        return value
+    raise ConfigTypeError(
+        f"{who} takes a loader of this package, got {got(value)}: put reader.DataLoader, or one of"
+        " reader.compat, in its place. Where a library makes the loader itself, call"
+        " reader.compat.torch.install() before"
+    )
+
+
+class Counters:
+    """Adds up the counters of one loader. Made and read by one thread at a time, any thread.
+
+    Args:
+        loader: of this package; it is held weakly.
+        who: takes it, for the message.
+
+    Raises:
+        ConfigTypeError: it is no loader of this package.
+    """
+
+    def __init__(self, loader: Any, who: str = "Counters") -> None:
+        self._loader = weakref.ref(as_loader(loader, who))
+        self._times: TimesLog | None = None
+        self._batches = self._samples = self._restarts = 0
+        self._stages: dict[str, float] = {}
+        self._transfer_wait_s = 0.0
+        # of the last batch: its epoch, its number there, and how many there were in all
+        self._position: tuple[int, int, int] | None = None
+        self._identities: dict[int, tuple[int, int]] = {}  # of workers: process and thread
+        self._sums: dict[str, float] = {}
+        self._forget()
+        engine = loader._engine
+        if engine is not None:
+            self._times = engine.times
+            self._count, self._sums = engine.times.count, engine.times.sums()
+            self._transfer_s = _transfer_wait_s(loader.stats())
+            self._note_workers(engine.times, loader.workers())
+
+    @property
+    def loader(self) -> Any:
+        """The loader; None: it is gone."""
+        return self._loader()
+
+    def read(self) -> Reading | None:
+        """Return what was counted so far; None: the loader is gone. Blocks on nothing.
+
+        Of a loader for PyTorch without persistent workers, epochs that began and ended since the
+        last reading are not counted, but for the first of them.
+        """
+        loader = self._loader()
+        if loader is None:
+            return None
+        at_s = time.monotonic()
+        engine: Engine | None = loader._engine
+        if self._times is not None:
+            self._add(self._times)
+        if engine is None:
+            return self._reading(at_s)
+        stats = loader.stats()
+        if engine.times is not self._times:
+            self._forget()
+            self._times = engine.times
+            self._add(engine.times)
+        transfer_s = _transfer_wait_s(stats)
+        self._transfer_wait_s += transfer_s - self._transfer_s
+        self._transfer_s = transfer_s
+        self._note_workers(engine.times, loader.workers())
+        arena = stats["arena"]
+        return self._reading(
+            at_s,
+            workers=engine.config.num_workers,
+            queued=stats["queued"],
+            arena_bytes=None if arena is None else arena["owned_bytes"],
+            cache=stats["cache"],
+        )
+
+    def _reading(self, at_s: float, **now: Any) -> Reading:
+        stages = dict(self._stages)
+        return Reading(
+            at_s=at_s,
+            batches=self._batches,
+            samples=self._samples,
+            wait_s=stages.pop("wait", 0.0) + stages.get("draw", 0.0),
+            stages=stages,
+            transfer_wait_s=self._transfer_wait_s,
+            restarts=self._restarts,
+            **now,
+        )
+
+    def _forget(self) -> None:
+        """Begin at zero, as a new engine does."""
+        self._count = 0
+        self._sums = {}
+        self._transfer_s = 0.0
+        self._position = None
+        self._identities = {}
+
+    def _add(self, times: TimesLog) -> None:
+        """Add what was delivered since the last time."""
+        count, sums = times.count, times.sums()
+        new = count - self._count
+        if new > 0:
+            rows = np.frombuffer(times.last(new), _RECORD)["rows"]
+            if len(rows):
+                self._samples += round(int(rows.sum()) * new / len(rows))
+        for name, seconds in sums.items():
+            passed_s = seconds - self._sums.get(name, 0.0)
+            self._stages[name] = self._stages.get(name, 0.0) + passed_s
+        self._batches += new
+        self._count, self._sums = count, sums
+
+    def _note_workers(self, times: TimesLog, statuses: list[WorkerStatus]) -> None:
+        """Count the workers that are others than before in the same epoch.
+
+        An epoch is the same if no more batches were delivered than its own number grew by: the
+        number of an epoch says too little, since a program may set it.
+        """
+        identities = {
+            each.worker_id: (each.pid, each.thread_id)
+            for each in statuses
+            if each.pid is not None and each.thread_id is not None
+        }
+        records = np.frombuffer(times.last(1), _RECORD)
+        position = None
+        if len(records):
+            position = (int(records[0]["epoch"]), int(records[0]["seq"]), times.count)
+        before = self._position
+        if (
+            position is not None
+            and before is not None
+            and position[0] == before[0]
+            and position[2] - before[2] <= position[1] - before[1]
+        ):
+            known = self._identities
+            self._restarts += sum(
+                known.get(worker, identity) != identity for worker, identity in identities.items()
+            )
+            identities = {**known, **identities}
+        self._position, self._identities = position, identities
+
+
+def _transfer_wait_s(stats: dict[str, Any]) -> float:
+    devices = stats["devices"]
+    return 0.0 if devices is None else float(devices["wait_s"])

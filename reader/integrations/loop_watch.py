@@ -1,0 +1,208 @@
+"""A loop that is watched from its own steps: scalars on the way, a verdict at its end.
+
+Imports the scalars of a loader, the clocks of workers and the verdict. What the callbacks of
+training libraries have in common; it lives as long as one training.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from reader._core.wire.times_log import FIELDS, TimesLog
+from reader.checks import as_int
+from reader.errors import ReaderError
+from reader.integrations.counters import Counters, Reading, as_loader
+from reader.integrations.scalars import between
+from reader.observe.measured import Measured, SlowSample
+from reader.observe.verdict import Verdict, judge
+from reader.observe.worker_clock import WorkerClock, system_clock, worker_clock
+
+__all__ = ["LoopWatch", "every_steps"]
+
+_LOOK_S = 0.2  # between two looks at the workers' clocks, as in a profile
+_LOOK_SHARE = 1 / 200  # of the thread's time that looks may take: where one is dear there are fewer
+_SLOW = 10  # samples that are named
+_RECORD = np.dtype(list(FIELDS))
+
+
+def every_steps(every: Any) -> int:
+    """Return how many steps lie between two readings.
+
+    Raises:
+        ConfigError: it is below 1.
+        ConfigTypeError: it is no integer.
+    """
+    return as_int("every", every, low=1, remedy="1 reads the counters at each step.")
+
+
+class LoopWatch:
+    """Watches one loop: `step` after each step, `end` after the last. For one thread.
+
+    Args:
+        loader: of this package.
+        every: steps from one reading to the next.
+        prefix: of the names of scalars.
+        who: takes the loader, for the message.
+
+    Raises:
+        ConfigTypeError: it is no loader of this package.
+        ConfigError: `every` is below 1.
+    """
+
+    def __init__(
+        self, loader: Any, every: int = 50, prefix: str = "reader/", who: str = "LoopWatch"
+    ) -> None:
+        self._loader = as_loader(loader, who)
+        self._every = every_steps(every)
+        self._prefix = prefix
+        self._counters = Counters(loader, who)
+        self._begun_ns = time.monotonic_ns()
+        self._begin = self._last = self._read()
+        self._steps = 0
+        self._first_wait_s: float | None = None
+        self._slow: dict[tuple[int, int, int], SlowSample] = {}
+        self._usual_s: deque[float] = deque(maxlen=512)
+        # at the last look: whose times, the workers' clocks, and how long they had been busy
+        self._looked: tuple[Any, dict[tuple[int, int], WorkerClock], float] = (None, {}, 0.0)
+        self._seen_busy_s = self._cpu_s = self._runnable_s = 0.0
+        self._system = system_clock()
+        self._own = worker_clock(os.getpid(), threading.get_native_id())
+        self._look()
+
+    def step(self) -> dict[str, float] | None:
+        """Count a step. At each `every`-th return the scalars since the last ones, else None."""
+        self._steps += 1
+        is_first = self._steps == 1  # its times are in the records now, and later may not be
+        if is_first or time.monotonic() >= self._next_look_s:
+            self._look()
+        if self._steps % self._every:
+            return None
+        now, before = self._read(), self._last
+        self._last = now
+        return {f"{self._prefix}{name}": value for name, value in between(before, now).items()}
+
+    def end(self) -> Verdict:
+        """Return what bounded the loop; see `reader.profile`, which says the same in more detail.
+
+        The workers' clocks are read by steps, five times a second at most: what workers that live
+        for less compute is not known.
+        """
+        return judge(self.measured())
+
+    def measured(self) -> Measured:
+        """Return what was measured since the watch was made."""
+        seconds = (time.monotonic_ns() - self._begun_ns) * 1e-9
+        self._look()
+        return self._measure(self._read(), seconds)
+
+    def _read(self) -> Reading:
+        reading = self._counters.read()
+        if reading is None:
+            raise ReaderError("the loader is gone: a watch holds it until it ends")
+        return reading
+
+    def _look(self) -> None:
+        """Note the clocks of the workers that there are now, and the slowest samples.
+
+        What the workers computed is compared with how long they were busy meanwhile: where they are
+        others than at the last look, nothing is known of the time between.
+        """
+        begun_s = time.thread_time()
+        engine, clocks = self._loader._engine, {}
+        for status in self._loader.workers():
+            if status.pid is not None and status.thread_id is not None:
+                clock = worker_clock(status.pid, status.thread_id)
+                if clock is not None:
+                    clocks[status.pid, status.thread_id] = clock
+        if engine is not None:
+            sums = engine.times.sums()
+            busy_s = sums["fetch"] + sums["collate"]
+            times, before, busy_before_s = self._looked
+            if times is engine.times and clocks.keys() == before.keys() and clocks:
+                self._seen_busy_s += busy_s - busy_before_s
+                self._cpu_s += sum(clocks[at].cpu_s - before[at].cpu_s for at in clocks)
+                self._runnable_s += sum(
+                    clocks[at].runnable_s - before[at].runnable_s for at in clocks
+                )
+            self._looked = engine.times, clocks, busy_s
+            self._note_records(engine.times)
+        took_s = time.thread_time() - begun_s
+        self._next_look_s = time.monotonic() + max(_LOOK_S, took_s / _LOOK_SHARE)
+
+    def _note_records(self, times: TimesLog) -> None:
+        records = np.frombuffer(times.last(), _RECORD)
+        records = records[records["asked_ns"] >= self._begun_ns]
+        if not len(records):
+            return
+        if self._first_wait_s is None:
+            is_all = len(records) == times.count or len(records) < 512
+            first_ns = int(records[0]["delivered_ns"]) - self._begun_ns
+            self._first_wait_s = first_ns * 1e-9 if is_all else 0.0
+            asked_ns = int(records[0]["delivered_ns"]) - int(records[0]["asked_ns"])
+            self._first_asked_s = asked_ns * 1e-9 if is_all else 0.0
+        known = records[records["slowest_ns"] > 0]
+        if not len(known):
+            return
+        self._usual_s.append(float(np.median(known["slowest_ns"])) * 1e-9)
+        for record in known[np.argsort(known["slowest_ns"])[-_SLOW:]]:
+            slow = _slow_sample(record)
+            self._slow[slow.epoch, slow.batch, slow.row] = slow
+        most = sorted(self._slow.items(), key=lambda item: -item[1].seconds)[:_SLOW]
+        self._slow = dict(most)
+
+    def _measure(self, now: Reading, seconds: float) -> Measured:
+        begin, config = self._begin, getattr(self._loader._engine, "config", None)
+        stages = {name: s - begin.stages.get(name, 0.0) for name, s in now.stages.items()}
+        wait_s = now.wait_s - begin.wait_s - stages.get("draw", 0.0)
+        first_wait_s = self._first_wait_s or 0.0
+        if first_wait_s:
+            wait_s -= self._first_asked_s
+        busy_s = now.busy_s - begin.busy_s
+        cpu_s = runnable_s = None
+        if not now.workers:  # this thread makes the batches, and computes for the step besides
+            own = worker_clock(os.getpid(), threading.get_native_id())
+            if own is not None and self._own is not None:
+                cpu_s = own.cpu_s - self._own.cpu_s
+                runnable_s = own.runnable_s - self._own.runnable_s
+        elif self._seen_busy_s > 0:
+            cpu_s = self._cpu_s / self._seen_busy_s * busy_s
+            runnable_s = self._runnable_s / self._seen_busy_s * busy_s
+        cores = len(os.sched_getaffinity(0))
+        system, idle_cores = system_clock(), None
+        if system is not None and self._system is not None and seconds >= 0.05:
+            idle_cores = min(float(cores), (system.idle_s - self._system.idle_s) / seconds)
+        return Measured(
+            seconds=seconds,
+            batches=now.batches - begin.batches,
+            first_wait_s=max(0.0, first_wait_s),
+            wait_s=max(0.0, wait_s),
+            stages=stages,
+            workers=now.workers,
+            uses_threads=config is not None and config.uses_threads,
+            busy_s=busy_s,
+            cpu_s=cpu_s,
+            runnable_s=runnable_s,
+            cores=cores,
+            idle_cores=idle_cores,
+            prefetch=0 if config is None else config.prefetch_factor * max(1, now.workers),
+            slow_samples=list(self._slow.values()),
+            usual_sample_s=float(np.median(self._usual_s)) if self._usual_s else 0.0,
+            transfer_wait_s=now.transfer_wait_s - begin.transfer_wait_s,
+        )
+
+
+def _slow_sample(record: Any) -> SlowSample:
+    key = int(record["slowest_key"])
+    return SlowSample(
+        None if key < 0 else key,
+        int(record["slowest_row"]),
+        int(record["seq"]),
+        int(record["epoch"]),
+        int(record["slowest_ns"]) * 1e-9,
+    )

@@ -1,0 +1,1 @@
+"""What other programs show of a loader, each beside the real library."""
