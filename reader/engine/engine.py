@@ -35,6 +35,7 @@ from reader.engine.failed_samples import FailedSamples
 from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
+from reader.engine.refill import Spare, refill_of
 from reader.engine.schedule import Schedule
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
@@ -182,7 +183,9 @@ class Engine(Finalized):
         reach them.
         """
         cursor = self._cursor(epoch, start)
-        cursor.failures = self.failed.epoch(epoch, start.failed, self._samples_of_epoch())
+        is_map = not self.config.is_iterable
+        batches_of_keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
+        cursor.failures = self.failed.epoch(epoch, start.failed, batches_of_keys)
         options = self._options(epoch, start, cursor)
         has_shards = isinstance(self.batch_sampler, Shards)
         stage = self._places.stage(cursor, has_shards)
@@ -196,7 +199,13 @@ class Engine(Finalized):
         schedule = self._schedule(cursor, start, window, backend)
         supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
         cursor.on_count = look
-        batches = EpochIterator(loan, window, schedule, supervisor, stage, options, self._stats)
+        refill = None if has_shards else refill_of(self.config)
+        if refill is not None and start.spare is not None:
+            cursor.spare = start.spare
+            self._cache.refill(refill, Spare(**start.spare), epoch, start.base_seed)
+        batches = EpochIterator(
+            loan, window, schedule, supervisor, stage, options, self._stats, refill
+        )
         if options.start_of is not None:
             for worker in range(backend.started):
                 window.add_start(worker, options.start_of(worker))
@@ -204,18 +213,6 @@ class Engine(Finalized):
         if options.is_eager:
             window.fill(schedule)
         return batches
-
-    def _samples_of_epoch(self) -> int | None:
-        """Return how many samples an epoch has; None: nobody knows."""
-        config = self.config
-        if config.is_iterable or config.on_error == "raise":
-            return None
-        batches = batches_of(self.sampler, self.batch_sampler)
-        size = 1 if self.batch_sampler is None else getattr(batches, "batch_size", None)
-        try:
-            return count_of(batches) * size if type(size) is int else len(config.dataset)
-        except TypeError:
-            return None
 
     def _options(self, epoch: int, start: Start, cursor: Cursor) -> EpochOptions:
         config = self.config

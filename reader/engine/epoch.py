@@ -11,10 +11,12 @@ import weakref
 from contextlib import suppress
 from typing import Any, final
 
+from reader._core.batch.tensor_array import LoDTensorArray
 from reader._core.interpreter.signals import interrupt_after, is_interrupt
 from reader._core.steps.handover import Made, Task, WaitStats
 from reader._core.steps.quick_steps import QuickSteps
 from reader._core.steps.window import Window
+from reader._core.wire.channel import TaskKind
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
@@ -22,11 +24,13 @@ from reader.engine.backends.pool_cache import Loan
 from reader.engine.cursor import Cursor
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.map_tasks import MapTasks
+from reader.engine.refill import Refill, rows_of
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import leave_with_program
+from reader.worker.bad_sample import BadKey
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
 
@@ -48,6 +52,7 @@ class EpochIterator(QuickSteps):
         stage: lands batches.
         options: see EpochOptions.
         stats: counted up while iterating.
+        refill: fills up batches that lack samples; None: they stay short.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class EpochIterator(QuickSteps):
         stage: Stage,
         options: EpochOptions,
         stats: WaitStats,
+        refill: Refill | None = None,
     ) -> None:
         cursor, backend = stage.cursor, loan.backend
         has_next = options.on_end is not None
@@ -72,7 +78,8 @@ class EpochIterator(QuickSteps):
         self._stage = stage
         self._options = options
         self._is_eager = options.is_eager
-        self._hands_over_at_once = stage.hands_over_at_once and not has_next
+        self._refill = refill
+        self._hands_over_at_once = stage.hands_over_at_once and not has_next and refill is None
         self._is_complete = False  # it ended because all batches were delivered
         self._rng_lock = None if options.is_eager else backend.rng_lock
         self._take = schedule.taking(supervisor.wait if backend.works_ahead else supervisor.make)
@@ -81,7 +88,7 @@ class EpochIterator(QuickSteps):
         if backend.works_ahead:
             is_usual = (
                 stage.hands_over_at_once and options.is_eager and isinstance(schedule, MapTasks)
-            )
+            ) and refill is None
         else:
             is_timed = options.timeout_s is not None or self._rng_lock is not None
             is_usual = self._hands_over_at_once and not is_timed
@@ -190,7 +197,8 @@ class EpochIterator(QuickSteps):
             if self.is_due:
                 self._stage.cursor.count_handed()
             while True:
-                if self.ahead and (size := self._stage.group_size(self.ahead)):
+                is_short = self._refill is not None and self._refill.is_short
+                if self.ahead and not is_short and (size := self._stage.group_size(self.ahead)):
                     self._land_ahead()
                     self.made = self._stage.take(self.ahead[:size])
                 elif self.window.is_closed:
@@ -252,6 +260,11 @@ class EpochIterator(QuickSteps):
         if self._hands_over_at_once:
             self.land_plain(task, item, step)
             return
+        if self._refill is not None:
+            found = self._refilled(self._refill, task, item, step)
+            if found is None:
+                return
+            item = found
         try:
             if type(item) is UserBatch:
                 batch = item.value
@@ -269,6 +282,70 @@ class EpochIterator(QuickSteps):
         has_next = self._options.on_end is not None
         if has_next and self._schedule.is_over and not self.window.has_error:
             self._end()  # begins the next epoch before the user has done with the last batch
+
+    def _refilled(self, refill: Refill, task: Task, item: Any, step: Any) -> Any:
+        """Return a batch, filled up where it lacks samples; None: it waits for, or gave, rows."""
+        keys = [key.key if type(key) is BadKey else key for key in self.window.task_keys(task.seq)]
+        if refill.is_short:
+            if not refill.fits(item) or not all(type(key) is int for key in keys):
+                self._finish_short(refill)
+                return None  # and this one is taken again
+            refill.put_spare(item, task.seq, keys)
+            self.skip(Made(None, task, step=step))  # it is counted with the one that is filled
+            self._hand_short(refill, refill.filled())
+            return None
+        if type(item) is not LoDTensorArray or rows_of(item) == len(keys):
+            return item
+        refill.begin(item, len(keys) - rows_of(item))
+        whole = refill.filled()
+        if whole is not None:
+            self._note_spare(task.seq, refill)
+            return whole
+        self.keep(Made(None, task, True, False, step))
+        return None
+
+    def _hand_short(self, refill: Refill, whole: LoDTensorArray | None) -> None:
+        """Hand the batch over that waited, if it is filled up now."""
+        if whole is None:
+            return
+        last = self.ahead[-1]
+        last.value = self._stage.converter(len(self.ahead) - 1)(whole)
+        if last.task is not None:
+            self._note_spare(last.task.seq, refill)
+
+    def _finish_short(self, refill: Refill) -> None:
+        """Hand the batch over that waits for rows, with those there are."""
+        self._hand_short(refill, refill.filled(is_end=True))
+
+    def _note_spare(self, seq: int, refill: Refill) -> None:
+        """Note what a state says of the rows that are left, from a batch on."""
+        spare = refill.spare
+        self._stage.cursor.spares[seq] = None if spare is None else spare.to_json()
+
+    def _takes_rest(self, refill: Refill) -> bool:
+        """Whether a whole group is handed over at the end of the epoch, of the last rows."""
+        stage, cursor = self._stage, self._stage.cursor
+        if refill.is_short:
+            self._finish_short(refill)
+            if refill.drop_last and self._is_complete:
+                self.pass_ahead()
+        if not stage.group_size(self.ahead) and self._is_complete:
+            rest = refill.rest()
+            if rest is not None:
+                cursor.count_handed()
+                last = self.ahead[-1].task if self.ahead else None
+                seq, mark = cursor.batches - 1, getattr(cursor, "mark", None)
+                if last is not None:
+                    seq, mark = last.seq, last.mark
+                cursor.spares[seq] = None
+                # its task was counted long ago, and nobody has to accept it again
+                task = Task(TaskKind.TASK_KEYS, [], mark=mark, seq=seq)
+                batch = stage.converter(len(self.ahead))(rest)
+                self.keep(Made(batch, task, True, False, _NOTHING))
+        size = stage.group_size(self.ahead)
+        if size:
+            self.made = stage.take(self.ahead[:size])
+        return bool(size)
 
     def _refuse(self, item: Any) -> None:
         """Handle a Failure in the place of a batch: return to continue, or have it raised."""
@@ -300,6 +377,9 @@ class EpochIterator(QuickSteps):
             carried = self._pass_nothing(item, carried)
             if carried is None:
                 return
+        if self._refill is not None and self._refill.is_short:
+            self._finish_short(self._refill)
+            return  # the error comes behind it: it is taken again
         error = supervisor.error_of(item, keys, self._schedule.number_of(seq), carried)
         task, step = self._schedule.answered_task(item)
         task.is_error, task.drawn = True, None if carried is None else carried.drawn
@@ -345,6 +425,8 @@ class EpochIterator(QuickSteps):
             self.made = Made(error, is_error=True)
             self.window.forget_error()
             return
+        if self._refill is not None and self._takes_rest(self._refill):
+            return
         if self.ahead:
             if self._stage.delivers_short_group:
                 self.made = self._stage.take(self.ahead[:])
@@ -366,6 +448,9 @@ def _stop(found: weakref.ref[EpochIterator], error: BaseException) -> None:
     batches = found()
     if batches is not None:
         batches._stop(error)
+
+
+_NOTHING: Any = int  # called in place of accepting a task; it must be written in C
 
 
 def _note_bad(task: Task, worker: int, carried: WorkerError) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from reader._core.steps.handover import Task
 from reader.config import LoaderConfig
+from reader.data.batch_sampler import NoBatching, count_of
 from reader.engine.quarantine import Quarantine
 from reader.errors import DatasetError
 from reader.worker.bad_sample import BadSample
@@ -68,17 +69,28 @@ class FailedSamples:
         path = config.quarantine
         self._quarantine = None if path is None else Quarantine(path)
 
-    def epoch(self, epoch: int, before: int, total: int | None) -> EpochFailures | None:
+    def epoch(self, epoch: int, before: int, batches: Any) -> EpochFailures | None:
         """Return what counts those of one epoch; None: their exceptions are raised.
 
         Args:
             epoch: its number.
             before: how many there were in the part of it that was delivered in an earlier run.
-            total: the samples of the epoch; None: not known.
+            batches: yields the lists of keys; None: of a stream there are none.
         """
         if self._config.on_error == "raise":
             return None
-        return EpochFailures(self, self._config, epoch, before, total)
+        return EpochFailures(self, self._config, epoch, before, self._samples_of(batches))
+
+    def _samples_of(self, batches: Any) -> int | None:
+        """Return how many samples an epoch has; None: nobody knows."""
+        config = self._config
+        if batches is None:
+            return None
+        size = 1 if isinstance(batches, NoBatching) else getattr(batches, "batch_size", None)
+        try:
+            return count_of(batches) * size if type(size) is int else len(config.dataset)
+        except TypeError:
+            return None
 
     def add(self, sample: FailedSample) -> None:
         """Take note of one."""
@@ -94,7 +106,8 @@ class EpochFailures:
     Args:
         owner: of the loader.
         config: the loader's options.
-        epoch, before, total: see `FailedSamples.epoch`.
+        epoch, before: see `FailedSamples.epoch`.
+        total: the samples of the epoch; None: not known.
 
     Attributes:
         count: how many, with those before.

@@ -20,6 +20,7 @@ from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
 from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
+from reader.engine.refill import is_spare
 from reader.errors import StateError, got, shown
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
@@ -52,6 +53,7 @@ class Start:
         beyond: batches after `at` that were delivered as well.
         is_resumed: workers are sent their cursors.
         failed: how many samples of the epoch have failed.
+        spare: a batch whose rows fill others up: see Refill; None: there is none.
     """
 
     base_seed: int
@@ -62,6 +64,7 @@ class Start:
     beyond: tuple[int, ...] = ()
     is_resumed: bool = False
     failed: int = 0
+    spare: dict[str, Any] | None = None
 
 
 class LoaderState:
@@ -164,6 +167,7 @@ class LoaderState:
             state["order"] = cursor.origin.state(cursor.batches, cursor.mark)
         if cursor.failures is not None:
             state["failed"] = cursor.failures.count
+            state["spare"] = cursor.spare
         workers = cursor.workers
         return {**state, **(_NO_WORKERS if workers is None else workers.to_json())}
 
@@ -224,6 +228,7 @@ class LoaderState:
             tuple(state["beyond"]),
             is_resumed=True,
             failed=state.get("failed", 0),
+            spare=state.get("spare"),
         )
 
     def follow(self, prefetched: Cursor) -> None:
@@ -306,6 +311,11 @@ class LoaderState:
         if not _is_count(state.get("failed", 0)):
             raise StateError(
                 f"failed in the state must be a count, got {got(state['failed'])}. {_REMEDY}"
+            )
+        if not is_spare(state.get("spare")):
+            raise StateError(
+                f"spare in the state must be a batch with its keys, got {got(state['spare'])}."
+                f" {_REMEDY}"
             )
         self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))

@@ -25,7 +25,7 @@ cdef class WaitStats:
 
 
 cdef class Made:
-    cdef readonly object value
+    cdef public object value
     cdef readonly Task task
     cdef readonly bint is_batch
     cdef readonly bint is_error
