@@ -47,8 +47,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "frameworks"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
-    "loader": _ENGINE,
-    "compat": (*_ENGINE, "loader"),
+    "loader": (*_ENGINE, "observe"),
+    "compat": (*_ENGINE, "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
@@ -79,6 +79,8 @@ OF_ROOMS = {
     "pandas": ("sharing",),
     "pyarrow": ("data",),
     "threadpoolctl": ("observe",),
+    "matplotlib": ("observe",),
+    "rich": ("observe",),
 }
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}
