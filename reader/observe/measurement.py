@@ -7,16 +7,16 @@ which is the one that iterates.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reader.config import LoaderConfig
-from reader.observe.decoder import decoder_of
 from reader.observe.machine import Machine
 from reader.observe.measured import Measured, SlowSample
-from reader.observe.observed import Observed
+from reader.observe.observed import Observed, ObservedOptions
 from reader.observe.processors import usable_cores
 from reader.observe.replay import Replay, replay_of
 from reader.observe.watch import MemorySample, Watch, system_counts
@@ -32,12 +32,13 @@ class Measurement:
     """Counts of a loader and of the system, since this object was made; `end` makes up the sum.
 
     Attributes:
+        loader: that is measured.
         begun_ns: when it began, by `time.monotonic_ns`.
         ended_ns: when it ended.
     """
 
     def __init__(self, loader: Observed) -> None:
-        self._loader = loader
+        self.loader = self._loader = loader
         self._machine = Machine()
         self._times = self._loader._observed_times()
         self._begin = self._times.count
@@ -50,19 +51,45 @@ class Measurement:
         self._own = own_clock()
         self.begun_ns = self.ended_ns = time.monotonic_ns()
 
-    def end(self) -> tuple[Measured, Replay | None]:
-        """End it, once; return what was measured, and the loop."""
+    def end(
+        self, opened_ns: Sequence[int] = (), is_other: bool = False
+    ) -> tuple[Measured, Replay | None]:
+        """End it, once; return what was measured, and the loop.
+
+        Args:
+            opened_ns: when each epoch began, if that is known: what the program does between two
+                epochs, and after the last, is no part of the loop then.
+            is_other: whether this is another thread than the one that began it.
+        """
         self.ended_ns = time.monotonic_ns()
-        self._own_ended = own_clock()
+        self._own_ended = None if is_other else own_clock()
         self._system_ended = system_counts(self._machine)
         self._watch.stop()
         self.records = self._watch.records
-        engine = self._loader._observed_engine()
-        config = None if engine is None else engine.config
-        workers = 0 if config is None else config.num_workers
-        ahead = 0 if config is None else config.prefetch_factor * max(1, workers)
-        replay = replay_of(self.records, self.begun_ns, self.ended_ns, workers, ahead)
-        return self._measure(config, workers, ahead), replay
+        options = self._loader._observed_options() or ObservedOptions(0, 0, False, "")
+        apart = self._leave_out(opened_ns)
+        self._apart_s = float(apart.sum())
+        replay = replay_of(self.records, self.begun_ns, self.ended_ns, *options[:2])
+        if replay is not None and len(apart) == len(replay.gap_s):
+            replay = replace(replay, gap_s=np.maximum(replay.gap_s - apart, 1e-9 * (apart > 0)))
+        return self._measure(options), replay
+
+    def _leave_out(self, opened_ns: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Return the seconds before each batch in which no loop was; end it with the last step."""
+        records = self.records
+        apart = np.zeros(len(records))
+        if not opened_ns or len(records) < 2:
+            return apart
+        usual_ns = int(np.median(records["asked_ns"][1:] - records["delivered_ns"][:-1]))
+        opened = np.array(opened_ns)
+        firsts = np.flatnonzero(records["epoch"][1:] != records["epoch"][:-1]) + 1
+        for first in firsts:
+            before_ns = int(records["delivered_ns"][first - 1]) + usual_ns
+            later = opened[(opened > before_ns) & (opened <= int(records["asked_ns"][first]))]
+            if len(later):
+                apart[first] = (int(later[-1]) - before_ns) * 1e-9
+        self.ended_ns = min(self.ended_ns, int(records["delivered_ns"][-1]) + usual_ns)
+        return apart
 
     @property
     def memory(self) -> list[MemorySample]:
@@ -74,10 +101,10 @@ class Measurement:
         devices = None if stats is None else stats["devices"]
         return 0.0 if devices is None else float(devices["wait_s"])
 
-    def _measure(self, config: LoaderConfig | None, workers: int, ahead: int) -> Measured:
-        records, watch = self.records, self._watch
+    def _measure(self, options: ObservedOptions) -> Measured:
+        records, watch, workers = self.records, self._watch, options.workers
         count = self._times.count - self._begin
-        seconds = (self.ended_ns - self.begun_ns) * 1e-9
+        seconds = max((self.ended_ns - self.begun_ns) * 1e-9 - self._apart_s, 1e-9)
         after = self._times.sums()
         stages = {name: after[name] - self._sums[name] for name in after}
         wait_s = stages.pop("wait")
@@ -108,13 +135,13 @@ class Measurement:
             wait_s=max(0.0, wait_s),
             stages=stages,
             workers=workers,
-            uses_threads=config is not None and config.uses_threads,
+            uses_threads=options.uses_threads,
             busy_s=stages["fetch"] + stages["collate"],
             cpu_s=computed_s,
             runnable_s=runnable_s,
             cores=cores,
             idle_cores=self._idle_cores(seconds, cores),
-            prefetch=ahead,
+            prefetch=options.ahead,
             slow_samples=[_slow_sample(record) for record in slow if record["slowest_ns"] > 0],
             usual_sample_s=float(np.median(known)) * 1e-9 if len(known) else 0.0,
             transfer_wait_s=self._transfer_wait_s() - self._transfer_s,
@@ -127,7 +154,7 @@ class Measurement:
             memory_events=system.memory_events - before.memory_events,
             major_faults=system.major_faults - before.major_faults + watch.major_faults,
             worker_s=_medians(records, workers),
-            decoder="" if config is None else decoder_of(config.dataset),
+            decoder=options.decoder,
         )
 
     def _own_clock(self) -> WorkerClock | None:

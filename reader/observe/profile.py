@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Profile", "profile"]
+
+_SLOW = 3  # times as long as usual: samples that are shown
 
 
 def profile(loader: Any) -> Profile:
@@ -82,13 +85,26 @@ class Profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        measurement = self._measurement
-        if measurement is None or self._is_over:
-            return
+        if self._measurement is not None and not self._is_over:
+            self._end(self._measurement)
+
+    def _end(
+        self, measurement: Measurement, opened_ns: Sequence[int] = (), is_other: bool = False
+    ) -> None:
         self._is_over = True
-        self.measured, replay = measurement.end()
+        self.measured, replay = measurement.end(opened_ns, is_other)
         self.records, self.memory = measurement.records, measurement.memory
         self.verdict = judge(self.measured, replay)
+
+    @classmethod
+    def of(
+        cls, measurement: Measurement, opened_ns: Sequence[int], is_other: bool = False
+    ) -> Profile:
+        """Return the profile of a measurement, which ends: see `Measurement.end`."""
+        made = cls(measurement.loader)
+        made._measurement = measurement
+        made._end(measurement, opened_ns, is_other)
+        return made
 
     if not TYPE_CHECKING:
 
@@ -199,6 +215,7 @@ class Profile:
             f"slow: sample {'-' if s.index is None else s.index}, row {s.row} of batch {s.batch},"
             f" {s.seconds * 1e3:.1f} ms"
             for s in seen.slow_samples[:5]
+            if s.seconds > _SLOW * seen.usual_sample_s
         ]
         return "\n".join(lines)
 

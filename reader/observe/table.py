@@ -11,6 +11,8 @@ from reader.observe.timeline import Timeline
 
 __all__ = ["renderable"]
 
+_SLOW = 3  # times as long as usual: samples that are shown
+
 
 def renderable(seen: Timeline) -> Any:
     """Return what rich prints of a profile."""
@@ -37,6 +39,8 @@ def renderable(seen: Timeline) -> Any:
         Text(f"{measured.batches} batches in {measured.seconds:.2f} s, {measured.workers} workers")
     )
     for slow in measured.slow_samples[:5]:
+        if slow.seconds <= _SLOW * measured.usual_sample_s:
+            break
         index = "-" if slow.index is None else slow.index
         lines.append(
             Text(
