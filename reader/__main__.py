@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(run=_doctor)
     _add_profile(commands)
+    _add_top(commands)
     return parser
 
 
@@ -58,6 +59,26 @@ def _add_profile(commands: Any) -> None:
     profile.add_argument("script", help="the path of the script")
     profile.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     profile.set_defaults(run=_profile)
+
+
+def _add_top(commands: Any) -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch the loaders of programs that run",
+        description=(
+            "Show what the loaders of a running program do: batches, how much it waits for them,"
+            " how many workers are busy, memory. The program needs no change and does nothing for"
+            " it. Loaders with worker processes are seen, those with threads or without workers"
+            " are not. Exit code of --once: 1 where there is none."
+        ),
+    )
+    top.add_argument("pid", nargs="?", type=int, help="of the program; else all that can be seen")
+    top.add_argument("--once", action="store_true", help="print one table, and end")
+    top.add_argument("--json", action="store_true", help="print a line of JSON for each table")
+    top.add_argument(
+        "--seconds", type=float, default=1.0, help="from one table to the next; 1 by default"
+    )
+    top.set_defaults(run=_top)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,6 +124,22 @@ def _profile(options: argparse.Namespace) -> int:
         text = write_reports(loaders, options.json, options.trace, options.plot)
         print(text, file=sys.stderr, flush=True)
     return 0
+
+
+def _top(options: argparse.Namespace) -> int:
+    from reader.observe.top import show_top
+
+    if not 0.05 <= options.seconds <= 3600:
+        text = f"--seconds must be from 0.05 to 3600, got {options.seconds:g}"
+        print(f"python -m reader top: {text}", file=sys.stderr)
+        return 2
+    try:
+        return show_top(options.pid, options.seconds, options.once, options.json, sys.stdout)
+    except (ProcessLookupError, PermissionError) as error:
+        print(f"python -m reader top: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
 
 
 if __name__ == "__main__":
