@@ -1,7 +1,8 @@
 """Run the programs before and after the advice, and print a table: word, forecast, measured gain.
 
 Run as ``python -m tools.verdict_bench [NAME ...]``. The exit code is 1 where a word is another than
-expected, or a forecast is more than 25 % off. Imports the programs; each runs in its own process.
+expected, or a forecast is more than 25 % off; rows for which other programs took cores do not
+count. Imports the programs; each runs in its own process.
 """
 
 from __future__ import annotations
@@ -56,20 +57,39 @@ class Row:
         return abs(self.forecast_off) <= _OFF
 
     @property
+    def is_right(self) -> bool:
+        """Whether word and gain are as they should be."""
+        return self.is_named and self.is_forecast
+
+    @property
     def forecast_off(self) -> float:
         """How far the forecast is from what was measured; 0: there is none."""
         return 0.0 if self.forecast is None else self.forecast / self.measured - 1
 
 
-def measure(name: str, program: Program, kind: str) -> Row:
-    """Run a program as it is and after the advice."""
-    for _ in range(_TRIES):
-        _wait_for_quiet()
+def measure(name: str, program: Program, kind: str, tries: int = _TRIES) -> Row:
+    """Run a program as it is and after the advice; again where others took cores meanwhile."""
+    for number in range(tries):
+        if number:
+            _wait_for_quiet()
         before, crowd = _child(name, kind, "")
         verdict = before["verdict"]
         after, later_crowd = _child(name, kind, json.dumps(verdict["options"]))
-        if max(crowd, later_crowd) < _CROWDED:
+        row = _row(name, kind, program, before, after, max(crowd, later_crowd))
+        if row.is_right or row.crowd < _CROWDED:
             break
+    return row
+
+
+def _row(
+    name: str,
+    kind: str,
+    program: Program,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    crowd: float,
+) -> Row:
+    verdict = before["verdict"]
     return Row(
         name,
         kind,
@@ -78,7 +98,7 @@ def measure(name: str, program: Program, kind: str) -> Row:
         verdict["sentence"] + " " + verdict["advice"],
         verdict["gain"],
         before["seconds"] / after["seconds"],
-        max(crowd, later_crowd),
+        crowd,
     )
 
 
@@ -142,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             if options.sentences:
                 print(f"    {row.sentence}")
-            is_right = is_right and row.is_named and row.is_forecast
+            is_right = is_right and (row.is_right or row.crowd >= _CROWDED)
     return 0 if is_right else 1
 
 

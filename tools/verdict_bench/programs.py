@@ -9,15 +9,26 @@ from __future__ import annotations
 import functools
 import itertools
 import multiprocessing
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import reader
-from tools.verdict_bench.works import Samples, compute, hold_gil, pictures, rest
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader.config import LoaderConfig
+from reader.engine.engine import Engine
+from reader.engine.face import EngineFace
+from reader.loader import make_samplers
+from reader.observe.face import ObservedFace
+from reader.policy import BatchPolicy, Policy
+from tools.late_device import Event, LateDevice
+from tools.verdict_bench.works import FileSamples, Samples, compute, hold_gil, pictures, rest
 
 __all__ = ["PROGRAMS", "Loop", "Program"]
 
@@ -161,8 +172,6 @@ def _crowd(count: int) -> Iterator[None]:
 
 
 def _cores(options: dict[str, Any], is_mended: bool) -> Loop:
-    import os
-
     count = 0 if is_mended else 2 * len(os.sched_getaffinity(0))
     loader = reader.DataLoader(Samples(100, compute, 0.012), **options)
     return Loop(loader, lambda _: rest(0.002), around=_crowd(count))
@@ -193,6 +202,63 @@ def _decoding(options: dict[str, Any], is_mended: bool) -> Loop:
     return Loop(reader.DataLoader(data, batch_size=4, **options), lambda _: rest(0.004))
 
 
+class _SlowLink(LateDevice):
+    """A device to which a copy takes as long as is said, one after the other."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.free_s = 0.0
+        self.due_s: dict[int, float] = {}
+
+    def copy(self, batch: LoDTensorArray, event: Event, tensors: list[Any]) -> Any:
+        self.free_s = max(self.free_s, time.monotonic()) + self.seconds
+        self.due_s[id(event)] = self.free_s
+        return super().copy(batch, event, tensors)
+
+    def is_done(self, event: Event) -> bool:
+        if event.copies and time.monotonic() < self.due_s[id(event)]:
+            return False
+        event.happen()
+        return True
+
+    def await_in_consumer(self, event: Event | None, tensors: list[Any]) -> None:
+        """Have the stream of the device wait: the consumer does not."""
+
+
+class _DeviceLoader(EngineFace, ObservedFace):
+    """A loader whose batches land on a simulated device."""
+
+    def __init__(self, data: Any, seconds: float, options: dict[str, Any]) -> None:
+        config = LoaderConfig.build(data, is_iterable=False, batch_size=4, **options)
+        policy = Policy(batch=BatchPolicy(make_adapter=lambda _: _SlowLink(seconds)))
+        sampler, batch_sampler = make_samplers(config)
+        self._engine = Engine(config, policy, sampler, batch_sampler)
+
+
+def _transfer(options: dict[str, Any], is_mended: bool) -> Loop:
+    loader = _DeviceLoader(Samples(320), 0.005 if is_mended else 0.02, options)
+    return Loop(loader, lambda _: rest(0.006))
+
+
+def _group() -> str:
+    folder = os.environ.get("VERDICT_BENCH_CGROUP", "")
+    if folder and os.access(Path(folder) / "cgroup.procs", os.W_OK):
+        return ""
+    return "needs a memory cgroup of version 2 that may be written: VERDICT_BENCH_CGROUP=FOLDER"
+
+
+def _memory(options: dict[str, Any], is_mended: bool) -> Loop:
+    folder = Path(os.environ["VERDICT_BENCH_CGROUP"])
+    (folder / "memory.max").write_text("max")
+    (folder / "cgroup.procs").write_text(str(os.getpid()))
+    data = FileSamples(400, 256 << 20)
+    if not is_mended:  # the program fits, and the file does not
+        own = int((folder / "memory.current").read_text()) - data.nbytes
+        (folder / "memory.max").write_text(str(max(own, 0) + (96 << 20)))
+    loader = reader.DataLoader(data, batch_size=4, **options)
+    return Loop(loader, lambda _: rest(0.001), epochs=2)
+
+
 PROGRAMS = {
     "step": Program("step", _ALL, _step),
     "sampler": Program("sampler", _ALL, _sampler),
@@ -206,6 +272,8 @@ PROGRAMS = {
     "threads in Python": Program("gil", ("2 threads",), _gil),
     "a step that holds the GIL": Program("gil", ("2 threads",), _gil_of_the_step),
     "other programs": Program("cores", _ALL, _cores),
+    "memory is short": Program("memory", _ALL, _memory, _group),
+    "copies to a device": Program("transfer", _ALL, _transfer),
     "cold start": Program("start", _APART, _start),
     "prefetch too small": Program("prefetch", _APART, _prefetch),
     "decoding": Program("decoding", _APART, _decoding),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import tempfile
 import threading
 import time
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Samples", "compute", "hold_gil", "pictures", "rest"]
+__all__ = ["FileSamples", "Samples", "compute", "hold_gil", "pictures", "rest"]
 
 _BLOCK = bytes(1 << 16)
 _never = threading.Event()
@@ -96,6 +97,28 @@ class _Pictures(Samples):
         if self.decoded is not None:
             return self.decoded[:8, :8]
         return _decode(self.encoded)[:8, :8]
+
+
+class FileSamples(Samples):
+    """Parts of a file that is mapped into memory, read in an order without locality.
+
+    Args:
+        count: of samples.
+        nbytes: of the file.
+    """
+
+    def __init__(self, count: int, nbytes: int) -> None:
+        super().__init__(count)
+        self.nbytes = nbytes
+        with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+            file.truncate(nbytes)
+            self.mapped = np.memmap(file.name, np.uint8, "r+", shape=(nbytes,))
+        self.mapped[::4096] = 1
+        self.mapped.flush()
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        pages = np.random.default_rng(index).integers(0, self.nbytes >> 12, 200)
+        return np.asarray(self.mapped[pages << 12], np.float32)
 
 
 def pictures(count: int, kept: bool = False) -> Samples:
