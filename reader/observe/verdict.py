@@ -367,7 +367,7 @@ class _Judge:
         blocked = 1.0 - self.computes - self.queues
         if blocked <= _MOST:
             return None
-        more = self._more_workers()
+        more = self._more_workers(0.5 * self.seen.cores)  # what waits finds a core now and then
         return self._say(
             "storage",
             f"{self.who} {'wait' if self.seen.workers > 1 else 'waits'} in {blocked:.0%} of the"
@@ -423,14 +423,18 @@ class _Judge:
         """Return how many batches so many workers make ahead, as this loader is made."""
         return workers * max(1, self.seen.prefetch // max(1, self.seen.workers))
 
-    def _more_workers(self) -> int:
-        """Return how many workers are worth having: as many as needed, and as have cores."""
+    def _more_workers(self, free: float = 0.0) -> int:
+        """Return how many workers are worth having: as many as needed, and as have cores.
+
+        Args:
+            free: cores that are counted as idle at least.
+        """
         seen = self.seen
         if seen.idle_cores is None:
             return max(seen.workers, 1)
         each = max(self.computes, 0.05)
         if seen.workers:
-            most = seen.workers + int(seen.idle_cores / each + 0.3)
+            most = seen.workers + int(max(seen.idle_cores, free) / each + 0.3)
         else:  # the core of this thread is theirs while it waits, and where its step computes less
             step_cpu_s = max(0.0, (seen.own_cpu_s or 0.0) - (seen.cpu_s or 0.0))
             is_step = step_cpu_s > _MOST * self.step_s * seen.batches

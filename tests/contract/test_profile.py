@@ -120,6 +120,18 @@ def test_loaders_of_each_face_have_a_profile(which: int, workers: int, as_method
     assert seen.memory[-1].trainer > 0
 
 
+def test_an_argument_that_changes_within_a_profile_leaves_it_whole() -> None:
+    import reader.compat.paddle
+
+    loader = reader.compat.paddle.DataLoader(Numbers(), batch_size=8)
+    with loader.profile() as seen:
+        assert len(list(loader)) == 8
+        loader.num_workers = 1
+        assert len(list(loader)) == 8
+    loader.close()
+    assert seen.batches == 16
+
+
 def test_a_closed_loader_has_a_profile_of_what_comes_after() -> None:
     loader = loaded(1, "process")
     assert len(list(loader)) == 8

@@ -238,6 +238,7 @@ class DataLoader(_Base, Generic[T_co]):
         DataLoader.__init__(made, **changed)
         epoch, batch_sampler = self.epoch, self.batch_sampler
         self._engine.drop()
+        made._engine.times = self._engine.times  # one log for all iterators: see Observed
         self.__dict__.update(vars(made))
         if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
             self._engine.batch_sampler = batch_sampler
