@@ -253,24 +253,36 @@ class _Judge:
     def _cores(self) -> Verdict | None:
         """Whether others take the cores: if the loop's own work fills them, that is dear."""
         seen = self.seen
-        own_s = (seen.cpu_s or 0.0) + (seen.own_cpu_s or 0.0 if seen.workers else 0.0)
-        is_own = own_s > 0.7 * seen.cores * self.span_s
         is_stopped = seen.stopped_s > 0.1 * seen.seconds
-        if not is_stopped and (self.queues <= 0.25 or (is_own and seen.own_cpu_s is not None)):
+        if not is_stopped and (self.queues <= 0.25 or self._fills_cores):
             return None
         advice = f"The program may use {seen.cores:g} cores: give it more, or start fewer threads"
         if is_stopped:
             why = f"the quota of {seen.cores:g} cores is used up, and the program is stopped"
             return self._say("cores", why, f"{advice}.", None)
         why = f"{self.who} {self._have} no core in {self.queues:.0%} of the time that batches take"
-        own_queue_s = min(seen.own_runnable_s or 0.0, 0.9 * self.step_s * seen.batches)
         changed: dict[str, Any] = {}
         if self.replay is not None:
-            less = own_queue_s / max(self.step_s * seen.batches, 1e-9) if seen.workers else 0.0
             changed["make_s"] = self.replay.make_s * (1.0 - self.queues)
-            changed["step_s"] = self.replay.step_s * (1.0 - less)
+            changed["step_s"] = self._step_with_a_core(self.replay)
         saved_s = self._saved_s(seen.wait_s * self.queues, **changed)
         return self._say("cores", why, f"{advice}; other programs take them, too.", saved_s)
+
+    @property
+    def _fills_cores(self) -> bool:
+        """Whether workers and consumer themselves use up the cores, as far as that is known."""
+        seen = self.seen
+        if seen.own_cpu_s is None:
+            return False
+        own_s = (seen.cpu_s or 0.0) + (seen.own_cpu_s if seen.workers else 0.0)
+        return own_s > 0.7 * seen.cores * self.span_s
+
+    def _step_with_a_core(self, replay: Replay) -> Any:
+        """Return what steps take if the consumer always has a core."""
+        seen = self.seen
+        all_s = max(self.step_s * seen.batches, 1e-9)
+        queue_s = min(seen.own_runnable_s or 0.0, 0.9 * all_s) if seen.workers else 0.0
+        return replay.step_s * (1.0 - queue_s / all_s)
 
     @property
     def _have(self) -> str:
@@ -355,7 +367,11 @@ class _Judge:
         collate_s = seen.stages.get("collate", 0.0)
         if collate_s <= _MOST * seen.busy_s:
             return None
-        changed = {} if self.replay is None else {"make_s": self.replay.fetch_s}
+        changed: dict[str, Any] = {}
+        if self.replay is not None:
+            changed["make_s"] = self.replay.fetch_s
+            if self._fills_cores:
+                changed["step_s"] = self._step_with_a_core(self.replay)
         return self._say(
             "collate",
             f"{collate_s / seen.busy_s:.0%} of making a batch is collating it",
@@ -396,7 +412,10 @@ class _Judge:
         fetch_s = seen.stages.get("fetch", seen.busy_s)
         saved_s = seen.wait_s * min(1.0, fetch_s / max(seen.busy_s, 1e-9))
         if self.replay is not None:
-            saved_s = self._saved_s(0.0, make_s=self.replay.make_s - self.replay.fetch_s)
+            changed: dict[str, Any] = {"make_s": self.replay.make_s - self.replay.fetch_s}
+            if self._fills_cores:
+                changed["step_s"] = self._step_with_a_core(self.replay)
+            saved_s = self._saved_s(0.0, **changed)
         busy = (
             f"{self.who} {self.are} busy {self.use:.0%} of the time, with"
             f" {_in_words(self.make_s)} for a batch"

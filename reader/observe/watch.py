@@ -1,7 +1,8 @@
 """A thread that looks at a loader while a program iterates over it: clocks, memory, and batches.
 
 Imports the clocks and what can be looked at of a loader. The thread looks ten times a second, and
-more often in the first second, in which workers start. What it saw belongs to it until `stop`.
+more often in the first second, in which workers start; with very many workers less often. What it
+saw belongs to it until `stop`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from reader.observe.worker_clock import (
 __all__ = ["MemorySample", "SystemCounts", "Watch", "system_counts"]
 
 _EVERY_S, _AT_FIRST_S, _FIRST_S = 0.1, 0.01, 1.0
+_REST = 50  # times as long as it looks
 _MOST_RECORDS = 1 << 16  # 9 MiB of them
 _MOST_SAMPLES = 1 << 14
 
@@ -140,9 +142,12 @@ class Watch:
         begun = time.monotonic()
         every_s = _AT_FIRST_S
         while not self._ends.wait(every_s):
+            looked = time.monotonic()
             self._look()
-            if time.monotonic() - begun > _FIRST_S:
-                every_s = _EVERY_S
+            now = time.monotonic()
+            # many workers take long to look at: it must not take the GIL from the consumer
+            every_s = _AT_FIRST_S if now - begun < _FIRST_S else _EVERY_S
+            every_s = max(every_s, _REST * (now - looked))
 
     def _look(self) -> None:
         self._take_records()

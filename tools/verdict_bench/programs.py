@@ -114,6 +114,12 @@ def _dataset(options: dict[str, Any], is_mended: bool) -> Loop:
     return Loop(reader.DataLoader(data, batch_size=2, **options), lambda _: rest(0.002))
 
 
+def _dataset_and_step(options: dict[str, Any], is_mended: bool) -> Loop:
+    data = Samples(160, compute, 0.0 if is_mended else 0.02)
+    loader = reader.DataLoader(data, batch_size=2, **options)
+    return Loop(loader, lambda _: compute(0.01))
+
+
 def _workers(options: dict[str, Any], _is_mended: bool) -> Loop:
     data = Samples(200, compute, 0.01)
     return Loop(reader.DataLoader(data, batch_size=2, **options), lambda _: rest(0.005))
@@ -264,6 +270,7 @@ PROGRAMS = {
     "sampler": Program("sampler", _ALL, _sampler),
     "storage": Program("storage", _ALL, _storage),
     "samples that compute": Program("dataset", _APART, _dataset),
+    "samples and step compute": Program("dataset", ("2",), _dataset_and_step),
     "too few workers": Program("workers", ("0", "1", "1 thread"), _workers),
     "one slow sample": Program("sample", _ALL, _sample),
     "one slow worker": Program("straggler", _APART, _straggler),
