@@ -418,7 +418,7 @@ class _Judge:
             saved_s = self._saved_s(0.0, **changed)
         busy = (
             f"{self.who} {self.are} busy {self.use:.0%} of the time, with"
-            f" {_in_words(self.make_s)} for a batch"
+            f" {_in_words(self.make_s)} for a batch{self._others}"
         )
         if seen.decoder:
             advice = (
@@ -431,6 +431,18 @@ class _Judge:
             "No core is left: make samples cheaper, or cache what does not change: reader.cache."
         )
         return self._say("dataset", busy, advice, saved_s)
+
+    @property
+    def _others(self) -> str:
+        """What is said of other programs that take cores; "": they take few, or it is unknown."""
+        seen = self.seen
+        if seen.idle_cores is None or seen.cpu_s is None or seen.own_cpu_s is None:
+            return ""
+        own = (seen.cpu_s + (seen.own_cpu_s if seen.workers else 0.0)) / self.span_s
+        others = seen.cores - seen.idle_cores - own
+        if others < 0.25 * seen.cores:
+            return ""
+        return f"; other programs take {others:.1f} of {seen.cores:g} cores"
 
     def _saved_by_workers(self, more: int) -> float:
         seen = self.seen

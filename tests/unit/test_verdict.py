@@ -100,6 +100,13 @@ def test_the_gain_is_that_of_a_loop_which_waits_no_longer() -> None:
     assert verdict.gain == pytest.approx(10 / 2.1, rel=0.02)
 
 
+def test_other_programs_that_take_cores_are_told_of() -> None:
+    beside = judge(dataclasses.replace(BUSY, cores=4, own_cpu_s=0.5))
+    assert beside.bound_by == "dataset"
+    assert "other programs take 2.1 of 4 cores" in beside.sentence
+    assert "other programs" not in judge(dataclasses.replace(BUSY, own_cpu_s=0.5)).sentence
+
+
 def test_the_slow_sample_is_named() -> None:
     verdict = judge(dataclasses.replace(BUSY, slow_samples=SLOW, usual_sample_s=0.002))
     assert "sample 17 of batch 5 took 6.00 s" in verdict.sentence
