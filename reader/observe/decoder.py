@@ -58,6 +58,9 @@ def _within(dataset: Any) -> Iterator[Any]:
             continue
         seen.add(id(each))
         yield each
+        if isinstance(each, types.FunctionType) and depth < 3:
+            called = (each.__globals__.get(name) for name in sorted(_names(each.__code__)))
+            found += [(value, depth + 1) for value in called if type(value) is types.FunctionType]
         if depth == 3 or isinstance(each, types.FunctionType | type | types.ModuleType):
             continue
         for name, value in _functions(type(each)):

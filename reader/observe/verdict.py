@@ -263,7 +263,9 @@ class _Judge:
         why = f"{self.who} {self._have} no core in {self.queues:.0%} of the time that batches take"
         changed: dict[str, Any] = {}
         if self.replay is not None:
-            changed["make_s"] = self.replay.make_s * (1.0 - self.queues)
+            # a thread that has the GIL and no core keeps the others waiting, too
+            kept = self.computes if seen.uses_threads else 1.0 - self.queues
+            changed["make_s"] = self.replay.make_s * kept
             changed["step_s"] = self._step_with_a_core(self.replay)
         saved_s = self._saved_s(seen.wait_s * self.queues, **changed)
         return self._say("cores", why, f"{advice}; other programs take them, too.", saved_s)

@@ -142,12 +142,12 @@ class Watch:
         begun = time.monotonic()
         every_s = _AT_FIRST_S
         while not self._ends.wait(every_s):
-            looked = time.monotonic()
+            computed_s = time.thread_time()
             self._look()
-            now = time.monotonic()
+            computed_s = time.thread_time() - computed_s
             # many workers take long to look at: it must not take the GIL from the consumer
-            every_s = _AT_FIRST_S if now - begun < _FIRST_S else _EVERY_S
-            every_s = max(every_s, _REST * (now - looked))
+            every_s = _AT_FIRST_S if time.monotonic() - begun < _FIRST_S else _EVERY_S
+            every_s = max(every_s, _REST * computed_s)
 
     def _look(self) -> None:
         self._take_records()

@@ -129,6 +129,11 @@ def decode(index: int) -> Any:
     return cv2.imdecode(index)
 
 
+class Calling:
+    def __getitem__(self, index: int) -> Any:
+        return decode(index)
+
+
 class Hostile:
     def __getattr__(self, name: str) -> Any:
         raise AssertionError("nothing of a dataset is called")
@@ -143,6 +148,7 @@ class Hostile:
         (OfPillow(), "PIL.Image"),
         (Held(decode), "imdecode"),
         (Held(OfPillow()), "PIL.Image"),
+        (Calling(), "imdecode"),
         (Held(abs), ""),
         ([1, 2], ""),
         (None, ""),
