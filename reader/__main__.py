@@ -11,6 +11,8 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 __all__ = ["main"]
 
@@ -30,7 +32,53 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(run=_doctor)
+    _add_profile(commands)
+    _add_top(commands)
     return parser
+
+
+def _add_profile(commands: Any) -> None:
+    profile = commands.add_parser(
+        "profile",
+        help="run a script and say why its training waits",
+        description=(
+            "Run a script as it is, profile each loader of reader in it, and say at its end what"
+            " bounds each loop: also where it raises, or is interrupted. The exit code is that of"
+            " the script; the report goes to stderr."
+        ),
+    )
+    profile.add_argument(
+        "--torch", action="store_true", help="put reader in the place of PyTorch's DataLoader"
+    )
+    profile.add_argument(
+        "--paddle", action="store_true", help="put reader in the place of Paddle's DataLoader"
+    )
+    profile.add_argument("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev")
+    profile.add_argument("--plot", metavar="FILE", help="write a picture (needs matplotlib)")
+    profile.add_argument("--json", metavar="FILE", help="write verdicts and numbers as JSON")
+    profile.add_argument("script", help="the path of the script")
+    profile.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    profile.set_defaults(run=_profile)
+
+
+def _add_top(commands: Any) -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch the loaders of programs that run",
+        description=(
+            "Show what the loaders of a running program do: batches, how much it waits for them,"
+            " how many workers are busy, memory. The program needs no change and does nothing for"
+            " it. Loaders with worker processes are seen, those with threads or without workers"
+            " are not. Exit code of --once: 1 where there is none."
+        ),
+    )
+    top.add_argument("pid", nargs="?", type=int, help="of the program; else all that can be seen")
+    top.add_argument("--once", action="store_true", help="print one table, and end")
+    top.add_argument("--json", action="store_true", help="print a line of JSON for each table")
+    top.add_argument(
+        "--seconds", type=float, default=1.0, help="from one table to the next; 1 by default"
+    )
+    top.set_defaults(run=_top)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +101,45 @@ def _doctor(options: argparse.Namespace) -> int:
     else:
         print(report(findings))
     return exit_code(findings)
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from reader.observe.program import measured_loaders, run_script, write_reports
+
+    if not Path(options.script).is_file():
+        print(f"python -m reader profile: there is no file {options.script!r}", file=sys.stderr)
+        return 2
+    if options.torch:
+        import reader.compat.torch
+
+        reader.compat.torch.install()
+    if options.paddle:
+        import reader.compat.paddle
+
+        reader.compat.paddle.install()
+    try:
+        with measured_loaders() as loaders:
+            run_script(options.script, options.arguments)
+    finally:
+        text = write_reports(loaders, options.json, options.trace, options.plot)
+        print(text, file=sys.stderr, flush=True)
+    return 0
+
+
+def _top(options: argparse.Namespace) -> int:
+    from reader.observe.top import show_top
+
+    if not 0.05 <= options.seconds <= 3600:
+        text = f"--seconds must be from 0.05 to 3600, got {options.seconds:g}"
+        print(f"python -m reader top: {text}", file=sys.stderr)
+        return 2
+    try:
+        return show_top(options.pid, options.seconds, options.once, options.json, sys.stdout)
+    except (ProcessLookupError, PermissionError) as error:
+        print(f"python -m reader top: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
 
 
 if __name__ == "__main__":

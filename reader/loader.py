@@ -20,6 +20,7 @@ from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.errors import shown
+from reader.observe.face import ObservedFace
 from reader.policy import Policy
 
 __all__ = ["DataLoader"]
@@ -59,7 +60,7 @@ _ELSEWHERE = {
 }
 
 
-class DataLoader(EngineFace, Generic[T_co, B_co]):
+class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
     """Feed a training step from a dataset at memory speed.
 
     Worker processes fetch samples and stack them in place in shared memory; the trainer gets views

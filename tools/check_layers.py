@@ -48,9 +48,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "frameworks"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
-    "loader": _ENGINE,
-    "compat": (*_ENGINE, "loader"),
     "integrations": (*_ENGINE, "observe", "the face"),
+    "loader": (*_ENGINE, "observe"),
+    "compat": (*_ENGINE, "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"
@@ -84,9 +84,11 @@ OF_ROOMS = {
     "pyarrow": ("data",),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(
-        "lightning nvtx prometheus_client pytorch_lightning rich tqdm transformers".split(),
+        "lightning nvtx prometheus_client pytorch_lightning tqdm transformers".split(),
         ("integrations",),
     ),
+    "matplotlib": ("observe",),
+    "rich": ("observe", "integrations"),
 }
 TYPES = {"typing_extensions"}  # type checkers bring it: imported below `if TYPE_CHECKING` alone
 CYTHON = {"cython", "cpython", "libc", "libcpp", "posix"}

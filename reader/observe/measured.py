@@ -50,6 +50,16 @@ class Measured:
         slow_samples: the slowest ones, the slowest first.
         usual_sample_s: the median of the slowest samples of batches; 0: unknown.
         transfer_wait_s: in which no copy to a device could be issued.
+        epochs: that began.
+        epoch_wait_s: for the first batch of each epoch but the first; a part of `wait_s`.
+        own_cpu_s: in which the consumer's thread computed; None: unknown.
+        own_runnable_s: in which it could compute and had no core; None: unknown.
+        stopped_s: in which a cgroup was stopped because its quota of cores was used up.
+        memory_stall_s: in which something waited for memory; None: the system does not tell.
+        memory_events: how often a limit on memory was reached.
+        major_faults: pages that trainer and workers had to wait for; swap, or files.
+        worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
+        decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
     """
 
     seconds: float
@@ -68,6 +78,16 @@ class Measured:
     slow_samples: list[SlowSample] = field(default_factory=list)
     usual_sample_s: float = 0.0
     transfer_wait_s: float = 0.0
+    epochs: int = 1
+    epoch_wait_s: float = 0.0
+    own_cpu_s: float | None = None
+    own_runnable_s: float | None = None
+    stopped_s: float = 0.0
+    memory_stall_s: float | None = None
+    memory_events: int = 0
+    major_faults: int = 0
+    worker_s: list[float] = field(default_factory=list)
+    decoder: str = ""
 
     @property
     def step_s(self) -> float:
@@ -79,3 +99,8 @@ class Measured:
     def wait_share(self) -> float:
         """What share of the loop the consumer waited, the first batch included."""
         return (self.first_wait_s + self.wait_s) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def rows(self) -> dict[str, float]:
+        """Seconds of each stage, and those of the loop's own steps and waits, by name."""
+        return {**self.stages, "step": self.step_s, "wait": self.first_wait_s + self.wait_s}

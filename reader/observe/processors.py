@@ -9,13 +9,22 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from reader.cgroups import ControlGroup
+from reader.cores import core_quota
 from reader.observe.finding import Finding
-from reader.observe.machine import Machine, number_in, text_in
+from reader.observe.machine import Machine, text_in
 
-__all__ = ["cores", "frequency", "instructions", "nodes", "thread_pools", "throttling"]
+__all__ = [
+    "cores",
+    "frequency",
+    "instructions",
+    "nodes",
+    "quota_of",
+    "stopped_s",
+    "thread_pools",
+    "throttling",
+    "usable_cores",
+]
 
 _OFTEN = 0.05  # of all periods: batches come late by it
 # of OpenMP, MKL and OpenBLAS; the other two heed the first where theirs is not set
@@ -24,7 +33,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 def cores(machine: Machine) -> Iterator[Finding]:
     """Compare the processors that a quota gives with those that the program sees."""
-    quota, seen, all_cores = _quota(machine), machine.affinity, machine.processors
+    quota, seen, all_cores = quota_of(machine), machine.affinity, machine.processors
     if quota is not None and quota < seen:
         yield Finding(
             "warning",
@@ -78,8 +87,7 @@ def throttling(machine: Machine) -> Iterator[Finding]:
 
 def thread_pools(machine: Machine) -> Iterator[Finding]:
     """Look how many threads the libraries below a dataset start in each worker."""
-    quota = _quota(machine)
-    usable = machine.affinity if quota is None else min(machine.affinity, quota)
+    usable = usable_cores(machine)
     for name in _THREADS:
         value = machine.environ.get(name, "").split(",")[0].strip()
         if value.isdecimal() and int(value) > usable:
@@ -159,25 +167,25 @@ def instructions(machine: Machine) -> Iterator[Finding]:
         yield Finding("ok", "instructions", ", ".join(has))
 
 
-def _quota(machine: Machine) -> float | None:
+def usable_cores(machine: Machine) -> float:
+    """Return how many processors' time this process may use: by affinity, and by quota."""
+    quota = quota_of(machine)
+    return float(machine.affinity) if quota is None else min(float(machine.affinity), quota)
+
+
+def stopped_s(machine: Machine) -> float:
+    """Return for how many seconds a cgroup was stopped so far because its quota was used up."""
+    worst = 0.0
+    for group in machine.groups("cpu"):
+        stat = _pairs(text_in(group.folder / "cpu.stat"))
+        nanos = stat.get("throttled_time", 0) + 1000 * stat.get("throttled_usec", 0)
+        worst = max(worst, nanos * 1e-9)
+    return worst
+
+
+def quota_of(machine: Machine) -> float | None:
     """Return how many processors' time the groups give; None: that of all."""
-    found = [_quota_of(group) for group in machine.groups("cpu")]
-    return min((quota for quota in found if quota is not None), default=None)
-
-
-def _quota_of(group: ControlGroup) -> float | None:
-    if group.version == 1:
-        quota = number_in(group.folder / "cpu.cfs_quota_us")
-        period = number_in(group.folder / "cpu.cfs_period_us")
-        return quota / period if quota is not None and quota > 0 and period else None
-    path: Path = group.folder / "cpu.max"
-    words = (text_in(path) or "max").split()
-    if words[0] == "max":
-        return None
-    try:
-        return int(words[0]) / int(words[1])
-    except (ValueError, IndexError, ZeroDivisionError):
-        raise ValueError(f"{path} holds {' '.join(words)!r}, which is no quota") from None
+    return core_quota(machine.proc, machine.cgroup)
 
 
 def _pairs(text: str | None) -> dict[str, int]:

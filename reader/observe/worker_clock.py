@@ -6,13 +6,24 @@ Imports where /proc is. Sources: proc(5), the kernel's document on scheduler sta
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from reader.cgroups import PROC
 
-__all__ = ["SystemClock", "WorkerClock", "system_clock", "worker_clock"]
+__all__ = [
+    "SystemClock",
+    "WorkerClock",
+    "major_faults",
+    "own_bytes",
+    "own_clock",
+    "system_clock",
+    "worker_clock",
+]
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -29,10 +40,20 @@ class WorkerClock(NamedTuple):
 
 
 class SystemClock(NamedTuple):
-    """Seconds of all cores since the machine began: in all, and those in which they were idle."""
+    """Seconds of some cores since the machine began: in all, and those in which they were idle."""
 
     total_s: float
     idle_s: float
+
+
+def own_clock() -> WorkerClock | None:
+    """Return the clock of the thread that calls; None: the system does not tell."""
+    path = PROC / str(os.getpid()) / "task" / str(threading.get_native_id()) / "schedstat"
+    try:
+        running, runnable = path.read_text().split()[:2]
+        return WorkerClock(int(running) * 1e-9, int(runnable) * 1e-9)
+    except (OSError, ValueError):
+        return None
 
 
 def worker_clock(pid: int, thread_id: int | None = None, proc: Path = PROC) -> WorkerClock | None:
@@ -52,11 +73,37 @@ def worker_clock(pid: int, thread_id: int | None = None, proc: Path = PROC) -> W
     return WorkerClock(cpu_s, int(runnable) * 1e-9)
 
 
-def system_clock(proc: Path = PROC) -> SystemClock | None:
-    """Return the clock of all cores; None: the system does not tell."""
+def system_clock(proc: Path = PROC, cores: Collection[int] | None = None) -> SystemClock | None:
+    """Return the clock of some cores together; None: the system does not tell.
+
+    Args:
+        proc: where /proc is.
+        cores: their numbers; None: all.
+    """
+    ticks = [0] * 8
     try:
-        line = (proc / "stat").read_text().split("\n", 1)[0]
-        ticks = [int(each) for each in line.split()[1:9]]
+        for line in (proc / "stat").read_text().splitlines():
+            name, *numbers = line.split()
+            is_one = name[3:].isdecimal() and cores is not None and int(name[3:]) in cores
+            if name.startswith("cpu") and (is_one if cores is not None else name == "cpu"):
+                ticks = [a + int(b) for a, b in zip(ticks, numbers)]
     except (OSError, ValueError):
         return None
     return SystemClock(sum(ticks) * _TICK_S, (ticks[3] + ticks[4]) * _TICK_S)
+
+
+def own_bytes(pid: int, proc: Path = PROC) -> int:
+    """Return the bytes of memory that a process has and shares with no file; 0: it has ended."""
+    try:
+        words = (proc / str(pid) / "statm").read_text().split()
+        return (int(words[1]) - int(words[2])) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def major_faults(pid: int, proc: Path = PROC) -> int:
+    """Return how many pages a process had to wait for; 0: it has ended."""
+    try:
+        return int((proc / str(pid) / "stat").read_text().rpartition(") ")[2].split()[9])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -84,12 +84,64 @@ def test_batches_that_come_as_they_are_ready_have_times() -> None:
     assert (seen.records["begun_ns"] > 0).all()
 
 
-def test_the_last_512_batches_are_kept_and_all_are_counted() -> None:
-    with reader.DataLoader(list(range(600))) as loader, reader.profile(loader) as seen:
-        assert len(list(loader)) == 600
-    assert seen.batches == 600
+def test_the_last_batches_are_kept_and_all_are_counted() -> None:
+    """The log holds 512; those before it are kept where the profile looked in time."""
+    with reader.DataLoader(list(range(6000))) as loader, reader.profile(loader) as seen:
+        assert len(list(loader)) == 6000
+    assert seen.batches == 6000
     assert seen.records.dtype == np.dtype(list(FIELDS))
-    assert seen.records["seq"].tolist() == list(range(88, 600))
+    kept = seen.records["seq"].tolist()
+    assert kept[-512:] == list(range(5488, 6000))
+    assert kept == sorted(set(kept))
+
+
+def faces() -> list[Any]:
+    import reader.compat.gluon
+    import reader.compat.paddle
+    import reader.compat.torch
+
+    compat = reader.compat
+    return [reader.DataLoader, *(x.DataLoader for x in (compat.torch, compat.paddle, compat.gluon))]
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("as_method", [True, False])
+def test_loaders_of_each_face_have_a_profile(which: int, workers: int, as_method: bool) -> None:
+    loader = faces()[which](Numbers(), batch_size=8, num_workers=workers)
+    with loader.profile() if as_method else reader.profile(loader) as seen:
+        for _ in range(2):
+            assert len(list(loader)) == 8
+    loader.close()
+    assert seen.batches == 16
+    assert seen.records["epoch"].tolist() == [0] * 8 + [1] * 8
+    assert seen.measured.slow_samples[0].index == SLOW
+    assert seen.measured.workers == workers
+    assert seen.memory[-1].trainer > 0
+
+
+def test_an_argument_that_changes_within_a_profile_leaves_it_whole() -> None:
+    import reader.compat.paddle
+
+    loader = reader.compat.paddle.DataLoader(Numbers(), batch_size=8)
+    with loader.profile() as seen:
+        assert len(list(loader)) == 8
+        loader.num_workers = 1
+        assert len(list(loader)) == 8
+    loader.close()
+    assert seen.batches == 16
+
+
+def test_a_closed_loader_has_a_profile_of_what_comes_after() -> None:
+    loader = loaded(1, "process")
+    assert len(list(loader)) == 8
+    loader.close()
+    with loader.profile() as seen:
+        pass
+    assert seen.batches == 0
+    with loader, loader.profile() as seen:
+        assert len(list(loader)) == 8
+    assert seen.batches == 8
 
 
 def test_a_profile_without_a_batch_says_so() -> None:
@@ -120,6 +172,21 @@ def test_the_time_of_a_sampler_of_the_user_is_seen() -> None:
 def test_what_is_no_loader_of_ours_is_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"takes a loader of this package, got 5"):
         reader.profile(5)
+    with pytest.raises(ConfigTypeError, match=r"got the class DataLoader: make one"):
+        reader.profile(reader.DataLoader)
+    with (
+        loaded(0, "process") as loader,
+        pytest.raises(ConfigTypeError, match=r"got an iterator of one: pass the loader itself"),
+    ):
+        reader.profile(iter(loader))
+
+
+def test_what_was_not_measured_yet_is_said_so() -> None:
+    with loaded(0, "process") as loader:
+        seen = reader.profile(loader)
+        for look in (str, repr, lambda seen: seen.bound_by, lambda seen: seen.to_json()):
+            with pytest.raises(ReaderError, match="nothing was measured yet: leave the with"):
+                look(seen)
 
 
 def test_a_profile_is_of_one_loop() -> None:

@@ -47,6 +47,43 @@ SLOW = [SlowSample(17, 3, 5, 0, 6.0)]
         ({"busy_s": 6.0}, "prefetch"),
         ({"slow_samples": SLOW, "usual_sample_s": 0.002}, "sample"),
         ({"transfer_wait_s": 6.0}, "transfer"),
+        ({"memory_stall_s": 4.0}, "memory"),
+        ({"memory_events": 9, "major_faults": 5000}, "memory"),
+        ({"memory_stall_s": 0.0, "memory_events": 9, "major_faults": 5000}, "dataset"),
+        ({"decoder": "PIL.Image"}, "decoding"),
+        ({"stopped_s": 3.0}, "cores"),
+        # its own work fills the cores: there is less of it to do, and no core to be had
+        ({"cpu_s": 13.0, "runnable_s": 6.0, "own_cpu_s": 5.0}, "dataset"),
+        ({"cpu_s": 6.0, "runnable_s": 9.0, "own_cpu_s": 1.0}, "cores"),
+        (
+            {"cpu_s": 6.0, "runnable_s": 9.0, "stages": STAGES | {"fetch": 3.0, "collate": 16.0}},
+            "collate",
+        ),
+        # epochs that begin with new workers
+        ({"epochs": 10, "epoch_wait_s": 6.0}, "start"),
+        # a step in Python, and threads: it never waits for a batch, and always for the GIL
+        (
+            {
+                "uses_threads": True,
+                "wait_s": 0.0,
+                "busy_s": 6.0,
+                "cpu_s": 4.0,
+                "own_cpu_s": 5.5,
+                "own_runnable_s": 0.2,
+            },
+            "gil",
+        ),
+        (
+            {
+                "uses_threads": True,
+                "wait_s": 0.0,
+                "busy_s": 1.0,
+                "cpu_s": 0.9,
+                "own_cpu_s": 9.0,
+                "own_runnable_s": 0.8,
+            },
+            "step",
+        ),
     ],
 )
 def test_what_bounds_a_loop(changed: dict[str, Any], bound_by: str) -> None:
@@ -61,6 +98,13 @@ def test_the_gain_is_that_of_a_loop_which_waits_no_longer() -> None:
     verdict = judge(dataclasses.replace(BUSY, cores=16, idle_cores=14.0))
     assert "num_workers=10" in verdict.advice
     assert verdict.gain == pytest.approx(10 / 2.1, rel=0.02)
+
+
+def test_other_programs_that_take_cores_are_told_of() -> None:
+    beside = judge(dataclasses.replace(BUSY, cores=4, own_cpu_s=0.5))
+    assert beside.bound_by == "dataset"
+    assert "other programs take 2.1 of 4 cores" in beside.sentence
+    assert "other programs" not in judge(dataclasses.replace(BUSY, own_cpu_s=0.5)).sentence
 
 
 def test_the_slow_sample_is_named() -> None:

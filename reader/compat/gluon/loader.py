@@ -23,6 +23,7 @@ from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
 from reader.errors import ConfigError
+from reader.observe.face import ObservedFace
 from reader.places import Place
 from reader.policy import BatchPolicy, Policy, WorkerPolicy
 
@@ -31,7 +32,7 @@ __all__ = ["DataLoader", "DataLoaderV1"]
 _TIMEOUT_S = 120
 
 
-class DataLoader(EngineFace):
+class DataLoader(EngineFace, ObservedFace):
     """Feed a Gluon program.
 
     Batches have the arrays of the library that is installed: mx.nd.NDArray on the memory that the

@@ -33,6 +33,7 @@ from reader.engine.face import EngineFace
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
 from reader.frameworks.paddle_device import paddle_place
+from reader.observe.face import ObservedFace
 from reader.orders.one_shot import OneShot
 from reader.places import Place, is_paddle_place, parse_places
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
@@ -77,11 +78,11 @@ _ELSEWHERE = {
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).
 if TYPE_CHECKING:  # attributes have the types that Paddle gives them
 
-    class _Base(paddle.io.DataLoader, EngineFace):  # type: ignore[misc, unused-ignore]
+    class _Base(paddle.io.DataLoader, EngineFace, ObservedFace):  # type: ignore[misc, unused-ignore]
         pass
 else:
 
-    class _Base(EngineFace, paddle.io.DataLoader):
+    class _Base(EngineFace, ObservedFace, paddle.io.DataLoader):
         pass
 
 
@@ -237,6 +238,7 @@ class DataLoader(_Base, Generic[T_co]):
         DataLoader.__init__(made, **changed)
         epoch, batch_sampler = self.epoch, self.batch_sampler
         self._engine.drop()
+        made._engine.times = self._engine.times  # one log for all iterators: see Observed
         self.__dict__.update(vars(made))
         if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
             self._engine.batch_sampler = batch_sampler

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
+from reader._core.wire.times_log import TimesLog
 from reader.checks import as_int, names_arguments
 from reader.compat.torch.engine import start_of
 from reader.compat.torch.errors import ArgumentError
@@ -31,6 +32,7 @@ from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.errors import got
 from reader.frameworks import check_places
+from reader.observe.face import ObservedFace
 from reader.orders.one_shot import OneShot
 from reader.places import parse_places
 from reader.processes.pool_registry import check_interpreter
@@ -67,7 +69,7 @@ _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
 torch.utils.data.IterableDataset.register(IterableDataset)  # type: ignore[type-abstract]
 
 
-class DataLoader(torch.utils.data.DataLoader[T_co]):
+class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     """Feed a torch program from a dataset: `torch.utils.data.DataLoader` with another engine.
 
     Arguments, their positions, defaults, checks and texts are PyTorch 2.13's, and so are the order
@@ -112,6 +114,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _newest: weakref.ref[EngineIterator] | None = None
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
+    _times: TimesLog | None = None  # of all iterators
 
     @names_arguments(ELSEWHERE)
     def __init__(
@@ -262,7 +265,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy of the loader gets: neither workers nor batches."""
-        none = dict.fromkeys(("_newest", "_husk", "_engine", "_made_of"))
+        none = dict.fromkeys(("_newest", "_husk", "_engine", "_made_of", "_times"))
         return {**self.__dict__, **none, "devices": {}}
 
     @property
@@ -322,6 +325,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         With persistent workers, of all epochs so far. None before the first.
         """
         return None if self._engine is None else self._engine.stats()
+
+    def _observed_times(self) -> TimesLog:
+        """Return the log to which the engine of each iterator adds."""
+        if self._times is None:
+            self._times = TimesLog()
+        return self._times
 
     @property
     def _iterator(self) -> Any:

@@ -3,9 +3,13 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from reader._core.memory.arena cimport rd_arena
 
 cdef extern from "reader/_core/memory/stage_times.h" nogil:
+    enum:
+        RD_TIMES_KEPT
+        RD_TIMES_AT
+
     ctypedef struct rd_made:
-        uint32_t rows, timed
-        int64_t begun_ns, fetch_ns, slowest_ns, slowest_key
+        uint32_t rows, timed, run
+        int64_t begun_ns, sent_ns, fetch_ns, slowest_ns, slowest_key
         int32_t slowest_row
 
     ctypedef struct rd_times:

@@ -9,6 +9,7 @@ import collections
 cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport memset
+from posix.time cimport clock_gettime, timespec
 
 from reader._core.collate.columns cimport Columns
 from reader._core.collate.indices cimport number_of
@@ -23,6 +24,9 @@ from reader._core.batch.side_table import SideTable
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.worker_reports import LostTasks, WorkerProgress
 from reader.errors import ReaderError
+
+cdef extern from "<time.h>" nogil:
+    const int CLOCK_THREAD_CPUTIME_ID
 
 cdef enum:
     KEEP_SLOTS = 4  # as of a worker with one batch in flight
@@ -262,6 +266,13 @@ cdef class LocalChannel:
         return 0
 
 
+cdef inline int64_t thread_ns() noexcept nogil:
+    """For how long this thread has computed."""
+    cdef timespec now
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
 @cython.final
 cdef class LocalFeeder:
     """Has each task done when its answer is asked for; it has the methods of a TaskFeeder.
@@ -315,6 +326,7 @@ cdef class LocalFeeder:
             seq, kind, payload = self.tasks[0]
             channel.seq = seq
             rd_made_begin(&channel.made, rd_now_ns())
+            self.computed_before = thread_ns()
             if channel.memory is not None:
                 channel.memory.prepare()
                 channel.memory.writer.made = channel.made
@@ -354,6 +366,7 @@ cdef class LocalFeeder:
         times.slowest_ns, times.slowest_key = made.slowest_ns, made.slowest_key
         times.slowest_row = made.slowest_row
         times.seq, times.epoch, times.run = seq, channel.epoch, channel.run
+        self.times.computed_ns += thread_ns() - self.computed_before
         self.times.add(&times)
 
     def close(self):

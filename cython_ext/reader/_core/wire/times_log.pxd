@@ -7,6 +7,7 @@ cdef class TimesLog:
     cdef rd_times* kept            # a ring of KEPT; NULL: nothing was added
     cdef readonly uint64_t count   # of all that were added
     cdef int64_t drawn_ns          # in the user's sampler
+    cdef int64_t computed_ns       # see `computed_s`
     cdef int64_t[7] totals           # see `sums`
 
     cdef void add(self, const rd_times* times) noexcept

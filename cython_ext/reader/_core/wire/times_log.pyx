@@ -49,12 +49,18 @@ cdef class TimesLog:
     def sums(self):
         """Return the seconds of all batches in each stage, by the names of STAGES.
 
-        ``draw``: in the user's sampler; not in a built-in one. ``queue``: sent to a worker, and not begun. ``fetch``: in the dataset's code. ``collate``: the rest
-        of what the worker did for it. ``send``: made, and not noticed by the trainer. ``order``: noticed
-        before a batch that goes first. ``ready``: could be taken. ``wait``: the consumer waited for it.
+        ``draw``: in the user's sampler; not in a built-in one. ``queue``: sent to a worker, and not
+        begun. ``fetch``: in the dataset's code. ``collate``: the rest of what the worker did for it.
+        ``send``: made, and not noticed by the trainer. ``order``: noticed before a batch that goes
+        first. ``ready``: could be taken. ``wait``: the consumer waited for it.
         """
         return {"draw": self.drawn_ns * 1e-9,
                 **{name: self.totals[i] * 1e-9 for i, name in enumerate(STAGES[1:])}}
+
+    @property
+    def computed_s(self):
+        """Seconds in which the consumer's thread computed while it made batches: without workers alone."""
+        return self.computed_ns * 1e-9
 
     def last(self, uint64_t count=KEPT):
         """Return the times of the last batches, oldest first: FIELDS of each, as bytes."""

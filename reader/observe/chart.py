@@ -1,0 +1,89 @@
+"""A profile as a picture: workers and steps, waits, and memory, over time.
+
+Imports the timeline, and matplotlib when a picture is drawn. Who asked for the figure owns it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reader.observe.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw"]
+
+_MOST = 4000  # batches
+_COLORS = {"fetch": "#4477aa", "collate": "#66ccee", "step": "#228833", "wait": "#ee6677"}
+
+
+def draw(seen: Timeline) -> Figure:
+    """Return the picture of a profile."""
+    from matplotlib.figure import Figure
+
+    lanes = 1 + max(1, seen.measured.workers)
+    figure = Figure(figsize=(10, 4.5 + 0.25 * min(lanes, 32)), layout="constrained")
+    tracks, waits, memory = figure.subplots(
+        3, 1, sharex=True, height_ratios=[1 + 0.3 * min(lanes, 32), 1, 1]
+    )
+    records = seen.records[-_MOST:]
+    _draw_tracks(tracks, seen, records)
+    _draw_waits(waits, seen, records)
+    _draw_memory(memory, seen)
+    memory.set_xlabel("seconds")
+    figure.suptitle(seen.verdict.sentence, fontsize=9, wrap=True)
+    return figure
+
+
+def _spans(seen: Timeline, begin: Any, end: Any) -> list[tuple[float, float]]:
+    begin_s, width_s = (begin - seen.begun_ns) * 1e-9, np.maximum(end - begin, 0) * 1e-9
+    return [(float(x), float(width)) for x, width in zip(begin_s, width_s)]
+
+
+def _draw_tracks(axes: Axes, seen: Timeline, records: Any) -> None:
+    asked, delivered = records["asked_ns"], records["delivered_ns"]
+    after = np.append(asked[1:], seen.ended_ns) if len(records) else asked
+    axes.broken_barh(
+        _spans(seen, delivered, after), (-0.4, 0.8), color=_COLORS["step"], label="step"
+    )
+    axes.broken_barh(
+        _spans(seen, asked, delivered), (-0.4, 0.8), color=_COLORS["wait"], label="wait"
+    )
+    names = ["trainer"]
+    for worker in range(max(1, seen.measured.workers)):
+        is_own = (records["begun_ns"] > 0) & (records["worker"].clip(min=0) == worker)
+        own = records[is_own]
+        fetched = own["begun_ns"] + own["fetch_ns"]
+        at = (worker + 0.6, 0.8)
+        first = worker == 0
+        for name, begin, end in (
+            ("fetch", own["begun_ns"], fetched),
+            ("collate", fetched, own["sent_ns"]),
+        ):
+            label = name if first else f"_{name}"
+            axes.broken_barh(_spans(seen, begin, end), at, color=_COLORS[name], label=label)
+        names.append(f"worker {worker}" if seen.measured.workers else "making")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.legend(loc="upper right", ncols=4, fontsize=8)
+
+
+def _draw_waits(axes: Axes, seen: Timeline, records: Any) -> None:
+    at = (records["delivered_ns"] - seen.begun_ns) * 1e-9
+    waits_ms = (records["delivered_ns"] - records["asked_ns"]) * 1e-6
+    axes.vlines(at, 0.0, waits_ms, color=_COLORS["wait"], linewidth=1)
+    axes.set_ylabel("wait (ms)")
+    axes.set_ylim(bottom=0)
+
+
+def _draw_memory(axes: Axes, seen: Timeline) -> None:
+    at = [(sample.at_ns - seen.begun_ns) * 1e-9 for sample in seen.memory]
+    for name in ("trainer", "workers", "batches"):
+        axes.plot(at, [getattr(sample, name) / (1 << 20) for sample in seen.memory], label=name)
+    axes.set_ylabel("MiB")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper right", ncols=3, fontsize=8)

@@ -1,0 +1,191 @@
+"""A measurement of a loop over a loader, from its beginning to its end.
+
+Imports the watch, the clocks and the replay. It belongs to the thread that begins and ends it,
+which is the one that iterates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reader.observe.machine import Machine
+from reader.observe.measured import Measured, SlowSample
+from reader.observe.observed import Observed, ObservedOptions
+from reader.observe.processors import usable_cores
+from reader.observe.replay import Replay, replay_of
+from reader.observe.watch import MemorySample, Watch, system_counts
+from reader.observe.worker_clock import WorkerClock, own_clock
+
+__all__ = ["Measurement"]
+
+_SLOW = 10  # samples that are named
+_OFTEN = 0.05  # a share of the loop in which a quota of cores was used up
+
+
+class Measurement:
+    """Counts of a loader and of the system, since this object was made; `end` makes up the sum.
+
+    Attributes:
+        loader: that is measured.
+        begun_ns: when it began, by `time.monotonic_ns`.
+        ended_ns: when it ended.
+    """
+
+    def __init__(self, loader: Observed) -> None:
+        self.loader = self._loader = loader
+        self._machine = Machine()
+        self._times = self._loader._observed_times()
+        self._begin = self._times.count
+        self._sums = self._times.sums()
+        self._computed_s = self._times.computed_s
+        self._transfer_s = self._transfer_wait_s()
+        self._watch = Watch(self._loader, self._times)
+        self._watch.start()
+        self._system = system_counts(self._machine)
+        self._own = own_clock()
+        self.begun_ns = self.ended_ns = time.monotonic_ns()
+
+    def end(
+        self, opened_ns: Sequence[int] = (), is_other: bool = False
+    ) -> tuple[Measured, Replay | None]:
+        """End it, once; return what was measured, and the loop.
+
+        Args:
+            opened_ns: when each epoch began, if that is known: what the program does between two
+                epochs, and after the last, is no part of the loop then.
+            is_other: whether this is another thread than the one that began it.
+        """
+        self.ended_ns = time.monotonic_ns()
+        self._own_ended = None if is_other else own_clock()
+        self._system_ended = system_counts(self._machine)
+        self._watch.stop()
+        self.records = self._watch.records
+        options = self._loader._observed_options() or ObservedOptions(0, 0, False, "")
+        apart = self._leave_out(opened_ns)
+        self._apart_s = float(apart.sum())
+        replay = replay_of(self.records, self.begun_ns, self.ended_ns, *options[:2])
+        if replay is not None and len(apart) == len(replay.gap_s):
+            replay = replace(replay, gap_s=np.maximum(replay.gap_s - apart, 1e-9 * (apart > 0)))
+        return self._measure(options), replay
+
+    def _leave_out(self, opened_ns: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Return the seconds before each batch in which no loop was; end it with the last step."""
+        records = self.records
+        apart = np.zeros(len(records))
+        if not opened_ns or len(records) < 2:
+            return apart
+        usual_ns = int(np.median(records["asked_ns"][1:] - records["delivered_ns"][:-1]))
+        opened = np.array(opened_ns)
+        firsts = np.flatnonzero(records["epoch"][1:] != records["epoch"][:-1]) + 1
+        for first in firsts:
+            before_ns = int(records["delivered_ns"][first - 1]) + usual_ns
+            later = opened[(opened > before_ns) & (opened <= int(records["asked_ns"][first]))]
+            if len(later):
+                apart[first] = (int(later[-1]) - before_ns) * 1e-9
+        self.ended_ns = min(self.ended_ns, int(records["delivered_ns"][-1]) + usual_ns)
+        return apart
+
+    @property
+    def memory(self) -> list[MemorySample]:
+        """Samples of the memory."""
+        return self._watch.memory
+
+    def _transfer_wait_s(self) -> float:
+        stats = self._loader._observed_stats()
+        devices = None if stats is None else stats["devices"]
+        return 0.0 if devices is None else float(devices["wait_s"])
+
+    def _measure(self, options: ObservedOptions) -> Measured:
+        records, watch, workers = self.records, self._watch, options.workers
+        count = self._times.count - self._begin
+        seconds = max((self.ended_ns - self.begun_ns) * 1e-9 - self._apart_s, 1e-9)
+        after = self._times.sums()
+        stages = {name: after[name] - self._sums[name] for name in after}
+        wait_s = stages.pop("wait")
+        first_wait_s = epoch_wait_s = 0.0
+        waits = (records["delivered_ns"] - records["asked_ns"]) * 1e-9
+        is_new = records["epoch"][1:] != records["epoch"][:-1]
+        if len(records) and count == len(records):
+            first_wait_s = (int(records[0]["delivered_ns"]) - self.begun_ns) * 1e-9
+            wait_s -= float(waits[0])
+        if len(records):
+            epoch_wait_s = float(waits[1:][is_new].sum())
+        own = self._own_clock()
+        computed_s, runnable_s = watch.computed_s, watch.runnable_s
+        if workers == 0:  # this thread makes them, and computes for the step besides
+            computed_s = self._times.computed_s - self._computed_s
+            runnable_s = None if own is None else own.runnable_s
+        slow = records[np.argsort(records["slowest_ns"], kind="stable")[::-1]][:_SLOW]
+        known = records["slowest_ns"][records["slowest_ns"] > 0]
+        system, before = self._system_ended, self._system
+        stall_s = None
+        if system.memory_stall_s is not None and before.memory_stall_s is not None:
+            stall_s = system.memory_stall_s - before.memory_stall_s
+        cores = usable_cores(self._machine)
+        return Measured(
+            seconds=seconds,
+            batches=count,
+            first_wait_s=max(0.0, first_wait_s),
+            wait_s=max(0.0, wait_s),
+            stages=stages,
+            workers=workers,
+            uses_threads=options.uses_threads,
+            busy_s=stages["fetch"] + stages["collate"],
+            cpu_s=computed_s,
+            runnable_s=runnable_s,
+            cores=cores,
+            idle_cores=self._idle_cores(seconds, cores),
+            prefetch=options.ahead,
+            slow_samples=[_slow_sample(record) for record in slow if record["slowest_ns"] > 0],
+            usual_sample_s=float(np.median(known)) * 1e-9 if len(known) else 0.0,
+            transfer_wait_s=self._transfer_wait_s() - self._transfer_s,
+            epochs=1 + int(is_new.sum()) if len(records) else 0,
+            epoch_wait_s=epoch_wait_s,
+            own_cpu_s=None if own is None else own.cpu_s,
+            own_runnable_s=None if own is None else own.runnable_s,
+            stopped_s=system.stopped_s - before.stopped_s,
+            memory_stall_s=stall_s,
+            memory_events=system.memory_events - before.memory_events,
+            major_faults=system.major_faults - before.major_faults + watch.major_faults,
+            worker_s=_medians(records, workers),
+            decoder=options.decoder,
+        )
+
+    def _own_clock(self) -> WorkerClock | None:
+        now, then = self._own_ended, self._own
+        if now is None or then is None:
+            return None
+        return WorkerClock(now.cpu_s - then.cpu_s, now.runnable_s - then.runnable_s)
+
+    def _idle_cores(self, seconds: float, cores: float) -> float | None:
+        now, then = self._system_ended.idle_s, self._system.idle_s
+        if now is None or then is None or seconds < 0.05:
+            return None
+        idle = (now - then) / seconds
+        stopped = (self._system_ended.stopped_s - self._system.stopped_s) / seconds
+        return 0.0 if stopped > _OFTEN else max(0.0, min(cores, idle))
+
+
+def _medians(records: npt.NDArray[Any], workers: int) -> list[float]:
+    """Return the median of the seconds that each worker takes for a batch; 0: it made none."""
+    known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
+    made_s = (known["sent_ns"] - known["begun_ns"]) * 1e-9
+    by_worker = [made_s[known["worker"] == worker] for worker in range(workers)]
+    return [float(np.median(each)) if len(each) else 0.0 for each in by_worker]
+
+
+def _slow_sample(record: Any) -> SlowSample:
+    key = int(record["slowest_key"])
+    return SlowSample(
+        None if key < 0 else key,
+        int(record["slowest_row"]),
+        int(record["seq"]),
+        int(record["epoch"]),
+        int(record["slowest_ns"]) * 1e-9,
+    )

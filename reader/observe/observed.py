@@ -1,0 +1,89 @@
+"""What can be looked at of a loader, whichever its face.
+
+Imports the engine and the log of times. It has no state of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from reader._core.steps.handover import Handover
+from reader._core.wire.times_log import TimesLog
+from reader.engine.backends.backend import WorkerStatus
+from reader.engine.engine import Engine
+from reader.errors import ConfigTypeError, got
+from reader.observe.decoder import decoder_of
+
+__all__ = ["Observed", "ObservedOptions", "observed", "options_of"]
+
+
+class ObservedOptions(NamedTuple):
+    """How a loader works, as far as a verdict needs it.
+
+    Attributes:
+        workers: how many; 0: the consumer makes its batches.
+        ahead: batches that are made ahead, in all.
+        uses_threads: whether workers are threads.
+        decoder: see `decoder_of`.
+    """
+
+    workers: int
+    ahead: int
+    uses_threads: bool
+    decoder: str
+
+
+def options_of(engine: Engine) -> ObservedOptions:
+    """Return how an engine works."""
+    config = engine.config
+    ahead = config.prefetch_factor * max(1, config.num_workers)
+    return ObservedOptions(
+        config.num_workers, ahead, config.uses_threads, decoder_of(config.dataset)
+    )
+
+
+class Observed:
+    """A loader that can be looked at. A face sets `_engine`, or says where its log is."""
+
+    def _observed_engine(self) -> Engine | None:
+        """Return the engine of the newest iterator; None: there was none yet."""
+        engine: Engine | None = vars(self).get("_engine")
+        return engine
+
+    def _observed_options(self) -> ObservedOptions | None:
+        """Return how the newest iterator works; None: there was none yet."""
+        engine = self._observed_engine()
+        return None if engine is None else options_of(engine)
+
+    def _observed_times(self) -> TimesLog:
+        """Return the log to which each iterator of this loader adds."""
+        engine = self._observed_engine()
+        if engine is None:
+            raise NotImplementedError("a face whose engine comes late keeps a log by itself")
+        return engine.times
+
+    def _observed_workers(self) -> list[WorkerStatus]:
+        """Return what `workers` does; see `EngineFace`."""
+        engine = self._observed_engine()
+        return [] if engine is None else engine.workers()
+
+    def _observed_stats(self) -> dict[str, Any] | None:
+        """Return what `stats` does; None: there is nothing yet."""
+        engine = self._observed_engine()
+        return None if engine is None else engine.stats()
+
+
+def observed(loader: Any, what: str = "profile") -> Observed:
+    """Return a loader, checked.
+
+    Raises:
+        ConfigTypeError: it is none of this package.
+    """
+    if isinstance(loader, type) and issubclass(loader, Observed):
+        raise ConfigTypeError(f"{what} takes a loader, got the class {loader.__name__}: make one")
+    if isinstance(loader, Observed):
+        return loader
+    if isinstance(loader, Handover):
+        raise ConfigTypeError(f"{what} got an iterator of one: pass the loader itself")
+    remedy = "put reader.DataLoader, or one of reader.compat, in its place"
+    raise ConfigTypeError(f"{what} takes a loader of this package, got {got(loader)}: {remedy}")

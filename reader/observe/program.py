@@ -1,0 +1,199 @@
+"""A script that runs as it is, with a measurement of each loader that it iterates over.
+
+Imports the engine and the measurement. While a script runs, the engine tells of each epoch that
+begins; a loader is known by its log of times, which it keeps while its engines come and go.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from reader._core.wire.times_log import TimesLog
+from reader.engine.engine import Engine
+from reader.observe.measurement import Measurement
+from reader.observe.observed import Observed, ObservedOptions, options_of
+from reader.observe.profile import Profile
+
+__all__ = ["LoaderOfProgram", "measured_loaders", "run_script", "write_reports"]
+
+_MOST = 16  # measurements at once, before those of loaders that are gone end
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+class LoaderOfProgram(Observed):
+    """A loader that a program iterates over, as its engines show it.
+
+    Attributes:
+        place: where the program began to iterate over it, such as "train.py:31".
+        profile: of all its loops, once the program has ended.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine_ref = weakref.ref(engine)  # a loader that is dropped ends its workers
+        self._options = options_of(engine)
+        self._times = engine.times
+        self._opened_ns: list[int] = []
+        self._thread = threading.get_ident()
+        self.place = _place()
+        self.dataset = type(engine.config.dataset).__name__
+        self.profile: Profile | None = None
+        self._measurement = Measurement(self)
+
+    def _observed_engine(self) -> Engine | None:
+        return self._engine_ref()
+
+    def _observed_options(self) -> ObservedOptions:
+        return self._options
+
+    def _observed_times(self) -> TimesLog:
+        return self._times
+
+    def opened(self, engine: Engine) -> None:
+        """Note that an epoch begins."""
+        self._engine_ref = weakref.ref(engine)
+        self._options = options_of(engine)
+        self._opened_ns.append(time.monotonic_ns())
+
+    def end(self) -> None:
+        """End the measurement, at the last batch; what the program did after it is no step."""
+        if self.profile is not None:
+            return
+        is_other = threading.get_ident() != self._thread
+        self.profile = Profile.of(self._measurement, self._opened_ns, is_other)
+
+    def __str__(self) -> str:
+        return f"loader over {self.dataset}, iterated at {self.place}"
+
+
+@contextmanager
+def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
+    """Measure each loader of which an iterator is made inside of the block, in this process."""
+    found: dict[int, LoaderOfProgram] = {}
+    listed: list[LoaderOfProgram] = []
+    begin: Callable[[Engine], Any] = Engine.__iter__
+    pid = os.getpid()
+
+    def begun(engine: Engine) -> Any:
+        if os.getpid() == pid:
+            loader = found.get(id(engine.times))
+            if loader is None:
+                if sum(each.profile is None for each in listed) >= _MOST:
+                    _end_dropped(listed)
+                loader = found[id(engine.times)] = LoaderOfProgram(engine)
+                listed.append(loader)
+            loader.opened(engine)
+        return begin(engine)
+
+    Engine.__iter__ = begun  # type: ignore[method-assign]
+    try:
+        yield listed
+    finally:
+        Engine.__iter__ = begin  # type: ignore[method-assign]
+        for loader in listed:
+            loader.end()
+
+
+def _end_dropped(loaders: Sequence[LoaderOfProgram]) -> None:
+    """End the measurements of loaders that the program has dropped: each has a thread."""
+    for loader in loaders:
+        if loader._observed_engine() is None:
+            loader.end()
+
+
+def run_script(script: str, arguments: Sequence[str]) -> None:
+    """Run a script as `python script.py arguments` does; its exceptions pass through.
+
+    The module of the script stays `__main__`: worker processes find its classes there, and those
+    that are spawned import it.
+
+    Args:
+        script: its path.
+        arguments: what follows in `sys.argv`.
+
+    Raises:
+        OSError: the script cannot be read.
+        SyntaxError: it is no Python.
+    """
+    with io.open_code(str(Path(script).absolute())) as file:
+        code = compile(file.read(), script, "exec")
+    main = types.ModuleType("__main__")
+    main.__file__ = script
+    vars(main)["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    sys.argv[:] = [script, *arguments]
+    sys.path[0] = str(Path(script).absolute().parent)
+    exec(code, vars(main))
+
+
+def write_reports(
+    loaders: Sequence[LoaderOfProgram],
+    json_path: str | None = None,
+    trace_path: str | None = None,
+    plot_path: str | None = None,
+) -> str:
+    """Write what was asked for of each loader; return the text that a terminal shows.
+
+    Args:
+        loaders: of a program that has ended.
+        json_path: of a file for a list with all loaders; None: none is written.
+        trace_path: of a file for the trace of the first loader; those of others have "-2", ... in
+            their names.
+        plot_path: the same for pictures.
+    """
+    lines = []
+    entries = []
+    for number, loader in enumerate(loaders, 1):
+        seen = loader.profile
+        if seen is None:
+            continue
+        lines += ["", f"-- {loader}", str(seen)]
+        entries.append(
+            {
+                "place": loader.place,
+                "dataset": loader.dataset,
+                "verdict": asdict(seen.verdict),
+                "measured": asdict(seen.measured),
+            }
+        )
+        if trace_path is not None:
+            seen.to_trace(_numbered(trace_path, number))
+        if plot_path is not None:
+            seen.plot(_numbered(plot_path, number))
+    if json_path is not None:
+        Path(json_path).write_text(json.dumps(entries, indent=2), encoding="utf-8")
+    if not entries:
+        lines += ["", "-- no loader of reader was iterated over (--torch and --paddle put it in"]
+        lines += ["   the place of PyTorch's and Paddle's)"]
+    return "\n".join(lines)
+
+
+def _numbered(path: str, number: int) -> Path:
+    found = Path(path)
+    return found if number == 1 else found.with_name(f"{found.stem}-{number}{found.suffix}")
+
+
+def _place() -> str:
+    """Return the line of the program that iterates: the innermost one that is no library's."""
+    frame: types.FrameType | None = sys._getframe()
+    outer = ""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_OURS) and not name.startswith("<"):
+            here = f"{Path(name).name}:{frame.f_lineno}"
+            if "site-packages" not in name:
+                return here
+            outer = outer or here
+        frame = frame.f_back
+    return outer or "an unknown place"

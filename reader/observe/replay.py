@@ -1,0 +1,148 @@
+"""A loop over a loader played again with other workers, or with batches that take less time.
+
+Imports NumPy alone. A model: batches are sent to the worker with the fewest tasks, at most so many
+ahead of the consumer, who takes them in order. It knows nothing of cores: who asks says how long a
+batch would take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Replay", "replay_of"]
+
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The batches of a loop.
+
+    Attributes:
+        make_s: seconds that the making of each took.
+        step_s: seconds from its delivery until the consumer wanted the next one.
+        fetch_s: of `make_s`, those in the dataset's code.
+        slow_s: of the slowest sample of each; 0: unknown.
+        worker: who made it.
+        gap_s: seconds before the first batch of an epoch was begun, of each; else 0.
+        workers: how many there were; 0: the consumer made them.
+        ahead: how many batches are made ahead, in all.
+    """
+
+    make_s: _Floats
+    step_s: _Floats
+    fetch_s: _Floats
+    slow_s: _Floats
+    worker: npt.NDArray[np.int64]
+    gap_s: _Floats
+    workers: int
+    ahead: int
+
+    def seconds(
+        self,
+        workers: int | None = None,
+        ahead: int | None = None,
+        make_s: _Floats | None = None,
+        step_s: _Floats | None = None,
+        gap_s: _Floats | None = None,
+    ) -> float:
+        """Return how long the loop takes, with what is given in the place of what was."""
+        workers = self.workers if workers is None else workers
+        make = (self.make_s if make_s is None else make_s).tolist()
+        step = (self.step_s if step_s is None else step_s).tolist()
+        gap = (self.gap_s if gap_s is None else gap_s).tolist()
+        if workers == 0:
+            return float(sum(make) + sum(step) + sum(gap))
+        ahead = max(workers, self.ahead if ahead is None else ahead)
+        is_new = (self.gap_s > 0).tolist()
+        # whose batch is whose stays as it was where the same workers make the same batches
+        is_same = workers == self.workers and make_s is None
+        owner = self.worker.tolist() if is_same else None
+        free = [0.0] * workers
+        tasks: list[deque[float]] = [deque() for _ in range(workers)]  # when each is done
+        delivered: list[float] = []
+        now = opened = 0.0
+        first = 0
+        all_before = 0.0
+        for i, make_one in enumerate(make):
+            if is_new[i]:  # an epoch begins: nothing is under way
+                opened, first = now + gap[i], i
+                free = [opened] * workers
+            sent_at = opened if i - first < ahead else delivered[i - ahead]
+            who = _fewest(tasks, free, sent_at) if owner is None else owner[i] % workers
+            done = free[who] = max(free[who], sent_at) + make_one
+            tasks[who].append(done)
+            all_before = max(all_before, done)
+            now = max(now, all_before)
+            delivered.append(now)
+            now += step[i]
+        return now
+
+    def without_slow_samples(self, usual_s: float) -> _Floats:
+        """Return what batches would take if no sample took ten times as long as usual."""
+        excess = np.where(self.slow_s > 10 * usual_s, self.slow_s - usual_s, 0.0)
+        return np.asarray(np.maximum(self.make_s - excess, 0.0), np.float64)
+
+    def with_equal_workers(self) -> _Floats:
+        """Return what batches would take if each worker were as quick as the most are."""
+        medians = [np.median(self.make_s[self.worker == who]) for who in np.unique(self.worker)]
+        usual = float(np.median(medians)) if len(medians) > 2 else float(min(medians, default=0.0))
+        made = self.make_s.copy()
+        for who, median in zip(np.unique(self.worker), medians):
+            if median > usual > 0:
+                made[self.worker == who] *= usual / median
+        return np.asarray(made, np.float64)
+
+
+def _fewest(tasks: list[deque[float]], free: list[float], now: float) -> int:
+    """Return the worker with the fewest tasks in flight; of these, the one that is free first."""
+    best = 0
+    for worker, own in enumerate(tasks):
+        while own and own[0] <= now:
+            own.popleft()
+        if (len(own), free[worker]) < (len(tasks[best]), free[best]):
+            best = worker
+    return best
+
+
+def replay_of(
+    records: npt.NDArray[np.void], begun_ns: int, ended_ns: int, workers: int, ahead: int
+) -> Replay | None:
+    """Return the loop that gave these records; None: there are too few of them.
+
+    Args:
+        records: of batches, in the order of their delivery, with the fields of a `TimesLog`.
+        begun_ns: when the loop began.
+        ended_ns: when it ended.
+        workers: see `Replay`.
+        ahead: see `Replay`.
+    """
+    known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
+    if len(known) < 2:
+        return None
+    made_ns = known["sent_ns"] - known["begun_ns"]
+    after_ns = np.append(known["asked_ns"][1:], ended_ns)
+    is_new = np.append(True, (known["epoch"][1:] != known["epoch"][:-1]))
+    step_ns = after_ns - known["delivered_ns"]
+    before_ns = np.append(begun_ns, known["delivered_ns"][:-1])
+    gap_ns = np.zeros(len(known), np.int64)
+    firsts = np.flatnonzero(is_new)
+    for at, end in zip(firsts, [*firsts[1:], len(known)]):
+        first_ns = known["begun_ns"][at : min(end, at + max(1, workers))].min()
+        gap_ns[at] = max(1, first_ns - before_ns[at])
+        if at:
+            step_ns[at - 1] = 0  # it is in the gap
+    return Replay(
+        made_ns * 1e-9,
+        np.asarray(np.maximum(step_ns, 0) * 1e-9, np.float64),
+        known["fetch_ns"] * 1e-9,
+        known["slowest_ns"] * 1e-9,
+        known["worker"].astype(np.int64),
+        np.asarray(gap_ns * 1e-9, np.float64),
+        workers,
+        ahead,
+    )

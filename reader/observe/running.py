@@ -1,0 +1,225 @@
+"""Loaders of programs that run, seen from outside: in the memory file that workers write to.
+
+Imports the arena's pages and the clocks. It opens files of other processes to read; the programs
+do nothing for it and notice nothing. Source: proc(5), on /proc/PID/fd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reader._core.memory.arena_view import (
+    FILE_NAME,
+    ArenaHeader,
+    HeapView,
+    header_of,
+    heap_of,
+)
+from reader.cgroups import PROC
+from reader.observe.worker_clock import own_bytes
+
+__all__ = ["LoaderView", "programs_with_loaders", "watch_loaders"]
+
+_LINK = f"/memfd:{FILE_NAME}"
+_EVERY_S = 0.02  # how often it is asked whether the consumer waits
+
+
+@dataclass(frozen=True)
+class LoaderView:
+    """What a loader of a running program did in a moment.
+
+    Attributes:
+        pid: of the program.
+        command: its name and first arguments, without folders.
+        workers: that run.
+        busy: how many of them made batches, in the mean.
+        waits: share of the moment that the program waited for a batch, from 0 to 1.
+        batches: made so far.
+        batches_per_s: made in a second.
+        fetch_share: of the making of the last batches, what was in the dataset's code.
+        longest_s: for how long the slowest of the workers has been at its batch.
+        owned_bytes: memory of batches.
+        worker_bytes: memory of the workers, without what they share.
+    """
+
+    pid: int
+    command: str
+    workers: int
+    busy: float
+    waits: float
+    batches: int
+    batches_per_s: float
+    fetch_share: float
+    longest_s: float
+    owned_bytes: int
+    worker_bytes: int
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """A copy of what an arena tells."""
+
+    at_s: float
+    header: ArenaHeader
+    heaps: list[HeapView]
+
+
+def programs_with_loaders(proc: Path = PROC) -> list[int]:
+    """Return the numbers of processes that have a loader with worker processes.
+
+    Those of other users cannot be seen without privileges, and are left out.
+    """
+    holders: dict[int, dict[int, str]] = {}
+    for folder in proc.iterdir():
+        if folder.name.isdecimal():
+            found = _arenas_of(int(folder.name), proc)
+            if found:
+                holders[int(folder.name)] = found
+    workers = {
+        heap.pid
+        for found in holders.values()
+        for path in found.values()
+        if (pages := _read(path)) is not None
+        for heap in pages.heaps
+    }
+    return sorted(holders.keys() - workers)
+
+
+def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> list[LoaderView]:
+    """Look at the loaders of programs for some seconds; return what they did.
+
+    Args:
+        pids: of the programs.
+        seconds: for how long, above 0.
+        proc: where /proc is.
+
+    Raises:
+        ProcessLookupError: a program does not run.
+        PermissionError: it is another user's.
+    """
+    with contextlib.ExitStack() as opened:
+        views = []
+        for pid in pids:
+            for path in _arenas_of(pid, proc, must_exist=True).values():
+                with contextlib.suppress(OSError):  # it was closed meanwhile
+                    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    opened.callback(os.close, file)
+                    views.append((pid, file, [pages] if (pages := _pages(file)) else []))
+        until_s = time.monotonic() + seconds
+        pause = _Pause()
+        while time.monotonic() < until_s:
+            pause.wait(min(_EVERY_S, seconds))
+            for _, file, seen in views:
+                pages = _pages(file)
+                if seen and pages is not None:
+                    seen.append(pages)
+        return [_view(pid, seen, proc) for pid, _, seen in views if _is_alive(seen)]
+
+
+class _Pause:
+    """Waits that nobody ends early."""
+
+    def __init__(self) -> None:
+        import threading
+
+        self._never = threading.Event()
+
+    def wait(self, seconds: float) -> None:
+        self._never.wait(seconds)
+
+
+def _is_alive(seen: list[_Pages]) -> bool:
+    return len(seen) > 1 and not seen[-1].header.is_closing
+
+
+def _view(pid: int, seen: list[_Pages], proc: Path) -> LoaderView:
+    first, last = seen[0], seen[-1]
+    span_s = max(last.at_s - first.at_s, 1e-9)
+    workers = [heap for heap in last.heaps if heap.pid]
+    made = sum(heap.batches for heap in last.heaps)
+    made_ns = sum(heap.made_ns for heap in last.heaps)
+    at_work = [sum(bool(heap.since_ns) for heap in pages.heaps) for pages in seen]
+    since = [heap.since_ns for heap in workers if heap.since_ns]
+    return LoaderView(
+        pid=pid,
+        command=_command(pid, proc),
+        workers=len(workers),
+        busy=sum(at_work) / len(at_work),
+        waits=sum(pages.header.is_waiting for pages in seen) / len(seen),
+        batches=made,
+        batches_per_s=max(0, made - sum(heap.batches for heap in first.heaps)) / span_s,
+        fetch_share=sum(heap.fetch_ns for heap in last.heaps) / made_ns if made_ns else 0.0,
+        longest_s=max((last.at_s - min(since) * 1e-9, 0.0)) if since else 0.0,
+        owned_bytes=last.header.owned_bytes,
+        worker_bytes=sum(own_bytes(heap.pid, proc) for heap in workers if heap.pid != pid),
+    )
+
+
+def _arenas_of(pid: int, proc: Path, must_exist: bool = False) -> dict[int, str]:
+    """Return the paths of the memory files of a process, by the number of the file."""
+    folder = proc / str(pid) / "fd"
+    found: dict[int, str] = {}
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except FileNotFoundError:
+        if must_exist:
+            raise ProcessLookupError(f"no program with the number {pid} runs") from None
+        return {}
+    except PermissionError:
+        if must_exist:
+            raise PermissionError(
+                f"program {pid} is another user's: run this as that user, or as root"
+            ) from None
+        return {}
+    except OSError:
+        return {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            path = folder / name
+            if os.readlink(path).startswith(_LINK):  # noqa: PTH115
+                found.setdefault(path.stat().st_ino, str(path))
+    return found
+
+
+def _read(path: str) -> _Pages | None:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _pages(file)
+    finally:
+        os.close(file)
+
+
+def _pages(file: int) -> _Pages | None:
+    """Copy what an arena tells; None: it is none."""
+    try:
+        header = header_of(os.pread(file, 4096, 0))
+        if header is None:
+            return None
+        return _Pages(time.monotonic(), header, list(_heaps(file, header)))
+    except OSError:
+        return None
+
+
+def _heaps(file: int, header: ArenaHeader) -> Iterator[HeapView]:
+    """Yield what the heaps of workers tell: the last one is the trainer's."""
+    for number in range(1, header.heaps):
+        heap = heap_of(os.pread(file, 4096, number * header.page_nbytes), header.run)
+        if heap is not None:
+            yield heap
+
+
+def _command(pid: int, proc: Path) -> str:
+    try:
+        words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    texts = [word.decode(errors="replace") for word in words if word]
+    return " ".join(text.rpartition("/")[2] or text for text in texts)[:60]

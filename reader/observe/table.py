@@ -1,0 +1,51 @@
+"""A profile as a table for terminals.
+
+Imports rich, when a table is made: only rich itself asks for one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reader.observe.timeline import Timeline
+
+__all__ = ["renderable"]
+
+_SLOW = 3  # times as long as usual: samples that are shown
+
+
+def renderable(seen: Timeline) -> Any:
+    """Return what rich prints of a profile."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    verdict, measured = seen.verdict, seen.measured
+    color = "green" if verdict.bound_by == "step" else "red"
+    lines: list[Any] = [Text(verdict.sentence, style=f"bold {color}")]
+    if verdict.advice:
+        lines.append(Text(f"{verdict.advice}{verdict.gain_in_words}", style="bold"))
+    table = Table("stage", box=None)
+    table.add_column("seconds", justify="right")
+    table.add_column("per batch", justify="right")
+    table.add_column("share of the loop")
+    for name, seconds in measured.rows.items():
+        share = seconds / max(measured.seconds, 1e-9)
+        each_ms = seconds / max(1, measured.batches) * 1e3
+        bar = "#" * min(60, round(20 * share))
+        table.add_row(name, f"{seconds:.3f}", f"{each_ms:.3f} ms", f"{share:5.0%} {bar}")
+    lines.append(table)
+    lines.append(
+        Text(f"{measured.batches} batches in {measured.seconds:.2f} s, {measured.workers} workers")
+    )
+    for slow in measured.slow_samples[:5]:
+        if slow.seconds <= _SLOW * measured.usual_sample_s:
+            break
+        index = "-" if slow.index is None else slow.index
+        lines.append(
+            Text(
+                f"slow: sample {index}, row {slow.row} of batch {slow.batch},"
+                f" {slow.seconds * 1e3:.1f} ms"
+            )
+        )
+    return Group(*lines)

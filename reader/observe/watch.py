@@ -1,0 +1,195 @@
+"""A thread that looks at a loader while a program iterates over it: clocks, memory, and batches.
+
+Imports the clocks and what can be looked at of a loader. The thread looks ten times a second, and
+more often in the first second, in which workers start; with very many workers less often. What it
+saw belongs to it until `stop`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reader._core.wire.times_log import FIELDS, TimesLog
+from reader.engine.backends.backend import WorkerActivity
+from reader.observe.machine import Machine
+from reader.observe.observed import Observed
+from reader.observe.pressure import memory_pressure
+from reader.observe.processors import stopped_s
+from reader.observe.worker_clock import (
+    WorkerClock,
+    major_faults,
+    own_bytes,
+    system_clock,
+    worker_clock,
+)
+
+__all__ = ["MemorySample", "SystemCounts", "Watch", "system_counts"]
+
+_EVERY_S, _AT_FIRST_S, _FIRST_S = 0.1, 0.01, 1.0
+_REST = 50  # times as long as it looks
+_MOST_RECORDS = 1 << 16  # 9 MiB of them
+_MOST_SAMPLES = 1 << 14
+
+
+class MemorySample(NamedTuple):
+    """Bytes of memory at a moment.
+
+    Attributes:
+        at_ns: when, by `time.monotonic_ns`.
+        trainer: of the program by itself.
+        workers: of its worker processes, without what they share.
+        batches: of the memory in which batches lie.
+    """
+
+    at_ns: int
+    trainer: int
+    workers: int
+    batches: int
+
+
+class SystemCounts(NamedTuple):
+    """Seconds and counts of the system since it began; see `Measured` for most of them."""
+
+    idle_s: float | None
+    stopped_s: float
+    memory_stall_s: float | None
+    memory_events: int
+    major_faults: int
+
+
+def system_counts(machine: Machine) -> SystemCounts:
+    """Return what the system counts now."""
+    try:
+        stopped = stopped_s(machine)
+    except (OSError, ValueError):
+        stopped = 0.0
+    clock = system_clock(machine.proc, os.sched_getaffinity(0))
+    pressure = memory_pressure(machine)
+    return SystemCounts(
+        None if clock is None else clock.idle_s,
+        stopped,
+        pressure.stall_s,
+        pressure.events,
+        major_faults(os.getpid(), machine.proc),
+    )
+
+
+class Watch:
+    """Looks at a loader from `start` to `stop`.
+
+    Attributes:
+        records: of the batches that were delivered meanwhile, the last 65536 of them.
+        memory: samples of it, one for each look.
+        computed_s: seconds in which workers computed; None: no worker was seen.
+        runnable_s: seconds in which workers had no core; None: no worker was seen.
+        major_faults: of workers.
+    """
+
+    def __init__(self, loader: Observed, times: TimesLog) -> None:
+        self.memory: list[MemorySample] = []
+        self._loader = loader
+        self._times = times
+        self._seen = times.count
+        self._parts: list[bytes] = []
+        self._ends = threading.Event()
+        self._first: dict[tuple[int, int], WorkerClock] = {}
+        self._last: dict[tuple[int, int], WorkerClock] = {}
+        self._found_at: dict[tuple[int, int], int] = {}  # how many batches there were then
+        self._at_work: set[tuple[int, int]] = set()  # those that have begun a batch
+        self._faults: dict[int, tuple[int, int]] = {}
+        self._thread = threading.Thread(target=self._run, name="reader-profile", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look. Those workers that work now have worked before."""
+        self._look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look for the last time, and wait for the thread."""
+        self._ends.set()
+        self._thread.join()
+        self._look()
+
+    @property
+    def records(self) -> npt.NDArray[Any]:
+        """The batches that were delivered, in the order of their delivery."""
+        return np.frombuffer(b"".join(self._parts), np.dtype(list(FIELDS)))
+
+    @property
+    def computed_s(self) -> float | None:
+        """See `Watch`."""
+        return sum(self._last[at].cpu_s - self._first[at].cpu_s for at in self._last) or None
+
+    @property
+    def runnable_s(self) -> float | None:
+        """See `Watch`."""
+        if not self._last:
+            return None
+        return sum(self._last[at].runnable_s - self._first[at].runnable_s for at in self._last)
+
+    @property
+    def major_faults(self) -> int:
+        """See `Watch`."""
+        return sum(last - first for first, last in self._faults.values())
+
+    def _run(self) -> None:
+        begun = time.monotonic()
+        every_s = _AT_FIRST_S
+        while not self._ends.wait(every_s):
+            computed_s = time.thread_time()
+            self._look()
+            computed_s = time.thread_time() - computed_s
+            # many workers take long to look at: it must not take the GIL from the consumer
+            every_s = _AT_FIRST_S if time.monotonic() - begun < _FIRST_S else _EVERY_S
+            every_s = max(every_s, _REST * computed_s)
+
+    def _look(self) -> None:
+        self._take_records()
+        processes = set()
+        statuses = self._loader._observed_workers()
+        for status in statuses:
+            if status.pid is None or status.thread_id is None:
+                continue
+            if status.pid != os.getpid():
+                processes.add(status.pid)
+            clock = worker_clock(status.pid, status.thread_id)
+            if clock is None:
+                continue
+            at = (status.pid, status.thread_id)
+            found_at = self._found_at.setdefault(at, self._times.count)
+            is_at_work = status.activity is WorkerActivity.BUSY
+            if is_at_work or self._times.count > found_at + 2 * len(statuses):
+                self._at_work.add(at)
+            self._first.setdefault(at, clock)
+            if at not in self._at_work:
+                self._first[at] = clock  # what it computes to start is not for batches
+            self._last[at] = clock
+        for pid in processes:
+            faults = major_faults(pid)
+            first, last = self._faults.get(pid, (faults, faults))
+            self._faults[pid] = (first, max(last, faults))
+        if len(self.memory) < _MOST_SAMPLES:
+            arena = (self._loader._observed_stats() or {}).get("arena") or {}
+            self.memory.append(
+                MemorySample(
+                    time.monotonic_ns(),
+                    own_bytes(os.getpid()),
+                    sum(map(own_bytes, processes)),
+                    int(arena.get("owned_bytes", 0)),
+                )
+            )
+
+    def _take_records(self) -> None:
+        new = self._times.count - self._seen
+        if new > 0:
+            self._parts.append(self._times.last(new))
+            self._seen += new
+            nbytes = np.dtype(list(FIELDS)).itemsize * _MOST_RECORDS
+            while sum(map(len, self._parts)) > nbytes and len(self._parts) > 1:
+                del self._parts[0]

@@ -1,0 +1,162 @@
+"""`python -m reader profile script.py`: the script runs as it is, and each loop is explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import os, signal, sys
+import reader
+
+class Numbers:
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return float(index)
+
+if __name__ == "__main__":
+    print(__file__, *sys.argv[1:])
+    how, start = sys.argv[1:3]
+    with reader.DataLoader(
+        Numbers(), batch_size=4, num_workers=2, start_method=start
+    ) as loader:
+        for _ in range(2):
+            print(sum(float(sum(batch)) for batch in loader))
+    for batch in reader.DataLoader([1, 2, 3]):
+        pass
+    if how == "raise":
+        raise KeyError("no such thing")
+    if how == "exit":
+        sys.exit(7)
+    if how == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+"""
+
+
+def run(folder: Path, *arguments: str, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(script)
+    return subprocess.run(
+        [sys.executable, "-m", "reader", "profile", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        cwd=folder,
+    )
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_a_script_runs_as_it_is_and_each_loader_is_explained(tmp_path: Path, start: str) -> None:
+    done = run(
+        tmp_path, "--json", "all.json", "--trace", "trace.json", "train.py", "end", start, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"train.py end {start} --json", "496.0", "496.0"]
+    assert "-- loader over Numbers, iterated at train.py:19" in done.stderr
+    assert "-- loader over list, iterated at train.py:20" in done.stderr
+    first, second = json.loads((tmp_path / "all.json").read_text())
+    assert (first["place"], second["place"]) == ("train.py:19", "train.py:20")
+    assert (first["measured"]["batches"], second["measured"]["batches"]) == (16, 3)
+    assert first["measured"]["workers"] == 2
+    for name in ("trace.json", "trace-2.json"):
+        assert json.loads((tmp_path / name).read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("exit", 7, ""),
+        ("raise", 1, "KeyError: 'no such thing'"),
+        ("interrupt", -signal.SIGINT, "KeyboardInterrupt"),
+    ],
+)
+def test_the_report_comes_and_the_exit_code_is_that_of_the_script(
+    tmp_path: Path, how: str, code: int, said: str
+) -> None:
+    done = run(tmp_path, "train.py", how, "fork")
+    assert done.returncode == code
+    assert "16 batches in" in done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "library"), [("--torch", "torch.utils.data"), ("--paddle", "paddle.io")]
+)
+def test_loaders_of_another_library_are_ours_then(
+    tmp_path: Path, option: str, library: str
+) -> None:
+    script = f"""
+import numpy
+from {library} import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return numpy.full(2, index, numpy.float32)
+
+if __name__ == "__main__":
+    loader = DataLoader(Numbers(), batch_size=4)
+    for _ in range(2):
+        assert len(list(loader)) == 3
+"""
+    done = run(tmp_path, option, "train.py", script=script)
+    assert done.returncode == 0, done.stderr
+    assert "-- loader over Numbers, iterated at train.py:15" in done.stderr
+    assert "6 batches in" in done.stderr
+
+
+def test_what_the_program_does_between_epochs_is_no_part_of_the_loop(tmp_path: Path) -> None:
+    script = """
+import threading
+import reader
+
+loader = reader.DataLoader([1.0, 2.0, 3.0])
+for _ in range(3):
+    for batch in loader:
+        pass
+    threading.Event().wait(0.4)
+"""
+    done = run(tmp_path, "--json", "all.json", "train.py", script=script)
+    assert done.returncode == 0, done.stderr
+    (only,) = json.loads((tmp_path / "all.json").read_text())
+    assert only["measured"]["batches"] == 9
+    assert only["measured"]["seconds"] < 0.4
+
+
+def test_a_program_without_a_loader_of_ours_is_told_so(tmp_path: Path) -> None:
+    done = run(tmp_path, "train.py", script="print('done')")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "no loader of reader was iterated over" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.py"], "there is no file 'none.py'"),
+        ([], "the following arguments are required: script"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(tmp_path: Path, arguments: Any, said: str) -> None:
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_script_that_is_no_python_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path, "train.py", script="def")
+    assert done.returncode == 1
+    assert "SyntaxError" in done.stderr

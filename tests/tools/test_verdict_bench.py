@@ -1,0 +1,51 @@
+"""A sample of the programs that are each bound by something else; the tool itself runs them all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reader.observe.verdict import Verdict
+from tools.verdict_bench.__main__ import Row, main, measure
+from tools.verdict_bench.programs import KINDS, PROGRAMS
+
+ROOT = Path(__file__).parents[2]
+# those that wait for what they are bound by, however busy the machine is
+SAMPLE = [("one slow sample", "0"), ("cold start", "2"), ("collate_fn that waits", "2 threads")]
+
+
+@pytest.mark.parametrize(("name", "kind"), SAMPLE)
+def test_the_verdict_names_what_a_program_is_bound_by(name: str, kind: str) -> None:
+    row = measure(name, PROGRAMS[name], kind, tries=1)
+    assert row.is_named, row
+    assert row.forecast is not None
+    assert row.forecast > 1
+
+
+def test_each_word_of_a_verdict_has_a_program_and_a_line_in_the_page() -> None:
+    words = set(re.findall(r'"(\w+)"', (Verdict.__doc__ or "").split("sentence:")[0]))
+    assert len(words) == 15
+    assert {program.expected for program in PROGRAMS.values()} == words
+    page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\w+) \|.*\| (`[^|]*`) \|$", page, re.MULTILINE))
+    assert set(rows) == words
+    named = {name for row in rows.values() for name in re.findall(r"`([^`]+)`", row)}
+    assert named == set(PROGRAMS)
+    assert {kind for program in PROGRAMS.values() for kind in program.kinds} == set(KINDS)
+
+
+def test_a_row_is_right_where_word_and_gain_are() -> None:
+    row = Row("a", "2", "step", "step", "", 1.2, 1.0, 0.0)
+    assert row.is_right
+    assert not Row("a", "2", "step", "start", "", 1.0, 1.0, 0.0).is_right
+    assert not Row("a", "2", "step", "step", "", 1.3, 1.0, 0.0).is_right
+    assert Row("a", "2", "step", "step", "", None, 9.0, 0.0).is_right
+
+
+def test_a_program_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["no such"])
+    assert ended.value.code == 2
+    assert "no program is called ['no such']" in capsys.readouterr().err

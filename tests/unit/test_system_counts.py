@@ -1,0 +1,170 @@
+"""What a profile reads of the system: cores, quotas, memory pressure, clocks; and what decodes."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reader.observe.decoder import decoder_of
+from reader.observe.machine import Machine
+from reader.observe.pressure import memory_pressure
+from reader.observe.processors import stopped_s, usable_cores
+from reader.observe.worker_clock import major_faults, own_bytes, own_clock, system_clock
+
+VERSION_1 = "5:memory:/x\n4:cpu:/x\n0::/\n"
+SOME = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=7\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    write(tmp_path, {"proc/self/cgroup": "0::/job\n", "cgroup/job/cpu.max": "max 100000\n"})
+    cgroup = tmp_path / "cgroup"
+    return Machine(proc=tmp_path / "proc", cgroup=cgroup, processors=8, affinity=4)
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 4.0), ("150000 100000", 1.5), ("900000 100000", 4.0)]
+)
+def test_cores_are_those_of_affinity_and_quota(machine: Machine, quota: str, cores: float) -> None:
+    write(machine.proc.parent, {"cgroup/job/cpu.max": quota})
+    assert usable_cores(machine) == cores
+
+
+def test_without_groups_the_affinity_counts(machine: Machine) -> None:
+    assert usable_cores(replace(machine, cgroup=machine.cgroup / "none")) == 4.0
+
+
+def test_the_time_that_a_group_was_stopped(machine: Machine) -> None:
+    assert stopped_s(machine) == 0.0
+    write(machine.proc.parent, {"cgroup/job/cpu.stat": "nr_throttled 3\nthrottled_usec 2500000\n"})
+    assert stopped_s(machine) == 2.5
+    files = {"proc/self/cgroup": VERSION_1, "cgroup/cpu/x/cpu.stat": "throttled_time 1500000000\n"}
+    write(machine.proc.parent, files)
+    assert stopped_s(machine) == 1.5
+
+
+def test_the_pressure_of_the_nearest_group_counts(machine: Machine) -> None:
+    assert memory_pressure(machine) == (None, 0)
+    write(machine.proc.parent, {"proc/pressure/memory": SOME.format(3_000_000)})
+    assert memory_pressure(machine).stall_s == 3.0
+    write(
+        machine.proc.parent,
+        {
+            "cgroup/job/memory.pressure": SOME.format(500_000),
+            "cgroup/memory.pressure": SOME.format(900_000),
+            "cgroup/job/memory.events": "low 9\nhigh 2\nmax 5\noom 1\n",
+        },
+    )
+    assert memory_pressure(machine) == (0.5, 7)
+
+
+def test_the_limit_of_a_group_of_version_1_counts_its_failures(machine: Machine) -> None:
+    files = {"proc/self/cgroup": VERSION_1, "cgroup/memory/x/memory.failcnt": "12\n"}
+    write(machine.proc.parent, files)
+    assert memory_pressure(machine) == (None, 12)
+
+
+def test_pressure_that_cannot_be_read_is_unknown(machine: Machine) -> None:
+    files = {"proc/pressure/memory": "some nonsense\n", "cgroup/job/memory.events": "high\n"}
+    write(machine.proc.parent, files)
+    assert memory_pressure(machine) == (None, 0)
+
+
+def test_the_clock_of_some_cores(tmp_path: Path) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    rows = [f"cpu {9 * tick} 0 0 {9 * tick} 0 0 0 0 0 0"]
+    rows += [f"cpu{core} {core * tick} 0 0 {2 * tick} {tick} 0 0 0 0 0" for core in range(3)]
+    write(tmp_path, {"stat": "\n".join([*rows, "intr 5 6 7"])})
+    assert system_clock(tmp_path) == (18.0, 9.0)
+    assert system_clock(tmp_path, {1, 2}) == (9.0, 6.0)
+    assert system_clock(tmp_path / "none") is None
+
+
+def test_a_process_has_memory_and_one_that_ended_has_none() -> None:
+    assert own_bytes(os.getpid()) > 1 << 20
+    assert major_faults(os.getpid()) >= 0
+    assert (own_bytes(2**22 + 1), major_faults(2**22 + 1)) == (0, 0)
+
+
+def test_the_own_clock_goes_on_while_the_thread_computes() -> None:
+    before = own_clock()
+    sum(range(3_000_000))
+    after = own_clock()
+    assert before is not None
+    assert after is not None
+    assert after.cpu_s > before.cpu_s
+
+
+class OfPillow:
+    def __getitem__(self, index: int) -> Any:
+        from PIL import Image
+
+        return np.asarray(Image.open(io.BytesIO(b"")))
+
+
+class Held:
+    def __init__(self, transform: Any) -> None:
+        self.transforms = [transform]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transforms[0](index)
+
+
+def decode(index: int) -> Any:
+    import cv2  # type: ignore[import-not-found, unused-ignore]
+
+    return cv2.imdecode(index)
+
+
+class Calling:
+    def __getitem__(self, index: int) -> Any:
+        return decode(index)
+
+
+class Hostile:
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("nothing of a dataset is called")
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+@pytest.mark.parametrize(
+    ("dataset", "decoder"),
+    [
+        (OfPillow(), "PIL.Image"),
+        (Held(decode), "imdecode"),
+        (Held(OfPillow()), "PIL.Image"),
+        (Calling(), "imdecode"),
+        (Held(abs), ""),
+        ([1, 2], ""),
+        (None, ""),
+    ],
+)
+def test_what_decodes_is_found_without_running_it(dataset: Any, decoder: str) -> None:
+    assert decoder_of(dataset) == decoder
+
+
+def test_attributes_that_a_dataset_computes_are_not_asked_for() -> None:
+    assert decoder_of(Hostile()) == ""
+
+
+def test_images_of_this_package_are_known(tmp_path: Path) -> None:
+    from reader.images import ImageFolder
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.jpg").write_bytes(b"")
+    assert decoder_of(ImageFolder(tmp_path)) == "reader.images"

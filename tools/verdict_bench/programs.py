@@ -1,0 +1,287 @@
+"""The programs: loops over a loader, each bound by something else, before and after the advice.
+
+Imports reader, and the works. A program is a function of how its loader works and of the options
+that the verdict named; it makes a loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reader
+from reader._core.batch.tensor_array import LoDTensorArray
+from reader.config import LoaderConfig
+from reader.engine.engine import Engine
+from reader.engine.face import EngineFace
+from reader.loader import make_samplers
+from reader.observe.face import ObservedFace
+from reader.policy import BatchPolicy, Policy
+from tools.late_device import Event, LateDevice
+from tools.verdict_bench.works import FileSamples, Samples, compute, hold_gil, pictures, rest
+
+__all__ = ["PROGRAMS", "Loop", "Program"]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "0": {"num_workers": 0},
+    "1": {"num_workers": 1},
+    "2": {"num_workers": 2},
+    "1 thread": {"num_workers": 1, "worker_type": "thread"},
+    "2 threads": {"num_workers": 2, "worker_type": "thread"},
+}
+
+
+@dataclass
+class Loop:
+    """A loop over a loader.
+
+    Attributes:
+        loader: of this package; or any iterable, where nothing is profiled.
+        step: called with each batch.
+        epochs: how often.
+        around: entered around the loop.
+    """
+
+    loader: Any
+    step: Callable[[Any], None]
+    epochs: int = 1
+    around: AbstractContextManager[Any] = field(default_factory=nullcontext)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that is bound by one thing.
+
+    Attributes:
+        expected: the word of the verdict.
+        kinds: of loaders that show it, see `KINDS`.
+        make: called with the options of the loader, and whether what the verdict says was done;
+            returns the loop.
+        missing: says why it cannot run here; "": it can.
+    """
+
+    expected: str
+    kinds: tuple[str, ...]
+    make: Callable[[dict[str, Any], bool], Loop]
+    missing: Callable[[], str] = lambda: ""
+
+
+_ALL = ("0", "2", "2 threads")
+_APART = ("2", "2 threads")
+
+
+def _step(options: dict[str, Any], is_mended: bool) -> Loop:
+    if is_mended:  # a loader that costs nothing
+        return Loop([np.zeros((4, 16), np.float32)] * 80, lambda _: rest(0.01))
+    return Loop(reader.DataLoader(Samples(320), batch_size=4, **options), lambda _: rest(0.01))
+
+
+class SlowOrder:
+    """A batch sampler that thinks."""
+
+    def __len__(self) -> int:
+        return 120
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(120):
+            hold_gil(0.008)
+            yield [number]
+
+
+def _sampler(options: dict[str, Any], is_mended: bool) -> Loop:
+    order: Any = [[number] for number in range(120)] if is_mended else SlowOrder()
+    loader = reader.DataLoader(Samples(120), batch_sampler=order, **options)
+    return Loop(loader, lambda _: rest(0.004))
+
+
+def _storage(options: dict[str, Any], _is_mended: bool) -> Loop:
+    loader = reader.DataLoader(Samples(400, rest, 0.005), batch_size=4, **options)
+    return Loop(loader, lambda _: rest(0.004))
+
+
+def _dataset(options: dict[str, Any], is_mended: bool) -> Loop:
+    data = Samples(240, compute, 0.0 if is_mended else 0.01)
+    return Loop(reader.DataLoader(data, batch_size=2, **options), lambda _: rest(0.002))
+
+
+def _dataset_and_step(options: dict[str, Any], is_mended: bool) -> Loop:
+    data = Samples(160, compute, 0.0 if is_mended else 0.02)
+    loader = reader.DataLoader(data, batch_size=2, **options)
+    return Loop(loader, lambda _: compute(0.01))
+
+
+def _workers(options: dict[str, Any], _is_mended: bool) -> Loop:
+    data = Samples(200, compute, 0.01)
+    return Loop(reader.DataLoader(data, batch_size=2, **options), lambda _: rest(0.005))
+
+
+def _sample(options: dict[str, Any], is_mended: bool) -> Loop:
+    data = Samples(300, rest, 0.001, None if is_mended else {151: 1.0})
+    return Loop(reader.DataLoader(data, batch_size=3, **options), lambda _: rest(0.004))
+
+
+def _straggler(options: dict[str, Any], is_mended: bool) -> Loop:
+    data = Samples(160, rest, 0.003, slow_worker=None if is_mended else 1)
+    return Loop(reader.DataLoader(data, **options), lambda _: rest(0.001))
+
+
+def _collate_by(work: Callable[[float], None], samples: list[Any]) -> Any:
+    work(0.015)
+    return np.stack(samples)
+
+
+def _collate(options: dict[str, Any], is_mended: bool) -> Loop:
+    work = compute if options.get("worker_type") == "thread" else hold_gil
+    collate = None if is_mended else functools.partial(_collate_by, work)
+    loader = reader.DataLoader(Samples(480), batch_size=4, collate_fn=collate, **options)
+    return Loop(loader, lambda _: rest(0.002))
+
+
+def _slow_collate(options: dict[str, Any], is_mended: bool) -> Loop:
+    collate = None if is_mended else functools.partial(_collate_by, rest)
+    loader = reader.DataLoader(Samples(480), batch_size=4, collate_fn=collate, **options)
+    return Loop(loader, lambda _: rest(0.002))
+
+
+def _gil(options: dict[str, Any], _is_mended: bool) -> Loop:
+    loader = reader.DataLoader(Samples(120, hold_gil, 0.015), **options)
+    return Loop(loader, lambda _: rest(0.001))
+
+
+def _gil_of_the_step(options: dict[str, Any], _is_mended: bool) -> Loop:
+    loader = reader.DataLoader(Samples(100, hold_gil, 0.012), **options)
+    return Loop(loader, lambda _: hold_gil(0.015))
+
+
+@contextmanager
+def _crowd(count: int) -> Iterator[None]:
+    context = multiprocessing.get_context("fork")
+    others = [context.Process(target=hold_gil, args=(60.0,), daemon=True) for _ in range(count)]
+    for each in others:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in others:
+            each.kill()
+            each.join()
+
+
+def _cores(options: dict[str, Any], is_mended: bool) -> Loop:
+    count = 0 if is_mended else 2 * len(os.sched_getaffinity(0))
+    loader = reader.DataLoader(Samples(100, compute, 0.012), **options)
+    return Loop(loader, lambda _: rest(0.002), around=_crowd(count))
+
+
+def _slow_begin(_worker_id: int) -> None:
+    rest(0.3)
+
+
+def _start(options: dict[str, Any], _is_mended: bool) -> Loop:
+    loader = reader.DataLoader(Samples(80), batch_size=4, worker_init_fn=_slow_begin, **options)
+    return Loop(loader, lambda _: rest(0.003), epochs=5)
+
+
+def _prefetch(options: dict[str, Any], _is_mended: bool) -> Loop:
+    count = itertools.count()
+
+    def step(_batch: Any) -> None:
+        if next(count) % 10 == 9:  # as one that validates now and then
+            rest(0.1)
+
+    options = {"prefetch_factor": 1, **options}
+    return Loop(reader.DataLoader(Samples(200, rest, 0.018), **options), step)
+
+
+def _decoding(options: dict[str, Any], is_mended: bool) -> Loop:
+    data = pictures(480, kept=is_mended)
+    return Loop(reader.DataLoader(data, batch_size=4, **options), lambda _: rest(0.004))
+
+
+class _SlowLink(LateDevice):
+    """A device to which a copy takes as long as is said, one after the other."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.free_s = 0.0
+        self.due_s: dict[int, float] = {}
+
+    def copy(self, batch: LoDTensorArray, event: Event, tensors: list[Any]) -> Any:
+        self.free_s = max(self.free_s, time.monotonic()) + self.seconds
+        self.due_s[id(event)] = self.free_s
+        return super().copy(batch, event, tensors)
+
+    def is_done(self, event: Event) -> bool:
+        if event.copies and time.monotonic() < self.due_s[id(event)]:
+            return False
+        event.happen()
+        return True
+
+    def await_in_consumer(self, event: Event | None, tensors: list[Any]) -> None:
+        """Have the stream of the device wait: the consumer does not."""
+
+
+class _DeviceLoader(EngineFace, ObservedFace):
+    """A loader whose batches land on a simulated device."""
+
+    def __init__(self, data: Any, seconds: float, options: dict[str, Any]) -> None:
+        config = LoaderConfig.build(data, is_iterable=False, batch_size=4, **options)
+        policy = Policy(batch=BatchPolicy(make_adapter=lambda _: _SlowLink(seconds)))
+        sampler, batch_sampler = make_samplers(config)
+        self._engine = Engine(config, policy, sampler, batch_sampler)
+
+
+def _transfer(options: dict[str, Any], is_mended: bool) -> Loop:
+    loader = _DeviceLoader(Samples(320), 0.005 if is_mended else 0.02, options)
+    return Loop(loader, lambda _: rest(0.006))
+
+
+def _group() -> str:
+    folder = os.environ.get("VERDICT_BENCH_CGROUP", "")
+    if folder and os.access(Path(folder) / "cgroup.procs", os.W_OK):
+        return ""
+    return "needs a memory cgroup of version 2 that may be written: VERDICT_BENCH_CGROUP=FOLDER"
+
+
+def _memory(options: dict[str, Any], is_mended: bool) -> Loop:
+    folder = Path(os.environ["VERDICT_BENCH_CGROUP"])
+    (folder / "memory.max").write_text("max")
+    (folder / "cgroup.procs").write_text(str(os.getpid()))
+    data = FileSamples(400, 256 << 20)
+    if not is_mended:  # the program fits, and the file does not
+        own = int((folder / "memory.current").read_text()) - data.nbytes
+        (folder / "memory.max").write_text(str(max(own, 0) + (96 << 20)))
+    loader = reader.DataLoader(data, batch_size=4, **options)
+    return Loop(loader, lambda _: rest(0.001), epochs=2)
+
+
+PROGRAMS = {
+    "step": Program("step", _ALL, _step),
+    "sampler": Program("sampler", _ALL, _sampler),
+    "storage": Program("storage", _ALL, _storage),
+    "samples that compute": Program("dataset", _APART, _dataset),
+    "samples and step compute": Program("dataset", ("2",), _dataset_and_step),
+    "too few workers": Program("workers", ("0", "1", "1 thread"), _workers),
+    "one slow sample": Program("sample", _ALL, _sample),
+    "one slow worker": Program("straggler", _APART, _straggler),
+    "collate_fn": Program("collate", _ALL, _collate),
+    "collate_fn that waits": Program("collate", _ALL, _slow_collate),
+    "threads in Python": Program("gil", ("2 threads",), _gil),
+    "a step that holds the GIL": Program("gil", ("2 threads",), _gil_of_the_step),
+    "other programs": Program("cores", _ALL, _cores),
+    "memory is short": Program("memory", _ALL, _memory, _group),
+    "copies to a device": Program("transfer", _ALL, _transfer),
+    "cold start": Program("start", _APART, _start),
+    "prefetch too small": Program("prefetch", _APART, _prefetch),
+    "decoding": Program("decoding", _APART, _decoding),
+}
