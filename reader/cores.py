@@ -6,6 +6,7 @@ kernel's documents on cgroup-v1 and cgroup-v2 (cpu.cfs_quota_us, cpu.max).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -22,8 +23,10 @@ def usable_cores(proc: Path = PROC, root: Path = CGROUP) -> float:
         root: where the file system of the groups is.
     """
     affinity = float(len(os.sched_getaffinity(0)))
-    quota = core_quota(proc, root)
-    return affinity if quota is None else min(affinity, quota)
+    with contextlib.suppress(OSError, ValueError):  # as without a quota
+        quota = core_quota(proc, root)
+        return affinity if quota is None else min(affinity, quota)
+    return affinity
 
 
 def local_ranks() -> int:
@@ -39,7 +42,8 @@ def core_quota(proc: Path = PROC, root: Path = CGROUP) -> float | None:
     """Return how many processors' time the control groups give; None: that of all.
 
     Raises:
-        ValueError: a file of the groups holds something else than a quota.
+        OSError: a file of the groups cannot be read.
+        ValueError: it holds something else than a quota.
     """
     found = [_quota_of(group) for group in groups_of("cpu", proc, root)]
     return min((quota for quota in found if quota is not None), default=None)
@@ -47,13 +51,14 @@ def core_quota(proc: Path = PROC, root: Path = CGROUP) -> float | None:
 
 def _quota_of(group: ControlGroup) -> float | None:
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if group.version == 1 else ("cpu.max",)
+    path = group.folder / names[0]
     try:
         words = [word for name in names for word in (group.folder / name).read_text().split()]
-    except OSError:
+    except FileNotFoundError:
         return None
-    if len(words) < 2 or words[0] in ("max", "-1"):
+    if not words or words[0] in ("max", "-1"):
         return None
     try:
         return int(words[0]) / int(words[1])
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{group.folder} holds {' '.join(words)!r}, which is no quota") from None
+    except (ValueError, IndexError, ZeroDivisionError):
+        raise ValueError(f"{path} holds {' '.join(words)!r}, which is no quota") from None
