@@ -104,6 +104,7 @@ class Counters:
     def __init__(self, loader: Any, who: str = "Counters") -> None:
         self._loader = weakref.ref(as_loader(loader, who))
         self._times: TimesLog | None = None
+        self._engine: weakref.ref[Engine] | None = None
         self._batches = self._samples = self._restarts = 0
         self._stages: dict[str, float] = {}
         self._transfer_wait_s = 0.0
@@ -114,7 +115,7 @@ class Counters:
         self._forget()
         engine = loader._engine
         if engine is not None:
-            self._times = engine.times
+            self._times, self._engine = engine.times, weakref.ref(engine)
             self._count, self._sums = engine.times.count, engine.times.sums()
             self._transfer_s = _transfer_wait_s(loader.stats())
             self._note_workers(engine.times, loader.workers())
@@ -144,6 +145,9 @@ class Counters:
             self._forget()
             self._times = engine.times
             self._add(engine.times)
+        if self._engine is None or self._engine() is not engine:
+            self._forget_engine()
+            self._engine = weakref.ref(engine)
         transfer_s = _transfer_wait_s(stats)
         self._transfer_wait_s += transfer_s - self._transfer_s
         self._transfer_s = transfer_s
@@ -171,9 +175,13 @@ class Counters:
         )
 
     def _forget(self) -> None:
-        """Begin at zero, as a new engine does."""
+        """Begin at zero, as a new log of times does."""
         self._count = 0
         self._sums = {}
+        self._forget_engine()
+
+    def _forget_engine(self) -> None:
+        """Begin at zero what an engine counts: the face of PyTorch has one for each epoch."""
         self._transfer_s = 0.0
         self._position = None
         self._identities = {}

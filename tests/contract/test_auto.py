@@ -16,7 +16,12 @@ from reader import ConfigError, ConfigTypeError, DataLoader, IterableDataset
 from reader.engine.auto import AutoWorkers
 from reader.engine.tuner import Choice
 
-KINDS = [{}, {"worker_type": "thread"}, {"start_method": "spawn"}, {"persistent_workers": True}]
+KINDS = [
+    {},
+    {"worker_type": "thread"},
+    {"persistent_workers": True},
+    pytest.param({"start_method": "spawn"}, marks=pytest.mark.nightly),
+]
 
 
 class Waiting:

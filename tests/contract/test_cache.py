@@ -215,6 +215,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.peer
+@pytest.mark.nightly
 def test_ranks_that_torch_spawned_use_the_memory_of_one(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "ranks.py").write_text(SPAWNED)

@@ -26,6 +26,11 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+EACH = [
+    pytest.param(way, marks=pytest.mark.nightly) if way == "spawn" else way for way in WAYS
+]  # each spawned worker takes seconds to start
+
+
 class Files:
     """Numbers, of which some cannot be read."""
 
@@ -77,7 +82,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "none"])
+@pytest.mark.parametrize("way", EACH[1:])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dataset", [Files, ManyFiles, WrittenFiles])
@@ -198,7 +203,7 @@ def test_groups_of_several_places_keep_their_sizes(places: list[str]) -> None:
     assert found == [8] * 7 + [4]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_the_others_of_a_batch_take_the_places(way: str) -> None:
     order = [list(range(begin, begin + 8)) for begin in range(8, 56, 8)]  # some are left out
     with DataLoader(
@@ -235,7 +240,7 @@ def test_a_sampler_of_the_users_says_which_samples_there_are() -> None:
     assert int(next(batches)[1][0]) == 5
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_a_batch_of_which_nothing_is_left_is_left_out(way: str) -> None:
     bad = tuple(range(8, 24))
     with DataLoader(
@@ -307,7 +312,7 @@ def test_a_damaged_state_is_refused(spare: Any) -> None:
         loader.load_state_dict({**state, "failed": -1})
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_too_many_end_the_epoch_with_an_error_that_names_them(way: str) -> None:
     with DataLoader(
         Files(bad=(1, 9, 10)), batch_size=8, on_error="skip", error_budget=2, **WAYS[way]
@@ -389,7 +394,7 @@ class _Draws:
         return number
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 @pytest.mark.parametrize("kind", [{}, {"collate_fn": list}])
 def test_a_stream_goes_on_where_a_draw_fails(way: str, kind: dict[str, Any]) -> None:
     with DataLoader(Stream(), batch_size=8, on_error="skip", **kind, **WAYS[way]) as loader:
@@ -429,7 +434,7 @@ def test_a_stream_is_resumed_where_it_was(way: str, on_error: str) -> None:
             assert sorted(error.text for error in [*errors, *loader.errors]) == texts
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_a_generator_that_cannot_go_on_raises_its_error(way: str) -> None:
     loader = DataLoader(Stream(ends=True), batch_size=2, on_error="skip", **WAYS[way])
     with loader, pytest.raises(OSError, match="the connection was lost"):
@@ -469,7 +474,7 @@ def test_samples_that_do_not_fit_together_are_raised() -> None:
 # -- the quarantine ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_a_quarantine_names_each_sample_once(way: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
