@@ -486,6 +486,51 @@ def test_a_rectangle_is_erased(layout: str) -> None:
     assert len(np.unique(noise)) > 20
 
 
+# what torchvision 0.28 has with torch 2.13 on processors with AVX2: `_augmentation_space(31, ...)` of
+# TrivialAugmentWide and RandAugment, the latter for 375 x 500 pixels
+MAGNITUDES: list[tuple[Any, int, dict[int, float]]] = [
+    (
+        auto_augment._TRIVIAL,
+        3,  # TranslateX
+        {9: 9.600000381469727, 14: 14.933334350585938, 15: 15.999999046325684, 30: 32.0},
+    ),
+    (
+        auto_augment._TRIVIAL,
+        6,  # Brightness
+        {9: 0.296999990940094, 15: 0.4950000047683716, 29: 0.9570000171661377},
+    ),
+    (auto_augment._TRIVIAL, 5, {1: 4.5, 15: 67.5, 29: 130.5}),  # Rotate
+    (auto_augment._TRIVIAL, 10, {2: 0, 3: 1, 7: 1, 8: 2, 30: 6}),  # Posterize: 8 - bits
+    (auto_augment._TRIVIAL, 11, {0: 255.0, 9: 178.5, 16: 119.0, 30: 0.0}),  # Solarize
+    (auto_augment._RAND, 3, {9: 67.975830078125, 15: 113.29305267333984, 30: 226.5861053466797}),
+    (auto_augment._RAND, 6, {9: 0.26999998092651367, 15: 0.44999998807907104}),
+]
+
+
+@pytest.mark.parametrize(("changes", "number", "wanted"), MAGNITUDES)
+def test_magnitudes_are_those_of_torchvision(
+    changes: Any, number: int, wanted: dict[int, float]
+) -> None:
+    class Plus:
+        def random(self) -> float:
+            return 0.9
+
+    for bin_, magnitude in wanted.items():
+        generator: Any = Plus()
+        assert changes[number].magnitude(bin_, 31, generator, (375, 500, 3)) == magnitude
+
+
+@pytest.mark.peer
+def test_magnitudes_are_spread_as_by_torch() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        pytest.skip("this processor rounds products before they are added")
+    for bins in (2, 5, 10, 31, 100):
+        for least, greatest in ((0, 0.3), (0, 0.99), (0, 32), (255, 0), (0, 150 / 331 * 333)):
+            found = [auto_augment._spread(least, greatest, bin_, bins) for bin_ in range(bins)]
+            assert found == torch.linspace(least, greatest, bins).tolist()
+
+
 # -- batches that are mixed ---------------------------------------------------------------------
 
 
