@@ -486,8 +486,8 @@ def test_a_rectangle_is_erased(layout: str) -> None:
     assert len(np.unique(noise)) > 20
 
 
-# what torchvision 0.28 has with torch 2.13 on processors with AVX2: `_augmentation_space(31, ...)` of
-# TrivialAugmentWide and RandAugment, the latter for 375 x 500 pixels
+# What torchvision 0.28 has with torch 2.13 on processors with AVX2: `_augmentation_space(31, ...)` of
+# TrivialAugmentWide, and of RandAugment for 375 x 500 pixels.
 MAGNITUDES: list[tuple[Any, int, dict[int, float]]] = [
     (
         auto_augment._TRIVIAL,
