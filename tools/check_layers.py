@@ -46,7 +46,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "processes": _WORKER,
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
-    "images": (*_WORKER, "caching", "frameworks"),
+    "images": (*_WORKER, "caching", "collate", "frameworks"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
     "loader": (*_ENGINE, "observe"),

@@ -68,8 +68,9 @@ class TableRows(Dataset[dict[str, Any]]):
             list that is null then is empty, or that number throughout where all have one length.
             A list, such as [] or [0, 0], stands for a list of any length that is null.
         as_dtype: by the name of a column or field the type that its numbers are given as, such as
-            "float32". Floats are rounded; an integer that does not fit is refused. "category"
-            gives codes for strings.
+            "float32". They are rounded to the nearest that it has; a number beyond its greatest is
+            refused, and so is what is no integer where it has integers. "category" gives codes for
+            strings.
         memory_limit: how many bytes the decoded rows may take in memory; None: what the machine and
             its memory groups can give.
         disk: a folder that decoded rows of files are kept in, for tables that are larger than the

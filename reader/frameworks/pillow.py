@@ -7,18 +7,23 @@ Pillow releases the GIL while it decodes.
 from __future__ import annotations
 
 import io
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reader.errors import ConfigError, ConfigTypeError, DatasetError, got
+from reader.errors import ConfigError, ConfigTypeError, DatasetError, ImageError, got
 
-__all__ = ["decode", "encode", "has_turbo", "pixels", "require_pillow"]
+__all__ = ["ColorsError", "as_pixels", "decode", "encode", "has_turbo", "pixels", "require_pillow"]
 
 _ORIENTATION = 0x0112  # a tag of Exif: how the camera was held, 1 for upright
 _WITH_OPACITY = ("RGBA", "LA", "PA", "RGBa", "La")
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG"}
+
+
+class ColorsError(ValueError):
+    """The colors of an image cannot be converted; its text follows the image's name."""
 
 
 def require_pillow() -> Any:
@@ -77,6 +82,9 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
     """Return the pixels of Pillow's `image`, 8 bits each, as an array of its own.
 
     `color` is that of `decode`; with one channel the array has two dimensions.
+
+    Raises:
+        ColorsError: Pillow does not convert the image's mode to that one.
     """
     if image.mode.startswith("I"):  # 16 bits: `convert` would cut off what is above 255
         gray = (np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8)
@@ -86,7 +94,41 @@ def pixels(image: Any, color: int) -> npt.NDArray[np.uint8]:
         mode = "RGBA" if has_opacity else "L" if image.mode in ("1", "L") else "RGB"
     else:
         mode = "RGB" if color else "L"
-    return np.array(image if image.mode == mode else image.convert(mode))
+    if image.mode == mode:
+        return np.array(image)
+    image.load()  # what raises here is damage
+    try:
+        return np.array(image.convert(mode))
+    except ValueError as error:
+        raise ColorsError(
+            f"has colors of the mode {image.mode}, which Pillow does not convert to {mode}:"
+            f" {error}. Convert it{' first' if color else ', or read it as RGB'}"
+        ) from error
+
+
+def as_pixels(value: Any, color: int, upright: bool) -> npt.NDArray[np.uint8] | None:
+    """Return the pixels of an image of Pillow; None: `value` is none.
+
+    Args:
+        value: anything.
+        color: 1: red, green and blue; 0: one channel, the luminance.
+        upright: turn it as Exif says that the camera was held.
+
+    Raises:
+        ImageError: it cannot be read, or has not such colors.
+    """
+    module = sys.modules.get("PIL.Image")
+    if module is None or not isinstance(value, module.Image):
+        return None
+    try:
+        return pixels(_upright(value) if upright else value, color)
+    except ColorsError as error:
+        raise ImageError(f"the image of Pillow {error}") from error
+    except Exception as error:  # many types: its file is read now
+        raise ImageError(
+            f"an image of Pillow, {value.width} x {value.height}, cannot be read: {error!r}. Make"
+            " its file anew, or leave it out of the dataset"
+        ) from error
 
 
 def encode(array: Any, ending: str, quality: int) -> bytes:

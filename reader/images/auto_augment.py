@@ -30,16 +30,38 @@ class _Change:
         make: called with the image and the magnitude.
         least, greatest: the magnitude in the first bin and in the last.
         is_signed: it is negated every other time.
+        axis: of the image, whose size the magnitude is a part of; None: it is no part.
+        is_whole: it is a whole number.
     """
 
     make: Callable[[Pixels, float], Pixels]
     least: float = 0.0
     greatest: float = 0.0
     is_signed: bool = False
+    axis: int | None = None
+    is_whole: bool = False
 
-    def magnitude(self, bin_: int, bins: int, rng: np.random.Generator) -> float:
-        found = self.least + (self.greatest - self.least) * (bin_ / max(1, bins - 1))
+    def magnitude(
+        self, bin_: int, bins: int, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> float:
+        if self.is_whole:
+            return round(float(np.float32(bin_) / np.float32((bins - 1) / self.greatest)))
+        size = 1 if self.axis is None else shape[self.axis]
+        found = _spread(self.least, self.greatest * size, bin_, bins)
         return -found if self.is_signed and rng.random() < 0.5 else found
+
+
+def _spread(least: float, greatest: float, bin_: int, bins: int) -> float:
+    """Return one of the numbers from `least` to `greatest` as torch.linspace has them in float32.
+
+    From the middle on it counts from the end. A product is added without being rounded first, as by
+    processors with AVX2: float64 holds it.
+    """
+    first, last = np.float32(least), np.float32(greatest)
+    step = float((last - first) / np.float32(bins - 1))
+    if bin_ < bins // 2:
+        return float(np.float32(float(first) + step * bin_))
+    return float(np.float32(float(last) - step * (bins - 1 - bin_)))
 
 
 def _moved(numbers: Callable[[Any, float], tuple[float, ...]]) -> Callable[[Pixels, float], Pixels]:
@@ -64,8 +86,6 @@ _SHEAR_X = _moved(lambda _, by: (1, by, 0, 0, 1, 0))
 _SHEAR_Y = _moved(lambda _, by: (1, 0, 0, by, 1, 0))
 _MOVE_X = _moved(lambda _, by: (1, 0, -int(by), 0, 1, 0))
 _MOVE_Y = _moved(lambda _, by: (1, 0, 0, 0, 1, -int(by)))
-_MOVE_PART_X = _moved(lambda shape, by: (1, 0, -int(by * shape[1]), 0, 1, 0))
-_MOVE_PART_Y = _moved(lambda shape, by: (1, 0, 0, 0, 1, -int(by * shape[0])))
 _TURN = _moved(_turned)
 
 
@@ -75,7 +95,9 @@ def _by(change: Callable[[Pixels, float], Pixels]) -> Callable[[Pixels, float], 
 
 def _posterize(most: int) -> _Change:
     """Return the change that keeps 8 bits in the first bin and 8 - `most` in the last."""
-    return _Change(lambda image, lost: color_changes.posterize(image, 8 - round(lost)), 0, most)
+    return _Change(
+        lambda image, lost: color_changes.posterize(image, 8 - int(lost)), 0, most, is_whole=True
+    )
 
 
 def _changes(
@@ -101,8 +123,8 @@ def _changes(
 
 _RAND = _changes(
     0.3,
-    _Change(_MOVE_PART_X, 0, 150 / 331, True),
-    _Change(_MOVE_PART_Y, 0, 150 / 331, True),
+    _Change(_MOVE_X, 0, 150 / 331, True, axis=1),
+    _Change(_MOVE_Y, 0, 150 / 331, True, axis=0),
     30,
     0.9,
     4,
@@ -144,7 +166,7 @@ class RandAugment(PixelTransform):
         for _ in range(self.num_ops):
             change = _RAND[int(rng.integers(len(_RAND)))]
             image = change.make(
-                image, change.magnitude(self.magnitude, self.num_magnitude_bins, rng)
+                image, change.magnitude(self.magnitude, self.num_magnitude_bins, rng, image.shape)
             )
         return image
 
@@ -170,7 +192,7 @@ class TrivialAugmentWide(PixelTransform):
         """See PixelTransform."""
         change = _TRIVIAL[int(rng.integers(len(_TRIVIAL)))]
         bin_ = int(rng.integers(self.num_magnitude_bins))
-        return change.make(image, change.magnitude(bin_, self.num_magnitude_bins, rng))
+        return change.make(image, change.magnitude(bin_, self.num_magnitude_bins, rng, image.shape))
 
 
 def _check_bins(bins: Any) -> None:

@@ -7,6 +7,7 @@ may use it, and it can be pickled where its functions can.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.frameworks import pillow
 from reader.images.array_image import ArrayImage
 from reader.images.crops import CenterCrop
-from reader.images.encoded_image import EncodedImage, Source, channels_of
+from reader.images.encoded_image import EncodedImage, channels_of
 from reader.images.erasing import RandomErasing
 from reader.images.function_result import call, check_size, has_size, is_image, own
 from reader.images.normalize import Normalize, number_table
@@ -57,6 +59,7 @@ class Compose:
             with a `Normalize` in the list, and else uint8. Floats without one are from 0 to 1.
         mode: "RGB", or "L": one channel. What files are decoded to.
         upright: turn images of files as Exif says that the camera was held, before anything else.
+        exact: decode JPEG files at their full size: see `decode`.
 
     Raises:
         ConfigError, ConfigTypeError: an argument that cannot be, or an order that cannot.
@@ -76,6 +79,7 @@ class Compose:
         dtype: Any = None,
         mode: str = "RGB",
         upright: bool = False,
+        exact: bool = False,
     ) -> None:
         channels_of(mode)
         check_layout(layout)
@@ -83,6 +87,7 @@ class Compose:
         self.size = None if size is None else as_size(size)
         self._is_typed = dtype is not None
         self.layout, self.mode, self.upright = layout, mode, bool(upright)
+        self.exact = bool(exact)
         drawing, plain = (ViewTransform, PixelTransform, RandomErasing), (Resize, CenterCrop)
         #: whether a transform of this package draws random numbers
         self.is_random = any(
@@ -103,16 +108,11 @@ class Compose:
             ConfigError: this list has options of its own, which would be lost.
         """
         plain = Compose(self.transforms)
-        if (self.size, self.layout, self.mode, self.upright, self.dtype) != (
-            plain.size,
-            plain.layout,
-            plain.mode,
-            plain.upright,
-            plain.dtype,
-        ):
+        names = ("size", "layout", "mode", "upright", "exact", "dtype")
+        if any(getattr(self, name) != getattr(plain, name) for name in names):
             raise ConfigError(
                 f"{self} is part of another list, and has options of its own: pass size, layout,"
-                " dtype, mode and upright to the whole list"
+                " dtype, mode, upright and exact to the whole list"
             )
         return self.transforms
 
@@ -129,7 +129,7 @@ class Compose:
 
     def apply(
         self,
-        image: Source | npt.NDArray[np.uint8],
+        image: Any,
         rng: np.random.Generator | None = None,
         out: npt.NDArray[Any] | None = None,
         *,
@@ -140,8 +140,9 @@ class Compose:
         """Return the transformed image, and what belongs to it.
 
         Args:
-            image: an array of uint8, height x width x channels, which is not changed; or the path
-                of an image file, or its content as bytes.
+            image: an array of uint8, height x width x channels, which is not changed; an image of
+                Pillow, which becomes one of the `mode` of the list; or the path of an image file,
+                or its content as bytes.
             rng: where random numbers come from; `reader.sample_rng(index)` in a dataset. None: new
                 ones in each call.
             out: None, or what the result is written to: a C-contiguous array of its shape and
@@ -159,10 +160,7 @@ class Compose:
             ConfigError, ConfigTypeError: an argument that cannot be, or a transform that does not
                 fit the image.
         """
-        if isinstance(image, np.ndarray):
-            opened: Image = ArrayImage(image)
-        else:
-            opened = EncodedImage(image, self.mode, self.upright)
+        opened = self._opened(image)
         check_rng(rng)
         targets = Targets(boxes, masks, points, opened.height, opened.width)
         if out is not None:
@@ -177,6 +175,23 @@ class Compose:
             out[...] = found  # which a function made
             found = out
         return (found, targets.result()) if targets else found
+
+    def _opened(self, image: Any) -> Image:
+        if isinstance(image, np.ndarray):
+            return ArrayImage(image)
+        if isinstance(image, (str, os.PathLike, bytes, bytearray, memoryview)):
+            return EncodedImage(image, self.mode, self.upright, exact=self.exact)
+        pixels = pillow.as_pixels(image, 1 if self.mode == "RGB" else 0, self.upright)
+        if pixels is not None:
+            return ArrayImage(pixels, "an image of Pillow")
+        way = ""
+        if hasattr(image, "__array__"):
+            is_first = getattr(image, "ndim", 0) == 3 and image.shape[-1] not in (1, 3)
+            way = f": of a tensor pass it{'.permute(1, 2, 0)' if is_first else ''}.numpy()"
+        raise ConfigTypeError(
+            "image must be an array of NumPy, height x width x channels, an image of Pillow, a path"
+            f" or the content of a file, got {got(image)}{way}"
+        )
 
     def render(
         self,

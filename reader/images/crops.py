@@ -109,7 +109,8 @@ class RandomResizedCrop(ViewTransform):
 
     Args:
         size: (height, width) that the box is resized to, or one number for both; None: the size of
-            the whole list.
+            the whole list. Two numbers up to 1 are taken as `scale`, so (1, 1) is no size of one
+            pixel: that is 1.
         scale: least and greatest area, as parts of the image's; None: 0.08 to 1.
         ratio: least and greatest width / height.
 

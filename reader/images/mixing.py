@@ -1,29 +1,36 @@
 """Batches whose images are mixed with each other: MixUp and CutMix.
 
-Imports `reader.errors`. A mix never changes once it is made; its random numbers come from the
-generator that it is given. Sources: MixUp, arXiv 1710.09412; CutMix, arXiv 1905.04899.
+Imports `reader.errors` and `reader.collate`; what a tensor is it learns from `sys.modules`. A mix
+never changes once it is made; its random numbers come from the generator that it is given. Sources:
+MixUp, arXiv 1710.09412; CutMix, arXiv 1905.04899.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from reader._core.collate.rows import Rows
 from reader.checks import as_int
+from reader.collate import Collate
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.transform import as_number, check_layout, check_rng
 
 __all__ = ["CutMix", "MixUp"]
 
-Batch = tuple[npt.NDArray[Any], npt.NDArray[np.float32]]
+_OWN = {  # tensors by their library: how one is made of an array
+    "torch": ("Tensor", "from_numpy"),
+    "paddle": ("Tensor", "to_tensor"),
+}
 
 
-class _Mix(abc.ABC):
+class _Mix(Collate, abc.ABC):
     """What MixUp and CutMix share; see there."""
 
     def __init__(self, num_classes: int, alpha: float = 1.0, layout: str = "channels_last") -> None:
@@ -36,11 +43,12 @@ class _Mix(abc.ABC):
         check_layout(layout)
         self.num_classes, self.alpha, self.layout = num_classes, alpha, layout
 
-    def __call__(self, samples: Sequence[Any]) -> Batch:
+    def lay_out(self, samples: Sequence[Any]) -> Any:
         """Stack samples (image, number of the class) and mix them: a `collate_fn`.
 
-        The random numbers are keyed by NumPy's global generator, which a loader with `seed=` seeds
-        for each batch.
+        The batch is of tensors where the images are, or where the loader gives tensors. The random
+        numbers are keyed by NumPy's global generator, which a loader with `seed=` seeds for each
+        batch.
         """
         for sample in samples:
             if not isinstance(sample, (tuple, list)) or len(sample) != 2:
@@ -48,7 +56,7 @@ class _Mix(abc.ABC):
                     f"{self} takes samples (image, number of the class), got {got(sample)}: pick"
                     " the two by dataset.map(), or call apply() in a collate_fn of your own"
                 )
-        each = [np.asarray(image) for image, _ in samples]
+        each = [_as_array("images", image) for image, _ in samples]
         other = next((image for image in each if image.shape != each[0].shape), None)
         if other is not None:
             raise ConfigError(
@@ -56,24 +64,33 @@ class _Mix(abc.ABC):
                 " one, such as ImageFolder(size=(224, 224))"
             )
         images, labels = np.stack(each), np.asarray([label for _, label in samples])
-        return self.apply(images, labels, np.random.default_rng(np.random.randint(2**31, size=4)))
+        rng = np.random.default_rng(np.random.randint(2**31, size=4))
+        mixed, shares = self.apply(images, labels, rng)
+        to_tensor = _to_tensor(samples[0][0])
+        if to_tensor is not None:
+            return to_tensor(mixed), to_tensor(shares)
+        return Rows.joined([mixed]), Rows.joined([shares])
 
-    def apply(self, images: Any, labels: Any, rng: np.random.Generator | None = None) -> Batch:
+    def apply(
+        self, images: Any, labels: Any, rng: np.random.Generator | None = None
+    ) -> tuple[Any, Any]:
         """Mix a batch with itself, moved on by one image.
 
         Args:
-            images: an array, batch x height x width x channels, or x channels x height x width.
-                It is mixed in place where it can be written.
+            images: an array, or a tensor of torch or Paddle on the CPU: batch x height x width x
+                channels, or x channels x height x width. It is mixed in place where it can be
+                written.
             labels: the number of the class of each image, or batch x num_classes shares.
             rng: where the random numbers come from; None: new ones in each call.
 
         Returns:
-            The images, and batch x num_classes shares of float32.
+            The images, and batch x num_classes shares of float32: both as tensors where the images
+            are a tensor.
 
         Raises:
             ConfigError, ConfigTypeError: images or labels of another form.
         """
-        batch = images if isinstance(images, np.ndarray) else np.asarray(images)
+        batch, to_tensor = _as_array("images", images), _to_tensor(images)
         if batch.ndim != 4:
             raise ConfigTypeError(
                 f"images must be an array of 4 axes, a batch, got {batch.shape} of {batch.dtype}"
@@ -91,14 +108,14 @@ class _Mix(abc.ABC):
         rng = rng or np.random.default_rng()
         part = self._mix(batch, float(rng.beta(self.alpha, self.alpha)), rng)
         mixed = np.roll(shares, 1, axis=0) * np.float32(1 - part) + shares * np.float32(part)
-        return batch, mixed
+        return (batch, mixed) if to_tensor is None else (to_tensor(batch), to_tensor(mixed))
 
     @abc.abstractmethod
     def _mix(self, batch: npt.NDArray[Any], part: float, rng: np.random.Generator) -> float:
         """Mix in place; return how much of each image is its own."""
 
     def _shares(self, labels: Any, count: int) -> npt.NDArray[np.float32]:
-        array = np.asarray(labels)
+        array = _as_array("labels", labels)
         if array.shape == (count, self.num_classes) and array.dtype.kind == "f":
             return array.astype(np.float32)
         if array.shape != (count,) or array.dtype.kind not in "iu":
@@ -165,3 +182,25 @@ class CutMix(_Mix):
         box = planes[:, :, top:bottom, left:right]
         box[:] = np.roll(box, 1, axis=0)
         return 1.0 - float((bottom - top) * (right - left)) / float(height * width)
+
+
+def _to_tensor(value: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a tensor of an array, as a value is one; None: it is none."""
+    for library, (kind, make) in _OWN.items():
+        module = sys.modules.get(library)
+        if module is not None and isinstance(value, getattr(module, kind)):
+            return cast(Callable[[Any], Any], getattr(module, make))
+    return None
+
+
+def _as_array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return an array, on the memory of a tensor where that can be. ConfigTypeError: it cannot."""
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:  # a device, a gradient, or bfloat16
+        raise ConfigTypeError(
+            f"{name} must be an array, or a tensor on the CPU of a type that NumPy has, got"
+            f" {got(value)}: pass it.detach().float().cpu()"
+        ) from error

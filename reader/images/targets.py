@@ -34,20 +34,22 @@ class Targets:
         for name, value, last in (("boxes", boxes, 4), ("points", points, 2)):
             if value is None:
                 continue
-            try:
-                array = np.array(value)
-            except ValueError:  # rows of different lengths
-                array = np.array(None)
+            array = _as_array(value)
             if array.shape == (0,):
                 array = array.reshape(0, last)
             if not array.ndim or array.shape[-1] != last or array.dtype.kind not in "iuf":
-                raise ConfigError(f"{name} must be numbers of ... x {last}, got {got(value)}")
+                raise ConfigError(
+                    f"{name} must be numbers of ... x {last}, got {got(value)}"
+                    f"{_remedy(array, value)}"
+                )
             self._of[name] = array.astype(np.result_type(array.dtype, np.float32))
         if masks is not None:
-            array = np.asarray(masks)
+            array = masks if isinstance(masks, np.ndarray) else _as_array(masks)
             if array.shape[-2:] != (height, width):
+                has = array.shape or got(masks)
                 raise ConfigError(
-                    f"masks must be ... x {height} x {width}, as the image, got {array.shape}"
+                    f"masks must be ... x {height} x {width}, as the image, got {has}"
+                    f"{_remedy(array, masks)}"
                 )
             self._of["masks"] = array
 
@@ -85,6 +87,20 @@ class Targets:
     def result(self) -> dict[str, npt.NDArray[Any]]:
         """Return them by name."""
         return self._of
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    """Return a new array of a value; one without axes where it is none."""
+    try:
+        return np.array(np.asarray(value))
+    except (RuntimeError, TypeError, ValueError):  # rows of different lengths, or a tensor
+        return np.array(None)
+
+
+def _remedy(array: npt.NDArray[Any], value: Any) -> str:
+    if array.dtype != object or not hasattr(value, "detach"):
+        return ""
+    return ": of a tensor pass it.detach().cpu(), of bfloat16 it.float()"
 
 
 def _inputs(axis: Axis) -> npt.NDArray[np.int64]:

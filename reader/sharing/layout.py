@@ -171,6 +171,10 @@ def _plan_form(form: Any, items: list[Any], parts: list[Part], depth: int) -> La
     if isinstance(form, type):
         return plan_values(items, parts, depth + 1)
     keys = tuple(items[0])
+    is_plain = all(type(key) in (str, int) for key in keys)
+    # others may look alike and not be equal, such as NaN
+    if not is_plain and any(key not in item for item in items for key in keys):
+        return _plan_pickled(items, parts)
     fields = ([item[key] for item in items] for key in keys)
     return _plan_records(items, parts, fields, keys, False, depth)
 

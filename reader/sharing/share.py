@@ -96,7 +96,19 @@ def share(obj: Any) -> Any:
             f"{got(obj)} is of a class of its own, {type(obj).__name__}, whose methods would be"
             f" lost: share {plain}(it)"
         )
-    raise ConfigTypeError(f"share takes {_TAKEN}, got {got(obj)}: pass list(it) of other sequences")
+    raise ConfigTypeError(f"share takes {_TAKEN}, got {got(obj)}: {_remedy(obj)}")
+
+
+def _remedy(obj: Any) -> str:
+    if hasattr(obj, "to_pandas"):
+        return "pass it.to_pandas(), or read its rows by reader.TableRows(it)"
+    if hasattr(obj, "numpy"):  # a tensor
+        return "pass it.numpy(), of one on a device it.cpu().numpy()"
+    if hasattr(obj, "__array__"):
+        return "pass numpy.asarray(it)"
+    if hasattr(obj, "__iter__"):
+        return "pass list(it)"
+    return "share it as an item of a list"
 
 
 def _share_array(array: Any) -> Any:

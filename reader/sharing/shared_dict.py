@@ -11,7 +11,7 @@ import itertools
 import numbers
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from multiprocessing import reduction
 from typing import Any
 
@@ -61,6 +61,18 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
     def __reversed__(self) -> Iterator[Any]:
         return map(self._keys.__getitem__, reversed(range(len(self))))
 
+    def keys(self) -> KeysView[Any]:
+        """Return a view of the keys, as that of a dict."""
+        return _Keys(self)
+
+    def values(self) -> ValuesView[Any]:
+        """Return a view of the values, as that of a dict."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[Any, Any]:
+        """Return a view of the pairs, as that of a dict."""
+        return _Items(self)
+
     @property
     def nbytes(self) -> int:
         """How many bytes of memory it takes, once for all processes."""
@@ -102,6 +114,32 @@ class SharedDict(ValueMapping, Mapping[Any, Any]):
         if len(self) > _SHOWN:
             first.append("...")
         return f"<shared dict of {len(self):,} items: {', '.join(first)}>"
+
+
+class _View:
+    """What the views of a shared dict have beside those of any mapping."""
+
+    _mapping: Any
+
+    def __reversed__(self) -> Iterator[Any]:
+        return map(self._item, reversed(self._mapping))
+
+    def _item(self, key: Any) -> Any:
+        return key
+
+
+class _Keys(_View, KeysView[Any]):
+    pass
+
+
+class _Values(_View, ValuesView[Any]):
+    def _item(self, key: Any) -> Any:
+        return self._mapping[key]
+
+
+class _Items(_View, ItemsView[Any, Any]):
+    def _item(self, key: Any) -> Any:
+        return key, self._mapping[key]
 
 
 _FIXED = (
@@ -196,6 +234,8 @@ def _whole(key: Any) -> int | None:
 
 def _as_float(key: Any) -> float | None:
     """Return the float that a number is equal to; None: it is equal to none."""
+    if isinstance(key, numbers.Complex) and key.imag == 0:
+        key = key.real
     if not isinstance(key, (numbers.Real, np.floating, decimal.Decimal)):
         return None
     try:

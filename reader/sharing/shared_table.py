@@ -7,6 +7,7 @@ so do tables that are computed of it without a copy.
 from __future__ import annotations
 
 import functools
+import io
 import pickle
 import sys
 from multiprocessing import reduction
@@ -15,16 +16,12 @@ from typing import Any
 import numpy as np
 
 from reader.errors import ConfigError
+from reader.sharing.fixed_table import as_it_is, fix, fixed_class
 from reader.sharing.memory_file import MemoryFile, part_of
 
 __all__ = ["is_shared_table", "share_table", "table_class"]
 
 _PROTOCOL = 5
-# methods of pandas through which a table changes in place
-_CHANGING = (
-    *("__setitem__", "__delitem__", "insert", "isetitem", "pop", "update", "_update_inplace"),
-    *("_set_axis", "_set_value", "_set_item_mgr", "_iset_item_mgr"),
-)
 
 
 def table_class(value: Any) -> Any:
@@ -51,7 +48,7 @@ def share_table(table: Any) -> Any:
     buffers: list[Any] = []
     plain = _without_objects(table)
     try:
-        pickled = pickle.dumps(plain, _PROTOCOL, buffer_callback=buffers.append)
+        pickled = _pickled(plain, buffers)
     except Exception as error:  # many types
         raise ConfigError(
             f"a {type(table).__name__} cannot be shared, since its index or attrs cannot be"
@@ -63,13 +60,28 @@ def share_table(table: Any) -> Any:
     return _opened(memory)
 
 
+class _Pickler(pickle.Pickler):
+    """Leaves arrays of times out of the pickle as it does numbers, which NumPy does not."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype.kind in "mM":
+            return np.ndarray.view, (value.view(np.int64), value.dtype)
+        return NotImplemented
+
+
+def _pickled(table: Any, buffers: list[Any]) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, _PROTOCOL, buffer_callback=buffers.append).dump(table)
+    return file.getvalue()
+
+
 def _opened(memory: MemoryFile) -> Any:
     """Return the table in some memory."""
     pickled, *buffers = memory.parts
     table = pickle.loads(pickled.data, buffers=buffers)
     shared = _class_of("DataFrame" if table.ndim > 1 else "Series")(table, copy=False)
-    object.__setattr__(shared, "_memory", memory)
     shared.attrs.update(table.attrs)
+    fix(shared, memory)
     return shared
 
 
@@ -140,37 +152,17 @@ def _class_of(name: str) -> Any:
 
     base = getattr(pandas, name)
 
-    def plain(_: Any) -> Any:
-        return base
-
     def reduce(self: Any, _: Any = _PROTOCOL) -> Any:
-        return _as_it_is, (base(self, copy=False),)
+        return as_it_is, (base(self, copy=False),)
 
-    def guarded(method: str) -> Any:
-        def guard(self: Any, *args: Any, **options: Any) -> Any:
-            if "_memory" in self.__dict__:  # pandas makes it by the same methods
-                raise TypeError(
-                    f"a shared {name} cannot be changed: other processes read it. Change a {name},"
-                    " and pass it to reader.share"
-                )
-            return getattr(base, method)(self, *args, **options)
-
-        return guard
-
-    attributes = {
-        **{method: guarded(method) for method in _CHANGING if hasattr(base, method)},
-        "_constructor": property(plain),  # of what is computed
+    options = {
         "__reduce_ex__": reduce,
         "__module__": __name__,
         "__doc__": f"A {name} in shared memory; what is computed of it is a plain {name}.",
     }
-    kind: Any = type(f"Shared{name}", (base,), attributes)
+    kind: Any = fixed_class(base, options)
     reduction.ForkingPickler.register(kind, _sent)
     return kind
-
-
-def _as_it_is(table: Any) -> Any:
-    return table
 
 
 def _sent(table: Any) -> Any:

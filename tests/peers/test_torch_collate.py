@@ -174,7 +174,6 @@ BAD: dict[str, Any] = {
     "arrays backwards": of(lambda i: np.arange(4)[::-1]),
     "a later array backwards": [np.arange(4), np.arange(4)[::-1]],
     "arrays with odd steps": of(lambda i: np.zeros(3, "i1,f4")["f1"]),
-    "scalars uint64": of(np.uint64),
     "scalars of dates": [np.datetime64("2020-01-01")] * 2,
     "an int too large": [1, 1 << 63],
     "a first int too large": [1 << 70, 1],

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, default_convert
 
+from reader import TableRows
 from reader.compat.torch import DataLoader
 from tests.peers.torch_values import check_same, queued
 
@@ -180,6 +181,31 @@ def test_arrays_of_ml_dtypes_become_tensors(
     assert found.dtype == expected.dtype
     assert found.float().tolist() == expected.float().tolist()
     assert batches[0]["y"][0].x.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 1}, {"num_workers": 1, "worker_type": "thread"}]
+)
+def test_numbers_of_uint64_become_tensors(batch_size: int | None, options: dict[str, Any]) -> None:
+    numbers = [0, 1 << 63, (1 << 64) - 1, 3]
+    alone: list[Any] = list(map(np.uint64, numbers))
+    for samples in (alone, [(each, "a") for each in alone]):
+        found = list(DataLoader(samples, batch_size=batch_size, **options))
+        first = [each if samples is alone else each[0] for each in found]
+        assert {each.dtype for each in first} == {torch.uint64}
+        assert [number for each in first for number in each.reshape(-1).tolist()] == numbers
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_column_of_uint64_becomes_a_tensor(num_workers: int) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"x": pyarrow.array([1, 1 << 63], pyarrow.uint64()), "name": ["a", "b"]})
+    for columns in (["x"], None):
+        rows = TableRows(table, columns)
+        (batch,) = DataLoader(rows, batch_size=2, num_workers=num_workers)
+        assert batch["x"].dtype == torch.uint64
+        assert batch["x"].tolist() == [1, 1 << 63]
 
 
 def test_what_pytorch_cannot_convert_raises_its_error() -> None:

@@ -17,7 +17,16 @@ import pytest
 import reader
 from reader import ConfigError, ConfigTypeError, DatasetError, ImageError
 from reader._core.pixels.render import render
-from reader.images import CenterCrop, ImageFolder, RandomResizedCrop, decode, image_size
+from reader.images import (
+    CenterCrop,
+    Compose,
+    ImageFolder,
+    RandomResizedCrop,
+    Resize,
+    decode,
+    image_size,
+)
+from reader.images.encoded_image import EncodedImage
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
@@ -526,3 +535,37 @@ def test_crops_and_errors_survive_pickle() -> None:
     for crop in (CenterCrop(0.5, 2), RandomResizedCrop((0.1, 0.2))):
         assert pickle.loads(pickle.dumps(crop)) == crop
     assert reader.images.ImageError is ImageError is reader.ImageError
+
+
+def test_colors_that_cannot_be_converted_are_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "lab.tif"
+    Image.new("LAB", (8, 8)).save(path)
+    assert decode(path).shape == (8, 8, 3)
+    with pytest.raises(ImageError, match=r"lab.tif' has colors of the mode LAB, .* to L: .*as RGB"):
+        decode(path, mode="L")
+
+
+@pytest.mark.parametrize("size", [(150, 200), (75, 100), (37, 50)])
+def test_an_exact_jpeg_is_resized_from_its_full_size(size: tuple[int, int]) -> None:
+    content = encoded(photograph(300, 400))
+    wanted = by_pillow(content, "RGB", size)
+    for crop in (None, (0, 0, 300, 400)):
+        found = decode(content, size=size, crop=crop, exact=True)
+        mean, most = difference(found, wanted)
+        assert mean < 0.6, mean
+        assert most <= 3, most
+        assert (decode(content, size=size, crop=crop) != found).any()
+    listed = Compose([Resize(size)], exact=True)
+    assert np.array_equal(listed.apply(content), found)
+    with pytest.raises(ConfigError, match="upright and exact to the whole list"):
+        Compose([listed])
+
+
+def test_an_exact_jpeg_is_decoded_in_part_and_whole_at_its_full_size() -> None:
+    image = EncodedImage(encoded(photograph(300, 400)), exact=True)
+    assert not image.is_scalable
+    pixels, factor = image.whole(4)
+    assert (pixels.shape, factor) == ((300, 400, 3), 1)
+    part = decode(encoded(photograph(300, 400)), size=(20, 20), crop=(100, 120, 80, 80), exact=True)
+    whole = Compose([Resize((20, 20))]).apply(pixels[100:180, 120:200])
+    assert np.array_equal(part, whole)

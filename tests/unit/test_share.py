@@ -195,6 +195,48 @@ def test_a_shared_dict_finds_what_is_equal_to_a_key(made: dict[Any, Any]) -> Non
     assert repr(shared).startswith(f"<shared dict of {len(made):,} items: ")
 
 
+def test_dicts_whose_keys_are_nan_are_shared() -> None:
+    for make in (lambda nan: nan, lambda nan: (nan, 1)):
+        shared = share([{make(float("nan")): 1}, {make(float("nan")): 2}])
+        assert [list(item.values()) for item in shared] == [[1], [2]]
+        assert repr(shared[1]) == repr({make(float("nan")): 2})
+
+
+def test_the_views_of_a_shared_dict_come_in_reverse_too() -> None:
+    made = {"b": 1, "a": 2, 3: None}
+    shared = share(made)
+    for view in (dict.keys, dict.values, dict.items):
+        assert list(reversed(getattr(shared, view.__name__)())) == list(reversed(view(made)))
+    assert shared.keys() == made.keys()
+    assert shared.items() == made.items()
+    assert len(shared.values()) == 3
+
+
+def test_a_complex_number_finds_the_key_that_it_is_equal_to() -> None:
+    for made in ({1: "a", 2: "b"}, {1: "a", 0.5: "b"}):
+        shared = share(made)
+        for key in (1 + 0j, 0.5 + 0j, 1 + 1j, np.complex64(1), complex("nan")):
+            assert shared.get(key) == made.get(key), key
+
+
+@pytest.mark.peer
+def test_what_share_does_not_take_says_what_to_pass() -> None:
+    pyarrow, torch = pytest.importorskip("pyarrow"), pytest.importorskip("torch")
+    pandas = pytest.importorskip("pandas")
+    for wrong, remedy in (
+        (torch.ones(2), r"pass it\.numpy\(\), of one on a device it\.cpu\(\)\.numpy\(\)"),
+        (
+            pyarrow.table({"a": [1]}),
+            r"pass it\.to_pandas\(\), or read its rows by reader\.TableRows",
+        ),
+        (pandas.Index([1]), r"pass numpy\.asarray\(it\)"),
+        ({1}, r"pass list\(it\)"),
+        (5, "share it as an item of a list"),
+    ):
+        with pytest.raises(ConfigTypeError, match=f"(?s)share takes .*: {remedy}"):
+            share(wrong)
+
+
 def test_a_sequence_has_the_methods_of_a_list_that_change_nothing() -> None:
     shared = share(["a", "b", "a", "c"])
     assert shared.index("a", 1) == 2

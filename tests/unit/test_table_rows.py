@@ -11,7 +11,7 @@ import pickle
 import resource
 import subprocess
 import sys
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -794,6 +794,58 @@ def test_columns_that_are_no_arrays_are_refused(kind: Any, value: Any) -> None:
     with pytest.raises(ConfigError, match=r"the column 'bad' of the table is .* leave it out"):
         TableRows(table)
     assert TableRows(table, ["good"])[0] == {"good": 1}
+
+
+@pytest.mark.parametrize(
+    ("values", "as_dtype", "told"),
+    [
+        ([1, 65520], "float16", "65520"),
+        ([None, 70000], "float16", "70000"),
+        ([[1], [70000]], "float16", "70000"),
+        ([1e9], "float16", "1000000000.0"),
+        ([-1e300, 1.0], "float32", r"-1e\+300"),
+    ],
+)
+def test_a_number_that_would_become_infinite_is_refused(
+    values: list[Any], as_dtype: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"is {as_dtype}, which does not hold {told}, a value"):
+        TableRows(pa.table({"x": values}), as_dtype={"x": as_dtype})
+
+
+def test_what_is_infinite_or_just_rounded_is_taken() -> None:
+    rows = TableRows(
+        pa.table({"x": [np.inf, np.nan, 1.0], "n": [65504, 65505, 65519]}),
+        as_dtype=dict.fromkeys("xn", "float16"),
+    )
+    assert repr([float(row["x"]) for row in rows]) == "[inf, nan, 1.0]"
+    assert [row["n"] for row in rows] == [65504] * 3
+
+
+@pytest.mark.parametrize(("digits", "scale"), [(12, 2), (18, 7), (38, 22), (38, 30), (9, -3)])
+@pytest.mark.parametrize("kind", ["decimal128", "decimal256", "decimal64"])
+def test_decimals_are_the_nearest_floats(kind: str, digits: int, scale: int, rng: Any) -> None:
+    if not hasattr(pa, kind) or (kind == "decimal64" and (digits > 18 or scale < 0)):
+        pytest.skip("there is no such type")
+    with localcontext() as context:
+        context.prec = 80
+        values = [
+            None if rng.random() < 0.1 else Decimal(int(rng.random() * 10 ** (number % digits + 1)))
+            for number in range(2000)
+        ]
+        values = [value and (value * (-1) ** n).scaleb(-scale) for n, value in enumerate(values)]
+        array = pa.array(values, getattr(pa, kind)(digits, scale))
+    for column in (array, array.slice(3)):
+        rows = TableRows(pa.table({"d": column}), as_dtype={"d": "float64"})
+        wanted = [np.nan if each is None else float(each) for each in column.to_pylist()]
+        assert np.array_equal(np.asarray(rows.arrays[0]), wanted, equal_nan=True)
+
+
+def test_nan_is_one_category_in_all_chunks() -> None:
+    chunks = [pa.array(each).dictionary_encode() for each in ([1.0, np.nan], [np.nan, 2.0])]
+    rows = TableRows(pa.table({"x": pa.chunked_array(chunks)}))
+    assert [int(row["x"]) for row in rows] == [0, 1, 1, 2]
+    assert repr(rows.categories["x"]) == "[1.0, nan, 2.0]"
 
 
 def test_decimals_are_refused_without_a_type() -> None:

@@ -486,6 +486,111 @@ def test_a_rectangle_is_erased(layout: str) -> None:
     assert len(np.unique(noise)) > 20
 
 
+# -- what a list is applied to -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("theirs", ["RGB", "RGBA", "L", "P", "CMYK"])
+def test_an_image_of_pillow_is_taken(theirs: str, mode: str) -> None:
+    image = Image.fromarray(photograph(20, 30)).convert(theirs)
+    wanted = np.atleast_3d(np.asarray(image.convert(mode)))
+    assert np.array_equal(Compose(mode=mode).apply(image), wanted)
+    flipped, found = Compose([RandomHorizontalFlip(1)], mode=mode).apply(
+        image, boxes=[[0, 0, 10, 10]]
+    )
+    assert np.array_equal(flipped, wanted[:, ::-1])
+    assert found["boxes"].tolist() == [[20, 0, 30, 10]]
+
+
+def test_an_image_of_pillow_is_turned_upright() -> None:
+    image = Image.fromarray(photograph(20, 30))
+    image.getexif()[0x0112] = 6
+    assert Compose().apply(image).shape == (20, 30, 3)
+    assert Compose(upright=True).apply(image).shape == (30, 20, 3)
+
+
+def test_an_image_of_pillow_that_is_cut_off_is_an_error() -> None:
+    file = io.BytesIO()
+    Image.fromarray(photograph(64, 64)).save(file, "PNG")
+    with pytest.raises(ImageError, match=r"an image of Pillow, 64 x 64, cannot be read: .* anew"):
+        Compose().apply(Image.open(io.BytesIO(file.getvalue()[:200])))
+    with pytest.raises(ImageError, match="colors of the mode La, which Pillow does not convert"):
+        Compose().apply(Image.new("La", (4, 4)))
+
+
+@pytest.mark.peer
+def test_a_tensor_is_refused_with_what_to_pass() -> None:
+    torch = pytest.importorskip("torch")
+    first = r"(?s)image must be an array of NumPy.*pass it\.permute\(1, 2, 0\)\.numpy\(\)"
+    with pytest.raises(ConfigTypeError, match=first):
+        Compose().apply(torch.zeros(3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ConfigTypeError, match=r"(?s)an image of Pillow, .* pass it\.numpy\(\)$"):
+        Compose().apply(torch.zeros(8, 8, 3, dtype=torch.uint8))
+    with pytest.raises(ConfigTypeError, match=r"image must be .* got 5 \(int\)$"):
+        Compose().apply(5)
+
+
+@pytest.mark.peer
+def test_targets_that_are_tensors_of_bfloat16_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    array = photograph(8, 8)
+    for name, shape in (("boxes", (1, 4)), ("points", (1, 2)), ("masks", (8, 8))):
+        given: Any = {name: torch.zeros(shape, dtype=torch.bfloat16)}
+        with pytest.raises(ConfigError, match=rf"(?s){name} must be .*, of bfloat16 it\.float\(\)"):
+            Compose().apply(array, **given)
+        given = {name: torch.zeros(shape)}
+        assert Compose().apply(array, **given)[1][name].shape == shape
+    with pytest.raises(
+        ConfigError, match=r"masks must be ... x 8 x 8, as the image, got \[\[1\], "
+    ):
+        Compose().apply(array, masks=[[1], [1, 2]])
+
+
+# What torchvision 0.28 has with torch 2.13 on processors with AVX2: `_augmentation_space(31, ...)`
+# of TrivialAugmentWide, and of RandAugment for 375 x 500 pixels.
+MAGNITUDES: list[tuple[Any, int, dict[int, float]]] = [
+    (
+        auto_augment._TRIVIAL,
+        3,  # TranslateX
+        {9: 9.600000381469727, 14: 14.933334350585938, 15: 15.999999046325684, 30: 32.0},
+    ),
+    (
+        auto_augment._TRIVIAL,
+        6,  # Brightness
+        {9: 0.296999990940094, 15: 0.4950000047683716, 29: 0.9570000171661377},
+    ),
+    (auto_augment._TRIVIAL, 5, {1: 4.5, 15: 67.5, 29: 130.5}),  # Rotate
+    (auto_augment._TRIVIAL, 10, {2: 0, 3: 1, 7: 1, 8: 2, 30: 6}),  # Posterize: 8 - bits
+    (auto_augment._TRIVIAL, 11, {0: 255.0, 9: 178.5, 16: 119.0, 30: 0.0}),  # Solarize
+    (auto_augment._RAND, 3, {9: 67.975830078125, 15: 113.29305267333984, 30: 226.5861053466797}),
+    (auto_augment._RAND, 6, {9: 0.26999998092651367, 15: 0.44999998807907104}),
+]
+
+
+@pytest.mark.parametrize(("changes", "number", "wanted"), MAGNITUDES)
+def test_magnitudes_are_those_of_torchvision(
+    changes: Any, number: int, wanted: dict[int, float]
+) -> None:
+    class Plus:
+        def random(self) -> float:
+            return 0.9
+
+    for bin_, magnitude in wanted.items():
+        generator: Any = Plus()
+        assert changes[number].magnitude(bin_, 31, generator, (375, 500, 3)) == magnitude
+
+
+@pytest.mark.peer
+def test_magnitudes_are_spread_as_by_torch() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        pytest.skip("this processor rounds products before they are added")
+    for bins in (2, 5, 10, 31, 100):
+        for least, greatest in ((0, 0.3), (0, 0.99), (0, 32), (255, 0), (0, 150 / 331 * 333)):
+            found = [auto_augment._spread(least, greatest, bin_, bins) for bin_ in range(bins)]
+            assert found == torch.linspace(least, greatest, bins).tolist()
+
+
 # -- batches that are mixed ---------------------------------------------------------------------
 
 
@@ -614,7 +719,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Compose().apply(np.zeros((2, 2, 3))), ConfigError, "array of uint8"),
     (lambda: Compose().apply(np.zeros((0, 2, 3), np.uint8)), ConfigError, "array of uint8"),
     (lambda: Compose().apply(np.zeros((2, 2, 2), np.uint8)), ConfigError, "1 or 3"),
-    (lambda: Compose().apply([[1]]), ConfigTypeError, "source must be a path"),
+    (lambda: Compose().apply([[1]]), ConfigTypeError, "image must be an array of NumPy, .* a path"),
     (lambda: Compose([RandomCrop(9)]).apply(SMALL), ConfigError, "does not fit into an array"),
     (
         lambda: Compose([Normalize(MEAN, STD)]).apply(np.zeros((2, 2, 1), np.uint8)),

@@ -23,10 +23,10 @@ __all__ = ["TorchRules", "with_extended"]
 
 _SCALARS = {
     np.bool_,
-    *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32),
+    *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
-}  # PyTorch refuses np.uint64
-_ARRAYS = {np.dtype(kind) for kind in _SCALARS} | {np.dtype(np.uint64)}
+}  # PyTorch refuses np.uint64, though torch has that type
+_ARRAYS = {np.dtype(kind) for kind in _SCALARS}
 _MAX_DEPTH = 90  # of nested containers; deeper ones are left to PyTorch
 _MAX_NDIM = 60
 
@@ -56,9 +56,10 @@ class TorchRules:
 
 @functools.cache
 def with_extended(function: Any) -> Any:
-    """Return PyTorch's `default_collate` or `default_convert`, for arrays of ml_dtypes, too.
+    """Return PyTorch's `default_collate` or `default_convert`, for more types of NumPy.
 
-    It raises TypeError for arrays of bfloat16 and its like, though torch has those types.
+    It raises TypeError for arrays of bfloat16 and its like (ml_dtypes), and for numbers of uint64,
+    though torch has those types.
     """
     return functools.partial(_with_extended, function)
 
@@ -74,8 +75,10 @@ def _with_extended(function: Any, samples: Any) -> Any:
 
 
 def _with_tensors(value: Any, depth: int) -> Any:
-    """Return a value with tensors in place of arrays of ml_dtypes; itself where it has none."""
+    """Return a value with tensors for what PyTorch refuses of NumPy; itself where it has none."""
     kind = type(value)
+    if kind is np.uint64:
+        return torch.from_numpy(np.array(value))
     if kind is np.ndarray and value.dtype.kind == "V" and value.flags.writeable:
         its_type = _extended(value.dtype)
         if its_type is not None:
