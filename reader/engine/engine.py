@@ -183,9 +183,10 @@ class Engine(Finalized):
         reach them.
         """
         cursor = self._cursor(epoch, start)
-        is_map = not self.config.is_iterable
-        batches_of_keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
-        cursor.failures = self.failed.epoch(epoch, start.failed, batches_of_keys)
+        if self.config.on_error != "raise":
+            is_map = not self.config.is_iterable
+            keys = batches_of(self.sampler, self.batch_sampler) if is_map else None
+            cursor.failures = self.failed.epoch(epoch, start.failed, keys)
         options = self._options(epoch, start, cursor)
         has_shards = isinstance(self.batch_sampler, Shards)
         stage = self._places.stage(cursor, has_shards)
@@ -199,7 +200,7 @@ class Engine(Finalized):
         schedule = self._schedule(cursor, start, window, backend)
         supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
         cursor.on_count = look
-        refill = None if has_shards else refill_of(self.config)
+        refill = None if has_shards or cursor.failures is None else refill_of(self.config)
         if refill is not None and start.spare is not None:
             cursor.spare = start.spare
             self._cache.refill(refill, Spare(**start.spare), epoch, start.base_seed)

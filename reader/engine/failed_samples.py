@@ -69,16 +69,14 @@ class FailedSamples:
         path = config.quarantine
         self._quarantine = None if path is None else Quarantine(path)
 
-    def epoch(self, epoch: int, before: int, batches: Any) -> EpochFailures | None:
-        """Return what counts those of one epoch; None: their exceptions are raised.
+    def epoch(self, epoch: int, before: int, batches: Any) -> EpochFailures:
+        """Return what counts those of one epoch.
 
         Args:
             epoch: its number.
             before: how many there were in the part of it that was delivered in an earlier run.
             batches: yields the lists of keys; None: of a stream there are none.
         """
-        if self._config.on_error == "raise":
-            return None
         return EpochFailures(self, self._config, epoch, before, self._samples_of(batches))
 
     def _samples_of(self, batches: Any) -> int | None:

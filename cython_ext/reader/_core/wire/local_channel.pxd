@@ -55,6 +55,7 @@ cdef class LocalFeeder:
     cdef object current              # the answer that was taken and not accepted
     cdef readonly uint64_t accepted, sent, sends
     cdef public TimesLog times       # of what was taken
+    cdef bint is_slow, is_clocked   # the last batch took long; the thread's clock was read for this one
     cdef int64_t computed_before     # by this thread, when it began the task in hand; ns
 
     cdef void note_taken(self, uint64_t seq) noexcept
