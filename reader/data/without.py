@@ -87,9 +87,14 @@ def _indices_in(path: str | os.PathLike[str]) -> Iterable[Any]:
         try:
             sample = json.loads(line)
             yield sample["index"]
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines) and isinstance(error, ValueError):
-                return  # a process was killed while it wrote
+        except ValueError:
+            if not line.startswith(b"{"):
+                raise ConfigError(
+                    f"line {number} of '{name}' is no JSON: {line[:80]!r}. Pass the file that a"
+                    " loader's quarantine= has written"
+                ) from None
+            continue  # a process was killed while it wrote
+        except (TypeError, KeyError) as error:
             raise ConfigError(
                 f"line {number} of '{name}' names no sample: {line[:80]!r}. A quarantine file has a"
                 ' line of JSON for each, with its "index"'

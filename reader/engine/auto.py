@@ -19,6 +19,7 @@ from reader.config import LoaderConfig
 from reader.cores import local_ranks, usable_cores
 from reader.engine.backends.pool import Pool
 from reader.engine.tuner import Choice, Reading, Tuner
+from reader.errors import ReaderError
 from reader.worker.worker_state import EpochStart
 
 __all__ = ["AutoWorkers"]
@@ -88,7 +89,16 @@ class AutoWorkers:
             choice = self._tuner.read(reading)
             if choice == before:
                 return
-            for worker in pool.set_active(choice.workers):
+            try:
+                started = pool.set_active(choice.workers)
+            except ReaderError as error:
+                if not pool.is_usable:
+                    raise
+                _log.warning("num_workers stays %d: %s", pool.started, error)
+                choice = self._tuner.limit(pool.started)
+                started = []
+                pool.set_active(choice.workers)
+            for worker in started:
                 if start_of is not None:
                     window.add_start(worker, start_of(worker))
             window.size = choice.workers * choice.factor

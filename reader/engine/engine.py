@@ -31,11 +31,11 @@ from reader.engine.backends.pool_cache import Loan, PoolCache
 from reader.engine.cursor import Cursor, MapCursor, StreamCursor, WorkerCursors
 from reader.engine.epoch import EpochIterator
 from reader.engine.epoch_options import EpochOptions
-from reader.engine.failed_samples import FailedSamples
+from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.landing_places import LandingPlaces
 from reader.engine.map_tasks import MapTasks
 from reader.engine.prefetched_epoch import PrefetchedEpoch, prefetch_next
-from reader.engine.refill import Spare, refill_of
+from reader.engine.refill import Spare, ask_again, refill_of
 from reader.engine.schedule import Schedule
 from reader.engine.state import LoaderState, Start, batches_of
 from reader.engine.stream_tasks import StreamTasks
@@ -71,7 +71,7 @@ class Engine(Finalized):
         sampler, batch_sampler: asked anew for each epoch, and may be replaced between epochs.
         order_seed: of the random state that samplers without a state draw from in the next epochs;
             None: the trainer's own.
-        auto: chooses workers and batches in flight while training; None: nothing does.
+        auto: chooses workers and batches in flight; None: nothing does.
         failed: the samples that failed and were tolerated.
         times: when the last batches were at each stage; see TimesLog.
         draws: what the face draws seeds of orders from, with `state()` and `load(state)`; None:
@@ -118,8 +118,7 @@ class Engine(Finalized):
         self._places = LandingPlaces(config, policy.batch)
         self.failed = FailedSamples(config)
         self.auto = AutoWorkers(config, self._stats) if any(config.auto) else None
-        if self.auto is not None:
-            self._cache.active = self.auto.active
+        self._cache.active = None if self.auto is None else self.auto.active
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 
     # -- epochs ----------------------------------------------------------------------------------
@@ -193,17 +192,17 @@ class Engine(Finalized):
         set_seeded(epoch, self.sampler, self.batch_sampler)
         loan = Loan(self._cache)
         backend = loan.backend
-        window = self._window(epoch, cursor, backend)
-        look = None
-        if self.auto is not None and isinstance(backend, Pool):
-            look = self.auto.begin(backend, window, options.start_of)
+        window = self._window(epoch, start, cursor, backend)
+        pool, look = backend if isinstance(backend, Pool) else None, None
+        if self.auto is not None and pool is not None:
+            look = self.auto.begin(pool, window, options.start_of)
         schedule = self._schedule(cursor, start, window, backend)
         supervisor = Supervisor(loan, schedule, window, options, self._stats, look)
         cursor.on_count = look
         refill = None if has_shards or cursor.failures is None else refill_of(self.config)
-        if refill is not None and start.spare is not None:
+        if start.spare is not None:
             cursor.spare = start.spare
-            self._cache.refill(refill, Spare(**start.spare), epoch, start.base_seed)
+            ask_again(window, Spare(**start.spare), self._cache.kind.takes_keys)
         batches = EpochIterator(
             loan, window, schedule, supervisor, stage, options, self._stats, refill
         )
@@ -234,10 +233,13 @@ class Engine(Finalized):
             else functools.partial(count_of, batches_of(self.sampler, self.batch_sampler)),
         )
 
-    def _window(self, epoch: int, cursor: MapCursor | StreamCursor, backend: Backend) -> Window:
+    def _window(
+        self, epoch: int, start: Start, cursor: MapCursor | StreamCursor, backend: Backend
+    ) -> Window:
         """Return the window of an epoch, whose run begins with that."""
         is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
         first = cursor.batches if is_map else 0
+        first -= start.spare is not None  # whose batch takes the place of the one before
         backend.feeder.begin_run(epoch, first, in_order)
         backend.feeder.times = self.times
         return Window(
@@ -402,9 +404,15 @@ class Engine(Finalized):
 
     # -- statistics ------------------------------------------------------------------------------
 
+    def failures(self) -> list[FailedSample]:
+        """Return the samples that failed in batches that were delivered, the last 1,000."""
+        self._state.count_handed()
+        return list(self.failed.newest)
+
     def stats(self) -> dict[str, Any]:
         """Return what was done so far: see `DataLoader.stats`."""
         self._give_way()
+        self.failures()
         backend = self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
         arena = self._cache.arena

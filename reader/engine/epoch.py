@@ -24,13 +24,13 @@ from reader.engine.backends.pool_cache import Loan
 from reader.engine.cursor import Cursor
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.map_tasks import MapTasks
-from reader.engine.refill import Refill, rows_of
+from reader.engine.refill import Refill, Spare, is_spare_task, rows_of
 from reader.engine.schedule import Schedule
 from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import leave_with_program
-from reader.worker.bad_sample import BadKey
+from reader.worker.bad_sample import BadKey, own_keys
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
 
@@ -197,6 +197,8 @@ class EpochIterator(QuickSteps):
             if self.is_due:
                 self._stage.cursor.count_handed()
             while True:
+                if self._stage.cursor.failures is not None:
+                    self._stage.cursor.count_handed()  # too many failures end the epoch at once
                 is_short = self._refill is not None and self._refill.is_short
                 if self.ahead and not is_short and (size := self._stage.group_size(self.ahead)):
                     self._land_ahead()
@@ -285,16 +287,21 @@ class EpochIterator(QuickSteps):
 
     def _refilled(self, refill: Refill, task: Task, item: Any, step: Any) -> Any:
         """Return a batch, filled up where it lacks samples; None: it waits for, or gave, rows."""
-        keys = [key.key if type(key) is BadKey else key for key in self.window.task_keys(task.seq)]
+        sent = self.window.task_keys(task.seq)
+        if is_spare_task(sent):
+            self._take_again(refill, task, item, step)
+            return None
+        keys = [key.key if type(key) is BadKey else key for key in own_keys(sent)]
         if refill.is_short:
             if not refill.fits(item) or not all(type(key) is int for key in keys):
                 self._finish_short(refill)
                 return None  # and this one is taken again
-            refill.put_spare(item, task.seq, keys)
+            bad = () if task.snapshot is None else task.snapshot.bad
+            refill.put_spare(item, Spare(task.seq, keys, 0, [each.row for each in bad]))
             self.skip(Made(None, task, step=step))  # it is counted with the one that is filled
             self._hand_short(refill, refill.filled())
             return None
-        if type(item) is not LoDTensorArray or rows_of(item) == len(keys):
+        if type(item) is not LoDTensorArray or rows_of(item) in (0, len(keys)):
             return item
         refill.begin(item, len(keys) - rows_of(item))
         whole = refill.filled()
@@ -303,6 +310,35 @@ class EpochIterator(QuickSteps):
             return whole
         self.keep(Made(None, task, True, False, step))
         return None
+
+    def _lose_spare(self, item: Any, carried: WorkerError | None) -> None:
+        """Go on without the rows of a saved state's batch: none of its samples can be had again."""
+        task, step = self._schedule.answered_task(item)
+        made, cursor = Made(None, task, step=step), self._stage.cursor
+        self.keep(made)
+        self.ahead.remove(made)
+        if carried is not None and cursor.failures is not None and cursor.spare is not None:
+            spare = Spare(**cursor.spare)
+            new = [each for each in carried.bad if each.row not in spare.bad]
+            cursor.failures.note_again(spare.batch, new)
+        cursor.spare = None
+        if carried is not None and not carried.is_nothing:
+            number = self._schedule.number_of(None)
+            error = self._supervisor.error_of(item, [], number, carried)
+            self.made = Made(error, is_error=True)
+
+    def _take_again(self, refill: Refill, task: Task, item: Any, step: Any) -> None:
+        """Take rows from now on of the batch that a saved state had."""
+        made, cursor = Made(None, task, step=step), self._stage.cursor
+        self.keep(made)  # accepts it
+        self.ahead.remove(made)  # and it is not counted: it was before
+        if cursor.spare is not None and type(item) is LoDTensorArray:
+            spare = Spare(**cursor.spare)
+            bad = () if task.snapshot is None else task.snapshot.bad
+            new = [each for each in bad if each.row not in spare.bad]
+            refill.put_spare(item, spare._replace(bad=[each.row for each in bad]))
+            if cursor.failures is not None and new:
+                cursor.failures.note_again(spare.batch, new)
 
     def _hand_short(self, refill: Refill, whole: LoDTensorArray | None) -> None:
         """Hand the batch over that waited, if it is filled up now."""
@@ -320,7 +356,7 @@ class EpochIterator(QuickSteps):
     def _note_spare(self, seq: int, refill: Refill) -> None:
         """Note what a state says of the rows that are left, from a batch on."""
         spare = refill.spare
-        self._stage.cursor.spares[seq] = None if spare is None else spare.to_json()
+        self._stage.cursor.spares[seq] = None if spare is None else spare._asdict()
 
     def _takes_rest(self, refill: Refill) -> bool:
         """Whether a whole group is handed over at the end of the epoch, of the last rows."""
@@ -337,7 +373,7 @@ class EpochIterator(QuickSteps):
                 seq, mark = cursor.batches - 1, getattr(cursor, "mark", None)
                 if last is not None:
                     seq, mark = last.seq, last.mark
-                cursor.spares[seq] = None
+                self._note_spare(seq, refill)
                 # its task was counted long ago, and nobody has to accept it again
                 task = Task(TaskKind.TASK_KEYS, [], mark=mark, seq=seq)
                 batch = stage.converter(len(self.ahead))(rest)
@@ -373,6 +409,9 @@ class EpochIterator(QuickSteps):
         carried = (
             self._loan.backend.open_error(item.payload) if item.kind is FailureKind.ERROR else None
         )
+        if is_spare_task(keys) and item.kind is FailureKind.ERROR:
+            self._lose_spare(item, carried)
+            return
         if carried is not None and carried.is_nothing:
             carried = self._pass_nothing(item, carried)
             if carried is None:
@@ -420,6 +459,8 @@ class EpochIterator(QuickSteps):
 
     def _leave(self) -> None:
         """Raise what ends the epoch, or hand over a last group that is short."""
+        if self._stage.cursor.failures is not None:
+            self._stage.cursor.count_handed()
         error = self.window.error
         if error is not None:
             self.made = Made(error, is_error=True)

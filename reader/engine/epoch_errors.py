@@ -161,11 +161,15 @@ def hung_sample(
     if 0 <= hung.row < len(indices):
         at = f"the sample at index {shown(indices[hung.row])} of {at}"
     stack = f" It was here:\n{hung.stack}" if hung.stack else ""
+    advice = "or have such samples left out or replaced by on_error='skip' or 'replace'"
+    if options.tolerates:
+        advice = "since it hung outside of the samples that may fail"
+        if not indices:
+            advice = f"since the rest of what worker {item.worker} would have yielded is lost"
     return DatasetError(
         f"{at} hung: it took {hung.seconds:.1f} s, and hang_after={options.hang_after:g}. Its"
         f" {backend.name_of(item.worker).partition(' (')[0]} was ended and replaced; mend the"
-        " dataset, pass a larger hang_after=, or have such samples left out or replaced by"
-        f" on_error='skip' or 'replace'.{stack}"
+        f" dataset, pass a larger hang_after=, {advice}.{stack}"
     )
 
 

@@ -153,7 +153,7 @@ class EngineFace:
 
         A sample is among them once its batch was delivered. `stats()["failed_samples"]` counts all.
         """
-        return list(self._engine.failed.newest)
+        return self._engine.failures()
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker does now: pid, activity, batch in hand, and since when.

@@ -6,6 +6,7 @@ line is one write: ranks may share a file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import warnings
@@ -30,7 +31,7 @@ class Quarantine:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path = os.path.abspath(path)  # noqa: PTH100  the program may change its folder
         self._known: set[tuple[Any, ...]] | None = None
         self._has_warned = False
         try:
@@ -49,10 +50,14 @@ class Quarantine:
                 self._known = _read_keys(self._path)
             if key in self._known:
                 return
-            line = json.dumps(sample, ensure_ascii=True) + "\n"
+            line = json.dumps(sample, ensure_ascii=True).encode() + b"\n"
             fd = self._open()
             try:
-                os.write(fd, line.encode())
+                size = os.fstat(fd).st_size
+                if size and os.pread(fd, 1, size - 1) != b"\n":
+                    line = b"\n" + line  # a process was killed while it wrote, or the disk was full
+                if os.write(fd, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(fd)
             self._known.add(key)
@@ -66,7 +71,7 @@ class Quarantine:
                 )
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return os.open(self._path, flags, 0o644)
 
     def __reduce__(self) -> Any:
@@ -78,13 +83,15 @@ def _key_of(sample: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _read_keys(path: str) -> set[tuple[Any, ...]]:
-    found = set()
-    with open(path, "rb") as file:  # noqa: PTH123  as the others here
-        for line in file:
-            try:
-                sample = json.loads(line)
-            except ValueError:  # a line that was cut off
-                continue
-            if isinstance(sample, dict):
-                found.add(_key_of(sample))
+    found: set[tuple[Any, ...]] = set()
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  as the others here
+            lines = file.readlines()
+    except FileNotFoundError:  # it was moved, and is begun anew
+        return found
+    for line in lines:
+        try:
+            found.add(_key_of(json.loads(line)))
+        except (ValueError, TypeError, AttributeError):  # cut off, or no line of ours
+            continue
     return found

@@ -10,12 +10,17 @@ is lost, and which go where follows from the order and from what failed.
 
 from __future__ import annotations
 
+import pickle
 from typing import Any, NamedTuple
 
 from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.steps.handover import Task
+from reader._core.steps.window import Window
+from reader._core.wire.channel import TaskKind
 from reader.config import LoaderConfig
+from reader.worker.bad_sample import AsBatch, BadKey
 
-__all__ = ["Refill", "Spare", "is_spare", "refill_of", "rows_of"]
+__all__ = ["Refill", "Spare", "ask_again", "is_spare", "is_spare_task", "refill_of", "rows_of"]
 
 
 class Spare(NamedTuple):
@@ -24,44 +29,55 @@ class Spare(NamedTuple):
     Attributes:
         batch: its number.
         keys: of the dataset, all that it was made of.
-        used: how many of its rows are in other batches.
+        at: how many of the keys have been passed: their samples are in other batches, or failed.
+        bad: the places of the keys whose samples failed.
     """
 
     batch: int
-    keys: list[Any]
-    used: int
+    keys: list[int]
+    at: int
+    bad: list[int]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
-        return self._asdict()
+    def task_keys(self) -> list[Any]:
+        """Return what a worker makes the batch of again; what failed is not fetched again."""
+        bad = set(self.bad)
+        again = [
+            BadKey(key, "", "it failed before") if place in bad else key
+            for place, key in enumerate(self.keys)
+        ]
+        return [AsBatch(self.batch, is_spare=True), *again]
 
 
 class Refill:
     """The rows that are left of a batch, and the batch that is being filled with them.
 
     Args:
+        size: of a batch.
         drop_last: what is left at the end of the epoch is dropped.
 
     Attributes:
         is_short: a batch waits for more rows.
+        spare: what rows are taken from, as a state has it; None: nothing.
     """
 
-    def __init__(self, drop_last: bool) -> None:
+    def __init__(self, size: int, drop_last: bool) -> None:
+        self.size = size
         self.drop_last = drop_last
         self.is_short = False
+        self.spare: Spare | None = None
         self._parts: list[tuple[LoDTensorArray, int, int]] = []  # of the batch that is short
         self._needs = 0
-        self._spare: LoDTensorArray | None = None
-        self._about: Spare | None = None
+        self._batch: LoDTensorArray | None = None  # that rows are taken from
+        self._places: list[int] = []  # of the key of each of its rows
+        self._used = 0  # of its rows
 
-    def put_spare(self, batch: LoDTensorArray, number: int, keys: list[Any], used: int = 0) -> None:
-        """Take rows from a batch from now on."""
-        self._spare, self._about = batch, Spare(number, keys, used)
-
-    @property
-    def spare(self) -> Spare | None:
-        """What rows are taken from; None: nothing."""
-        return self._about
+    def put_spare(self, batch: LoDTensorArray, spare: Spare) -> None:
+        """Take rows from a batch from now on, those of the keys that were not passed."""
+        bad = set(spare.bad)
+        self._places = [place for place in range(len(spare.keys)) if place not in bad]
+        self._used = sum(place < spare.at for place in self._places)
+        is_left = self._used < len(self._places)
+        self._batch, self.spare = (batch, spare) if is_left else (None, None)
 
     def begin(self, batch: LoDTensorArray, needs: int) -> None:
         """Fill up a batch that lacks so many samples."""
@@ -74,16 +90,10 @@ class Refill:
         Args:
             is_end: no more rows come: it is returned with those there are.
         """
-        spare, about = self._spare, self._about
-        if spare is not None and about is not None:
-            rows = rows_of(spare)
-            count = min(self._needs, rows - about.used)
-            self._parts.append((spare, about.used, about.used + count))
-            self._needs -= count
-            used = about.used + count
-            is_left = used < rows
-            self._spare = spare if is_left else None
-            self._about = about._replace(used=used) if is_left else None
+        part = self._taken(self._needs)
+        if part is not None:
+            self._parts.append(part)
+            self._needs -= part[2] - part[1]
         if self._needs and not is_end:
             return None
         parts, self._parts, self.is_short = self._parts, [], False
@@ -91,21 +101,29 @@ class Refill:
             return parts[0][0]
         return LoDTensorArray.joined(parts) or parts[0][0]
 
+    def _taken(self, count: int) -> tuple[LoDTensorArray, int, int] | None:
+        """Take rows: (batch, the first, the one behind the last); None: there are none."""
+        batch, spare, begin = self._batch, self.spare, self._used
+        if batch is None or spare is None:
+            return None
+        end = self._used = min(begin + count, len(self._places))
+        if end == len(self._places):
+            self._batch = self.spare = None
+        else:
+            self.spare = spare._replace(at=self._places[end - 1] + 1)
+        return batch, begin, end
+
     def fits(self, batch: Any) -> bool:
         """Whether rows of a batch could be put behind those of the one that is filled."""
         first = self._parts[0][0]
         if type(batch) is not LoDTensorArray:
             return False
-        one = LoDTensorArray.joined([(first, 0, 1), (batch, 0, 1)])
-        return one is not None
+        return LoDTensorArray.joined([(first, 0, 1), (batch, 0, 1)]) is not None
 
     def rest(self) -> LoDTensorArray | None:
-        """Return what is left, as a batch; None: nothing is."""
-        spare, about = self._spare, self._about
-        self._spare = self._about = None
-        if spare is None or about is None or self.drop_last:
-            return None
-        return LoDTensorArray.joined([(spare, about.used, rows_of(spare))])
+        """Return what is left, a batch of it at a time; None: nothing is."""
+        part = None if self.drop_last else self._taken(self.size)
+        return None if part is None else LoDTensorArray.joined([part])
 
 
 def refill_of(config: LoaderConfig) -> Refill | None:
@@ -113,25 +131,47 @@ def refill_of(config: LoaderConfig) -> Refill | None:
 
     Rows can be moved where the loader itself cuts the batches, and stacks their samples.
     """
-    is_own = config.batch_sampler is None and config.batch_size is not None
+    size = config.batch_size
+    is_own = config.batch_sampler is None and size is not None
     is_stacked = config.collate_fn is None and not config.is_iterable and config.in_order
     if config.on_error != "skip" or not is_own or not is_stacked or config.prefetch_next_epoch:
         return None
-    return Refill(config.drop_last)
+    return None if size is None else Refill(size, config.drop_last)
+
+
+def ask_again(window: Window, spare: Spare, takes_keys: bool) -> None:
+    """Have workers make a batch of a saved state again, before all others.
+
+    Args:
+        window: of the epoch, which begins one batch earlier for it.
+        spare: of the state.
+        takes_keys: workers take keys as they are; else encoded.
+    """
+    keys: Any = spare.task_keys()
+    window.add(Task(TaskKind.TASK_KEYS, keys if takes_keys else pickle.dumps(keys, 5)))
+    window.hold_all()
+
+
+def is_spare_task(keys: list[Any]) -> bool:
+    """Whether the keys of a task are those of a saved state's batch."""
+    return bool(keys) and type(keys[0]) is AsBatch and keys[0].is_spare
 
 
 def is_spare(saved: Any) -> bool:
-    """Whether a part of a state is what `to_json` returned, or None."""
+    """Whether a part of a state is a Spare, or None."""
     if saved is None:
         return True
     if not isinstance(saved, dict) or saved.keys() != set(Spare._fields):
         return False
-    keys, numbers = saved["keys"], (saved["batch"], saved["used"])
-    are_counts = all(type(number) is int and number >= 0 for number in numbers)
-    return are_counts and isinstance(keys, list) and all(type(key) is int for key in keys)
+    lists = saved["keys"], saved["bad"]
+    numbers = [saved["batch"], saved["at"]]
+    if not all(isinstance(each, list) for each in lists):
+        return False
+    are_counts = all(type(each) is int and each >= 0 for each in [*numbers, *saved["bad"]])
+    return are_counts and all(type(key) is int for key in saved["keys"])
 
 
 def rows_of(batch: LoDTensorArray) -> int:
-    """Return how many samples a stacked batch has."""
-    fields: list[Any] = batch.storage_fields()
-    return len(fields[0] if fields else batch.objects[0])
+    """Return how many samples a stacked batch has; 0: they hold nothing."""
+    fields: list[Any] = batch.storage_fields() or batch.objects
+    return len(fields[0]) if fields else 0

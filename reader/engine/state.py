@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +19,8 @@ from reader.config import SEED_LIMIT, LoaderConfig
 from reader.data.batch_sampler import NoBatching
 from reader.data.epochs import carried_epochs, find_carriers
 from reader.engine.cursor import Cursor, MapCursor, WorkerCursor, WorkerCursors
-from reader.engine.refill import is_spare
+from reader.engine.plain_state import REMEDY, check_plain
+from reader.engine.refill import is_spare, refill_of
 from reader.errors import StateError, got, shown
 from reader.orders.order import boundary_state, check_order_state
 from reader.orders.order_origin import Position
@@ -33,11 +33,6 @@ _FORMAT = 1
 _NO_WORKERS: dict[str, Any] = {"workers": None, "last_worker": None}
 # of a position: the numbers of its samples, of batches of any size, stay within 64 bits
 _MAX_POSITION = 1 << 40
-_MAX_DEPTH = 16  # of the containers in a state
-# where in a state users' own objects have theirs
-_THEIRS_IN_ORDER = (("source",), ("iterator",), ("drawn",))
-_THEIRS_IN_WORKER = (("state", "dataset"), ("state", "iterator"))
-_REMEDY = "Load a state that state_dict() of a loader with the same dataset and options returned."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +87,13 @@ class LoaderState:
     @property
     def cursor(self) -> Cursor | None:
         """The position of the iterator that the user got last."""
+        self.count_handed()
+        return self._cursor
+
+    def count_handed(self) -> None:
+        """Count what the user got from the newest iterator."""
         if self._cursor is not None:
             self._cursor.count_handed()
-        return self._cursor
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -127,6 +126,8 @@ class LoaderState:
             draw_first()
             if not cursor.is_known and cursor.resumed is not None:
                 return copy.deepcopy(cursor.resumed)  # dropped before anything was drawn
+        if is_open and cursor is not None and _is_where_it_began(cursor):
+            return copy.deepcopy(cursor.resumed or {})  # the order may have nothing left to draw
         state: dict[str, Any] = {
             "reader": _FORMAT,
             "kind": self._kind,
@@ -276,7 +277,7 @@ class LoaderState:
         except KeyError as error:
             raise StateError(
                 f"the state has an epoch for {error}, and this loader has no {error} with a"
-                f" set_epoch method. {_REMEDY}"
+                f" set_epoch method. {REMEDY}"
             ) from None
         self._saved_workers(state)  # refuses what it cannot read
         try:
@@ -284,7 +285,7 @@ class LoaderState:
         except Exception as error:
             if is_interrupt(error):
                 raise
-            raise StateError(f"the state cannot be copied: {error!r}. {_REMEDY}") from error
+            raise StateError(f"the state cannot be copied: {error!r}. {REMEDY}") from error
         for each, epoch in zip(found, taken["epochs"].values(), strict=True):
             each.set_epoch(epoch)
         self.base_seed = taken["base_seed"]
@@ -294,7 +295,7 @@ class LoaderState:
 
     def _check(self, state: Any, sampler: Any, batch_sampler: Any) -> None:
         if not isinstance(state, dict) or "reader" not in state:
-            raise StateError(f"this is no state of a reader.DataLoader: {got(state)}. {_REMEDY}")
+            raise StateError(f"this is no state of a reader.DataLoader: {got(state)}. {REMEDY}")
         check_plain(state)
         if state["reader"] != _FORMAT or type(state["reader"]) is not int:
             raise StateError(
@@ -304,18 +305,26 @@ class LoaderState:
         for name, wanted, is_right in _CHECKS:
             if name not in state or not is_right(state[name]):
                 value = got(state[name]) if name in state else "nothing"
-                raise StateError(f"{name} in the state must be {wanted}, got {value}. {_REMEDY}")
+                raise StateError(f"{name} in the state must be {wanted}, got {value}. {REMEDY}")
         for name, own in (("kind", self._kind), ("seed", self._config.seed)):
             if state[name] != own:
                 raise _unlike(name, state[name], own)
         if not _is_count(state.get("failed", 0)):
             raise StateError(
-                f"failed in the state must be a count, got {got(state['failed'])}. {_REMEDY}"
+                f"failed in the state must be a count, got {got(state['failed'])}. {REMEDY}"
             )
-        if not is_spare(state.get("spare")):
+        spare = state.get("spare")
+        if not is_spare(spare):
             raise StateError(
                 f"spare in the state must be a batch with its keys, got {got(state['spare'])}."
-                f" {_REMEDY}"
+                f" {REMEDY}"
+            )
+        if spare is not None and (refill_of(self._config) is None or not state["batches"]):
+            raise StateError(
+                "this state cannot be resumed: it was saved with on_error='skip', and has rows of a"
+                " batch that fill others up, which this loader does not do. Pass on_error='skip',"
+                " and neither batch_sampler=, collate_fn=, in_order=False nor"
+                " prefetch_next_epoch=True"
             )
         self._check_beyond(state)
         self._check_fit(state, self._fit(sampler, batch_sampler))
@@ -333,7 +342,7 @@ class LoaderState:
         ):
             raise StateError(
                 "beyond in the state must be the numbers of batches that were delivered early, each"
-                f" above {state['batches']} and in ascending order, got {got(beyond)}. {_REMEDY}"
+                f" above {state['batches']} and in ascending order, got {got(beyond)}. {REMEDY}"
             )
         if beyond and self._config.in_order:
             raise StateError(
@@ -345,7 +354,7 @@ class LoaderState:
     def _check_fit(self, state: dict[str, Any], own: dict[str, Any]) -> None:
         for name, value in own.items():
             if name not in state["fit"]:
-                raise StateError(f"fit in the state lacks {name}. {_REMEDY}")
+                raise StateError(f"fit in the state lacks {name}. {REMEDY}")
             was = state["fit"][name]
             if was == value and type(was) is type(value):
                 continue
@@ -365,14 +374,14 @@ class LoaderState:
         saved = state["workers"]
         if saved is None:
             if self._kind == "iterable":
-                raise StateError(f"workers in the state must be a list, got None. {_REMEDY}")
+                raise StateError(f"workers in the state must be a list, got None. {REMEDY}")
             return self._next_workers()
         workers = WorkerCursors(self._workers, self._config.batch_size or 1)
         found = [WorkerCursor.from_json(each) for each in saved]
         last = state["last_worker"]
         if type(last) is not int or not 0 <= last < len(found):
             raise StateError(
-                f"last_worker in the state must be a worker's number, got {got(last)}. {_REMEDY}"
+                f"last_worker in the state must be a worker's number, got {got(last)}. {REMEDY}"
             )
         if len(found) == self._workers:
             workers.all = found
@@ -384,55 +393,19 @@ class LoaderState:
         return workers
 
 
-def check_plain(state: dict[str, Any]) -> None:
-    """Refuse a state whose own entries are not plain data, as JSON has it.
-
-    Checked before anything is compared: NumPy's and torch's values compare as arrays, and
-    instances of subclasses of numbers and texts were never saved. What users' own samplers,
-    datasets and iterators put into a state is not checked.
-
-    Raises:
-        StateError: with the place of the first value that is none.
-    """
-    todo: list[tuple[tuple[Any, ...], Any]] = [((), state)]
-    while todo:
-        path, value = todo.pop()
-        if path[:1] == ("order",) and path[1:] in _THEIRS_IN_ORDER:
-            continue
-        if path[:1] == ("workers",) and path[2:] in _THEIRS_IN_WORKER:
-            continue
-        if isinstance(value, dict) and len(path) < _MAX_DEPTH:
-            if not all(type(key) is str for key in value):
-                raise StateError(
-                    f"{_place(path)} must have str keys only, got {got(list(value))}. {_REMEDY}"
-                )
-            todo += [((*path, key), each) for key, each in value.items()]
-        elif isinstance(value, list) and len(path) < _MAX_DEPTH:
-            todo += [((*path, at), each) for at, each in enumerate(value)]
-        elif not _is_plain(value):
-            raise StateError(
-                f"{_place(path)} must be plain data (None, bool, int of 64 bits, finite float, str,"
-                f" list or dict), got {got(value)}. {_REMEDY}"
-            )
-
-
-def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    if kind is int:
-        return bool(-(1 << 63) <= value < 1 << 64)
-    return value is None or kind in (bool, str) or (kind is float and math.isfinite(value))
-
-
-def _place(path: tuple[Any, ...]) -> str:
-    inner = "".join(f"[{each!r}]" for each in path[1:])
-    return f"{path[0]}{inner} in the state" if path else "the state"
-
-
 def _unlike(name: str, was: Any, own: Any) -> StateError:
     return StateError(
         f"this state cannot be resumed: {name} was {was!r} when it was saved, and this loader has"
-        f" {own!r}. {_REMEDY}"
+        f" {own!r}. {REMEDY}"
     )
+
+
+def _is_where_it_began(cursor: Cursor) -> bool:
+    """Whether an epoch is where it was resumed, with rows of a batch that fill others up."""
+    resumed = cursor.resumed
+    if resumed is None or cursor.spare is None:
+        return False
+    return resumed["batches"] == cursor.batches and resumed.get("spare") == cursor.spare
 
 
 def _is_begun(cursor: Cursor) -> bool:

@@ -32,12 +32,13 @@ from reader.engine.epoch_options import EpochOptions
 from reader.engine.schedule import Schedule
 from reader.engine.watchdog import Watchdog
 from reader.errors import ReaderError
-from reader.worker.bad_sample import BadKey
+from reader.worker.bad_sample import AsBatch, BadKey, own_keys
 from reader.worker.loop import WorkerError
 
 __all__ = ["EpochEnded", "Supervisor"]
 
 _log = logging.getLogger("reader")
+_SINGLE = (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
 _IDLE_DEATHS = 3  # per worker, without any batch in between: something kills them all
 
 
@@ -287,8 +288,19 @@ class Supervisor:
         row = death.row if hung is None else hung.row
         if len(keys) == 1:
             row = 0
-        is_known = isinstance(task.payload, bytes) and 0 <= row < len(keys)
-        if not self._options.tolerates or not is_known:
+        is_sent = isinstance(task.payload, bytes) and task.kind not in _SINGLE
+        if not self._options.tolerates or not isinstance(task.payload, bytes):
+            return False
+        own = own_keys(keys)
+        first = keys[0] if len(own) < len(keys) else AsBatch(seq)
+        if row < 0 and is_sent and not first.one_by_one:
+            # __getitems__ fetched them all: have each fetched by itself, to see which it is
+            self._watchdog.hung.pop(seq, None)
+            task.kind = TaskKind.TASK_KEYS
+            task.payload = pickle.dumps([first._replace(one_by_one=True), *own], 5)
+            return True
+        row += len(keys) - len(own) if row >= 0 else 0
+        if not 0 <= row < len(keys):
             return False
         if hung is None:
             told = type(died(death, None, None)).__qualname__, str(died(death, None, None))
@@ -301,7 +313,7 @@ class Supervisor:
         else:
             keys[row] = BadKey(key, f"reader.errors.{told[0]}", told[1])
         self.deaths.pop(seq, None)
-        is_single = task.kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
+        is_single = task.kind in _SINGLE
         task.payload = pickle.dumps(keys[0] if is_single else keys, 5)
         task.kind = TaskKind.TASK_KEY if is_single else TaskKind.TASK_KEYS
         return True

@@ -71,6 +71,13 @@ class Tuner:
         self._last = self._tried = None
         self._settling = True
 
+    def limit(self, workers: int) -> Choice:
+        """Have no more workers than these from now on; returns what there should be."""
+        self._most = self._most._replace(workers=workers)
+        self.choice = self.choice._replace(workers=min(workers, self.choice.workers))
+        self.begin()
+        return self.choice
+
     def read(self, now: Reading) -> Choice:
         """Return what there should be from now on.
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from reader.engine.backends.backend import Backend, WorkerActivity, WorkerStatus
 from reader.errors import shown
 from reader.processes.python_stack import stack_of_process, stack_of_thread
-from reader.worker.bad_sample import BadKey
+from reader.worker.bad_sample import BadKey, own_keys
 
 __all__ = ["Hung", "Watchdog"]
 
@@ -66,8 +66,8 @@ class Watchdog:
         # how long a wait may last before the next look; None: there is none
         self.pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
         self.hung: dict[int, Hung] = {}
-        # worker -> the batch and the row that it is at, and since when it was seen there
-        self._seen: dict[int, tuple[tuple[int | None, int], float]] = {}
+        # worker -> its process, the batch and the row that it is at, and since when
+        self._seen: dict[int, tuple[tuple[int | None, int | None, int], float]] = {}
         self._told: set[tuple[int, int | None, int]] = set()
 
     def look(self) -> None:
@@ -77,7 +77,7 @@ class Watchdog:
             if status.activity is not WorkerActivity.BUSY:
                 self._seen.pop(status.worker_id, None)
                 continue
-            at = status.batch, status.sample
+            at = status.pid, status.batch, status.sample
             seen, since = self._seen.get(status.worker_id, (None, now))
             if seen != at:
                 # the first sample of a batch is not older than the batch
@@ -108,7 +108,7 @@ class Watchdog:
     def _said(self, status: WorkerStatus, seconds: float, stack: str, end: str = "") -> str:
         """Return who is at what, since when, and where in the code."""
         batch, row = status.batch, status.sample
-        keys = [] if batch is None else self._keys_of(batch)
+        keys = [] if batch is None else own_keys(self._keys_of(batch))
         where = f"batch {batch} of epoch {self._epoch}"
         if 0 <= row < len(keys):
             key = keys[row]

@@ -1,12 +1,14 @@
 """The Python stack of a worker process, as it stands: also of one that hangs in native code.
 
 Imports the standard library alone. A worker has the interpreter's own dump of its stacks written
-to a memory file when a signal comes; the trainer sends that signal, and reads the file through
-/proc. A worker whose code took the signal for itself is left alone.
+to a memory file when a signal comes; the trainer sends that signal to the worker's watch, a native
+thread, so that nothing else in it is interrupted, and reads the file through /proc. A worker whose
+code took the signal for itself is left alone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import shutil
@@ -21,6 +23,7 @@ from pathlib import Path
 __all__ = ["offer_stack", "stack_of_process", "stack_of_thread"]
 
 _NAME = "lodreader-stack"
+_WATCH = "reader-watch"
 _SIGNAL = signal.SIGRTMIN + 9  # which no library is known to use
 _PATIENCE_S = 1.0
 _PAUSE_S = 0.005
@@ -89,11 +92,12 @@ def _by_spy(pid: int) -> str:
 
 def _by_signal(pid: int) -> str:
     try:
-        path = _memory_file(pid)
-        if path is None or not _catches(pid):
+        path, watch = _memory_file(pid), _watch_of(pid)
+        if path is None or watch is None or not _catches(pid):
             return ""
         before = path.stat().st_size
-        os.kill(pid, _SIGNAL)
+        if ctypes.CDLL(None).tgkill(pid, watch, int(_SIGNAL)):
+            return ""
         deadline, size = time.monotonic() + _PATIENCE_S, before
         while time.monotonic() < deadline:
             threading.Event().wait(_PAUSE_S)
@@ -104,7 +108,7 @@ def _by_signal(pid: int) -> str:
         with path.open("rb") as file:
             file.seek(before)
             return _cut(file.read().decode(errors="replace"))
-    except OSError:  # the process has ended, or /proc is hidden
+    except (OSError, AttributeError):  # the process has ended, or there is no /proc or tgkill
         return ""
 
 
@@ -112,6 +116,14 @@ def _memory_file(pid: int) -> Path | None:
     for path in Path(f"/proc/{pid}/fd").iterdir():
         if str(path.readlink()).startswith(f"/memfd:{_NAME} "):
             return path
+    return None
+
+
+def _watch_of(pid: int) -> int | None:
+    """Return the number of the thread that watches a worker's trainer."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == _WATCH:
+            return int(task.name)
     return None
 
 

@@ -17,7 +17,17 @@ from reader.exceptions.user_error import traceback_text
 from reader.random import seeds
 from reader.worker import context
 
-__all__ = ["BadKey", "BadSample", "NothingLeft", "Tolerance", "bad_sample", "is_bad", "substitute"]
+__all__ = [
+    "AsBatch",
+    "BadKey",
+    "BadSample",
+    "NothingLeft",
+    "Tolerance",
+    "bad_sample",
+    "is_bad",
+    "own_keys",
+    "substitute",
+]
 
 T = TypeVar("T")
 
@@ -31,8 +41,8 @@ class Tolerance:
 
     Attributes:
         replaces: another sample takes the place; else the batch goes without it.
-        count: of the dataset's samples, where any of them may take the place, as for batches of
-            one; 0: another one of the batch does, since a sampler may leave some samples out.
+        count: of the dataset's samples, where any of them may take the place if no other one of
+            the batch can; 0: none else, since a sampler of the user's may leave samples out.
     """
 
     replaces: bool
@@ -74,6 +84,25 @@ class BadKey(NamedTuple):
     error: str
     text: str
     passed: int = 0
+
+
+class AsBatch(NamedTuple):
+    """Stands before the keys of a task that is made again in another way.
+
+    Attributes:
+        number: of the batch, as which it is seeded: in a resumed run it has another place.
+        one_by_one: samples are fetched each by itself, so that it is seen at which a worker is.
+        is_spare: it is the batch of a saved state that others are filled up from, and none itself.
+    """
+
+    number: int
+    one_by_one: bool = False
+    is_spare: bool = False
+
+
+def own_keys(keys: list[Any]) -> list[Any]:
+    """Return the keys of a task without what stands before them."""
+    return keys[1:] if keys and type(keys[0]) is AsBatch else keys
 
 
 class NothingLeft(Exception):
@@ -143,14 +172,13 @@ def _others(key: Any, keys: Sequence[Any], count: int) -> Iterator[Any]:
     """Yield keys of other samples in an order that follows from the seed, the epoch and the key."""
     base_seed, epoch = context.loader_task() or (0, 0)
     rng = seeds.sample_rng(base_seed, epoch, _number(key) ^ _SALT)
-    if count:
-        while True:
-            other = int(rng.integers(count))
-            if other != key:
-                yield other
     others = [other for other in keys if type(other) is not BadKey and other != key]
     for place in rng.permutation(len(others)):
         yield others[place]
+    while count > 1:
+        other = int(rng.integers(count))
+        if other != key:
+            yield other
 
 
 _SALT = 0x5DEECE66D  # the generator of the sample itself is another one

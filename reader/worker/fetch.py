@@ -61,6 +61,7 @@ class Fetcher:
         self._read_ahead = reading_ahead(dataset)
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample
+        self.one_by_one = False  # the next batch is fetched sample by sample
 
     @property
     def gathers(self) -> bool:

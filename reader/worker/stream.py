@@ -90,6 +90,7 @@ class StreamFetcher:
         self.reseed: Callable[[int], None] | None = None  # called with the number of a batch
         self.row = -1  # the current sample; -1: none in particular
         self.is_stacking = False  # if so, the channel knows the current sample
+        self.one_by_one = True
         self._run: int | None = None  # the attempt at an epoch that the iterator belongs to
         self._phase = _Phase.NEW
         self._restored = _Restored.NO

@@ -109,7 +109,8 @@ class TolerantFetcher(Fetcher):
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
         """Return the samples of a batch, those that can be had. Raises NothingLeft if none can."""
-        if self.getitems and not any(type(key) is BadKey for key in keys):
+        is_alone, self.one_by_one = self.one_by_one, False
+        if self.getitems and not is_alone and not any(type(key) is BadKey for key in keys):
             try:
                 self._kept = list(keys)
                 return super()._samples(channel, list(keys))

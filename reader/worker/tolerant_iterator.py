@@ -14,11 +14,14 @@ from reader.worker.bad_sample import BadSample, bad_sample, is_bad
 
 __all__ = ["TolerantIterator"]
 
+_MOST_IN_A_ROW = 100
+
 
 class TolerantIterator:
     """Draws from an iterator; a draw that fails is left out, or the sample before takes its place.
 
-    An iterator that cannot go on, as a generator that raised, raises its error.
+    An iterator that cannot go on, as a generator that raised, raises its error, and so does one of
+    which a hundred draws in a row fail: a connection that is lost for good, for instance.
 
     Args:
         source: what the dataset's `__iter__` returned.
@@ -42,6 +45,7 @@ class TolerantIterator:
         return self
 
     def __next__(self) -> Any:
+        failed = 0
         while True:
             number, self._draws = self._draws, self._draws + 1
             try:
@@ -50,7 +54,8 @@ class TolerantIterator:
                 raise
             except Exception as error:
                 is_ours = is_bad(error) and not (self._is_inline and is_interrupt(error))
-                if not is_ours or is_dead(self.source):
+                failed += 1
+                if not is_ours or is_dead(self.source) or failed == _MOST_IN_A_ROW:
                     raise
                 found = bad_sample(number, -1, error)
                 before = self._before

@@ -301,8 +301,8 @@ def test_a_run_may_be_resumed_behind_each_batch(way: str) -> None:
     assert found == whole
 
 
-@pytest.mark.parametrize("spare", [5, {}, {"batch": -1, "keys": [], "used": 0},
-                                   {"batch": 0, "keys": ["a"], "used": 0}])  # fmt: skip
+@pytest.mark.parametrize("spare", [5, {}, {"batch": -1, "keys": [], "at": 0, "bad": []},
+                                   {"batch": 0, "keys": ["a"], "at": 0, "bad": []}])  # fmt: skip
 def test_a_damaged_state_is_refused(spare: Any) -> None:
     loader = DataLoader(Files(), batch_size=8, on_error="skip")
     state = loader.state_dict()
@@ -471,6 +471,138 @@ def test_samples_that_do_not_fit_together_are_raised() -> None:
         list(DataLoader(ragged, batch_size=4, on_error="skip"))
 
 
+# -- what must end -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", EACH)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bad", [range(64), range(40, 64)])
+def test_whole_batches_that_fail_end_the_epoch_at_the_budget(
+    way: str, kind: str, bad: range
+) -> None:
+    options = {"batch_size": 8, "on_error": "skip", "error_budget": 12, **KINDS[kind], **WAYS[way]}
+    with DataLoader(Files(bad=tuple(bad)), **options) as loader:
+        with pytest.raises(DatasetError, match="samples of epoch 0 have failed"):
+            list(loader)
+        assert loader.stats()["failed_samples"] == 16
+
+
+@pytest.mark.parametrize("way", EACH)
+def test_what_failed_is_told_with_its_batch(way: str) -> None:
+    with DataLoader(
+        Files(bad=(3,)), batch_size=8, on_error="replace", error_budget=4, **WAYS[way]
+    ) as loader:
+        batches = iter(loader)
+        next(batches)
+        assert [error.index for error in loader.errors] == [3]
+        assert loader.stats()["failed_samples"] == 1
+
+
+@pytest.mark.parametrize("way", ["none", "one"])
+def test_a_dataset_of_one_sample_that_fails_raises(way: str) -> None:
+    loader = DataLoader(Files(1, bad=(0,)), on_error="replace", error_budget=4, **WAYS[way])
+    with loader, pytest.raises(DatasetError, match="no other one that could take its place"):
+        list(loader)
+
+
+@pytest.mark.parametrize("way", ["none", "one"])
+def test_the_last_sample_of_an_epoch_is_replaced_too(way: str) -> None:
+    loader = DataLoader(
+        Files(17, bad=(16,)), batch_size=8, on_error="replace", error_budget=4, **WAYS[way]
+    )
+    with loader:
+        assert [len(numbers) for _, numbers in loader] == [8, 8, 1]
+
+
+class Gone(IterableDataset[Any]):
+    """Draws for a while, and never again."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Gone()
+
+
+class _Gone:
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def __iter__(self) -> _Gone:
+        return self
+
+    def __next__(self) -> int:
+        self.drawn += 1
+        if self.drawn > 5:
+            raise ConnectionError("the connection is gone")
+        return self.drawn
+
+
+@pytest.mark.parametrize("way", ["none", "one"])
+def test_a_stream_that_fails_for_good_raises(way: str) -> None:
+    with DataLoader(
+        Gone(), batch_size=2, on_error="skip", error_budget=1000, **WAYS[way]
+    ) as loader:
+        batches = iter(loader)
+        assert [next(batches).tolist() for _ in range(2)] == [[1, 2], [3, 4]]
+        with pytest.raises(ConnectionError):
+            next(batches)
+
+
+def test_samples_without_anything_in_them_pass() -> None:
+    assert list(DataLoader([()] * 4, batch_size=2, on_error="skip")) == [(), ()]
+
+
+class OnlyInWorkers(Files):
+    """Opens its files in the workers alone."""
+
+    opened = False
+
+    def __getitem__(self, index: int) -> Any:
+        if not self.opened:
+            raise RuntimeError("this is the trainer")
+        return super().__getitem__(index)
+
+
+def open_files(_: int) -> None:
+    found = reader.get_worker_info()
+    assert found is not None
+    found.dataset.opened = True
+
+
+def test_workers_make_the_batch_again_that_a_resumed_run_fills_others_from() -> None:
+    options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
+    options.update(num_workers=2, worker_init_fn=open_files)
+    with DataLoader(OnlyInWorkers(), **options) as loader:
+        batches = iter(loader)
+        first, state = rows([next(batches)]), loader.state_dict()
+        rest = rows(batches)
+    assert len(first + rest) == 8
+    with DataLoader(OnlyInWorkers(), **options) as loader:
+        loader.load_state_dict(state)
+        assert rows(loader) == rest
+        assert [error.index for error in loader.errors] == [40]  # the others were told before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"on_error": "replace"},
+        {"collate_fn": numbers_of},
+        {"in_order": False},
+        {"batch_sampler": [[0, 1]] * 8, "batch_size": 1},
+    ],
+)
+def test_a_state_with_rows_of_a_batch_is_refused_where_they_would_be_lost(
+    change: dict[str, Any],
+) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "error_budget": 4}
+    loader = DataLoader(Files(), **options)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    assert state["spare"]["batch"] == 1
+    with pytest.raises(reader.StateError):
+        DataLoader(Files(), **{**options, **change}).load_state_dict(state)
+
+
 # -- the quarantine ------------------------------------------------------------------------------
 
 
@@ -504,6 +636,13 @@ def test_a_quarantine_that_was_cut_off_is_read_and_written_on(tmp_path: Path) ->
     list(DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4, quarantine=path))
     path.write_bytes(path.read_bytes()[:-20])
     assert len(reader.without(Files(), path)) == 61
+    with path.open("a") as file:
+        file.write('{"epoch": 3, "batch": 0, "ind')  # and the run goes on
+    list(DataLoader(Files(bad=(9,)), batch_size=8, on_error="skip", quarantine=path))
+    assert len(reader.without(Files(), path)) == 60
+    with path.open("a") as file:
+        file.write('{"epoch": 0, "batch": 0, "index": [1, 2]}\n')
+    list(DataLoader(Files(bad=(10,)), batch_size=8, on_error="skip", quarantine=path))
     path.write_text('{"other": 1}\n')
     with pytest.raises(reader.ConfigError, match=r"line 1 of '.*bad.jsonl' names no sample"):
         reader.without(Files(), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
@@ -161,6 +162,61 @@ def test_a_sample_whose_worker_dies_has_failed(way: str, retries: int) -> None:
     loader = DataLoader(Crashing(0), batch_size=8, num_workers=2)
     with loader, pytest.raises(WorkerDied):
         list(loader)
+
+
+class Many(Slow):
+    """Fetches all at once."""
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [self[index] for index in indices]
+
+
+class ManyCrashing(Crashing):
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("dataset", [Many(1000), ManyCrashing(0)])
+def test_one_sample_of_many_that_are_fetched_at_once_has_failed(
+    on_error: str, dataset: Any
+) -> None:
+    with DataLoader(
+        dataset, batch_size=8, num_workers=2, hang_after=0.6, on_error=on_error, error_budget=2
+    ) as loader:
+        found = numbers(loader)
+        assert [error.index for error in loader.errors] == [5, 20]
+    assert len(found) == (30 if on_error == "skip" else 32)
+    assert not {5, 20} & set(found)
+
+
+def test_a_worker_that_takes_the_place_of_one_that_hung_has_its_own_time() -> None:
+    class AllSlow(Slow):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> int:
+            stay_here(1000 if index == 0 else 0.7)
+            return index
+
+    with DataLoader(
+        AllSlow(0), batch_size=4, num_workers=1, hang_after=1.2, on_error="replace", error_budget=2
+    ) as loader:
+        assert len(numbers(loader)) == 4
+        assert [error.index for error in loader.errors] == [0]
+
+
+def test_asking_for_the_stack_interrupts_no_call_of_the_sample() -> None:
+    class Polling(Slow):
+        def __getitem__(self, index: int) -> int:
+            if index == 5:
+                libc = ctypes.CDLL(None, use_errno=True)
+                if libc.poll(None, 0, 1500) < 0:
+                    raise OSError(ctypes.get_errno(), "interrupted")
+            return index
+
+    with DataLoader(Polling(0), batch_size=8, num_workers=1, warn_after=0.3) as loader:
+        assert numbers(loader) == list(range(32))
 
 
 class Deaf(Slow):

@@ -313,6 +313,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     @property
     def errors(self) -> list[FailedSample]:
         """The samples that failed and were tolerated; see `reader.DataLoader`."""
+        if self._engine is not None:
+            return self._engine.failures()
         return list(self.failed_samples.newest)
 
     def workers(self) -> list[WorkerStatus]:

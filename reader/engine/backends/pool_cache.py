@@ -11,10 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from reader._core.batch.tensor_array import LoDTensorArray
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
-from reader._core.wire.channel import TaskKind
 from reader._core.wire.local_channel import LocalMemory
 from reader.collate import in_place
 from reader.config import LoaderConfig
@@ -23,7 +21,6 @@ from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
 from reader.engine.backends.thread_pool import ThreadPool
-from reader.engine.refill import Refill, Spare
 from reader.errors import ConfigError, ReaderError
 from reader.frameworks import make_unpacked
 from reader.policy import BatchPolicy, Policy
@@ -62,8 +59,7 @@ def _tolerance(config: LoaderConfig) -> Tolerance | None:
     if config.on_error == "raise":
         return None
     has_own = config.sampler is not None or config.batch_sampler is not None
-    is_one = config.batch_size is None or config.batch_size == 1
-    count = len(config.dataset) if is_one and not has_own and not config.is_iterable else 0
+    count = 0 if has_own or config.is_iterable else len(config.dataset)
     return Tolerance(config.on_error == "replace", count)
 
 
@@ -113,17 +109,6 @@ class PoolCache:
         pool = self._start()
         self.shelf.lend(pool)
         return pool
-
-    def refill(self, refill: Refill, spare: Spare, epoch: int, base_seed: int) -> None:
-        """Make the batch of a saved state again in this thread, for the rows that are left."""
-        workers = dataclasses.replace(self._workers, num_workers=0, base_seed=base_seed)
-        backend = InlineBackend(workers, max_bytes=self._config.max_bytes)
-        backend.feeder.begin_run(epoch, spare.batch)
-        backend.feeder.dispatch(spare.batch, TaskKind.TASK_KEYS, list(spare.keys))
-        made = backend.feeder.take()
-        if type(made) is LoDTensorArray:
-            refill.put_spare(made.private_copy(), *spare)
-        backend.close()
 
     def give_back(self, backend: Backend) -> None:
         """Take a backend back from its iterator, once. Waits for nothing."""

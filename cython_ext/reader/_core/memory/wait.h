@@ -106,10 +106,18 @@ static inline int rd_thread_start(pthread_t *thread, rd_thread_body body, void *
     return rc;
 }
 
+/* Of the threads of a worker the watch alone takes the signal that asks for their stacks: it would
+ * interrupt a system call of the others.  See reader/processes/python_stack.py. */
+#define RD_STACK_SIGNAL (SIGRTMIN + 9)
+
 /* The worker's watch over its trainer: ends this process at once when the trainer ends, whatever
  * this process is doing, even inside C code that holds the GIL. */
 static inline void *rd_watch_trainer(void *argument) {
     struct pollfd p = {(int)(intptr_t)argument, POLLIN, 0};
+    sigset_t asked;
+    sigemptyset(&asked);
+    sigaddset(&asked, RD_STACK_SIGNAL);
+    pthread_sigmask(SIG_UNBLOCK, &asked, NULL);
     while (poll(&p, 1, -1) != 1) {
     }
     syscall(SYS_exit_group, 1);
