@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from reader import DataLoader, Dataset, cache
+from reader.caching.entry_file import Entry
 from reader.caching.sample_form import decode
 from tests.processes import Program
 
@@ -48,7 +49,7 @@ def work(cached: Any, seed: int) -> None:
         index = order.randrange(SAMPLES)
         if order.random() < 0.3:  # else all are kept before long
             for file in cached._cache._files:
-                file.table.forget(index, file.table.place(index))
+                file._drop(index, file.table.word(index))
         if not is_right(index, cached[index]):
             os._exit(1)
 
@@ -100,8 +101,8 @@ def check(cached: Any) -> None:
     for index in range(SAMPLES):
         for file in cached._cache._files:
             entry = file.read(index, 0)
-            if entry is not None:
-                assert is_right(index, decode(*entry))
+            if isinstance(entry, Entry):
+                assert is_right(index, decode(entry.form, entry.content))
     # what a killed process had claimed is free again: each sample can be kept
     for index in range(SAMPLES):
         assert is_right(index, cached[index])

@@ -31,7 +31,7 @@ from reader import (
     Subset,
     cache,
 )
-from reader.caching import entry_file
+from reader.caching import entry_file, free_space
 from reader.caching.digest import digest_of
 from reader.caching.sample_form import UnknownForm, decode, encode
 from reader.sharing.memory_file import padded
@@ -162,7 +162,7 @@ def test_limits_hold_and_what_was_kept_first_stays(tmp_path: Path) -> None:
 
 
 def test_memory_that_runs_short_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_file, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(free_space, "available_bytes", lambda: 1 << 20)
     dataset = Counted()
     cached = cache(dataset, memory="1GB")
     cached[1]
@@ -199,7 +199,7 @@ def test_damage_on_the_disk_is_found_and_the_sample_made_again(tmp_path: Path) -
     content = bytearray(file.read_bytes())
     begin = entry_file.entries_begin(8)
     rng = np.random.default_rng(0)
-    for place in rng.integers(begin, len(content), 200):
+    for place in rng.integers(begin, begin + cached._cache.stats()["disk_bytes"], 200):
         content[place] ^= 1 << int(rng.integers(8))
     with file.open("r+b") as opened:
         opened.write(content)
@@ -218,7 +218,7 @@ def test_every_bit_counts(tmp_path: Path) -> None:
     whole = file.read_bytes()
     table = whole[: entry_file.entries_begin(1)]
     rng = np.random.default_rng(1)
-    for place in rng.integers(len(table), len(whole), 300):
+    for place in rng.integers(len(table), len(table) + cached._cache.stats()["disk_bytes"], 300):
         changed = bytearray(whole)
         changed[place] ^= 1 << int(rng.integers(8))
         with file.open("r+b") as opened:
@@ -392,7 +392,7 @@ def test_damaged_words_and_cut_off_files_cost_a_sample_each(tmp_path: Path) -> N
     cached = cache(Counted(), disk=tmp_path)
     cached[2]
     file = tmp_path / "samples.cache"
-    place = entry_file.HEAD + (entry_file.SUMS + 2) * 8
+    place = entry_file.HEAD + (entry_file.SUMS + 2 * 2) * 8
     for word in (2**57, 2**62, 2**63 + 2**31, 2**63 + 2**40, 2**64 - 1):
         with file.open("r+b") as opened:
             opened.seek(place)
@@ -594,7 +594,7 @@ def test_folders_that_cannot_hold_a_cache(tmp_path: Path) -> None:
         cache(Others(), disk=folder)
     file = folder / "samples.cache"
     whole = file.read_bytes()
-    file.write_bytes(whole.replace(b'"lodreader cache": 1', b'"lodreader cache": 9'))
+    file.write_bytes(whole.replace(b'"lodreader cache": 2', b'"lodreader cache": 9'))
     with pytest.raises(ConfigError, match="made by another version of lodreader, in format 9"):
         cache(Counted(), disk=folder)
     file.write_bytes(b"something else")
