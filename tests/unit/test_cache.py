@@ -31,9 +31,9 @@ from reader import (
     Subset,
     cache,
 )
-from reader.caching import entry_file, free_space
+from reader.caching import cached_dataset, entry_file, free_space, sample_cache
 from reader.caching.digest import digest_of
-from reader.caching.sample_form import UnknownForm, decode, encode
+from reader.caching.sample_form import UnknownForm, decode, encode, is_alike
 from reader.sharing.memory_file import padded
 
 
@@ -558,6 +558,10 @@ class Strange:
     pass
 
 
+class _Metres(np.float64):
+    pass
+
+
 @pytest.mark.parametrize(
     ("sample", "place"),
     [
@@ -567,6 +571,7 @@ class Strange:
         (np.array([Strange()], object), "sample cannot be cached"),
         (np.zeros(2, [("a", "i4")]), "sample cannot be cached"),
         (Counter("a"), "sample cannot be cached"),
+        (_Metres(2), "sample cannot be cached"),
         (np.ma.array([1, 2], mask=[0, 1]), "sample cannot be cached"),
         pytest.param(10**5000, "sample cannot be cached", id="digits"),
     ],
@@ -657,6 +662,15 @@ def stored(sample: Any) -> tuple[bytes, Any]:
         np.str_(""),
         np.bytes_(b""),
         np.array(["", ""]),
+        np.bytes_(b"a\0\0"),
+        np.bytes_(b"\0"),
+        np.str_("a\0"),
+        np.str_("\ud800\0"),
+        np.array(["a\0b\0"]),
+        np.array([b"a\0b\0"])[0],
+        np.array("a"),
+        np.datetime64("2020-01-01T00:00"),
+        np.int64(-3),
         np.empty((2, 0, 3), "datetime64[s]"),
         np.array([True, False]),
         np.arange(10)[::-2],
@@ -673,6 +687,25 @@ def test_arrays_come_back(array: Any) -> None:
     assert found.dtype == array.dtype
     assert found.shape == array.shape
     assert np.array_equal(found, array)
+    if isinstance(array, (str, bytes)):
+        assert repr(found) == repr(array)
+
+
+def test_a_check_sees_what_an_encoding_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {(): (1,), (2, 3): (3, 2)}
+    for one, other in shapes.items():
+        assert is_alike([np.zeros(one)], [np.zeros(one)])
+        assert not is_alike([np.zeros(one)], [np.zeros(other)])
+    assert not is_alike({"a": np.bytes_(b"a")}, {"a": np.bytes_(b"a\0")})
+    assert not is_alike((1, 2), [1, 2])
+    assert not is_alike({"a": 1}, {"b": 1})
+    assert not is_alike(np.float32(1), np.float64(1))
+    monkeypatch.setattr(cached_dataset, "encode", lambda _: (b"", []))
+    monkeypatch.setattr(sample_cache, "decode", lambda *_, **__: np.zeros(1))
+    cached = cache([np.array(0.0)], memory="1MB", check=1)
+    cached[0]
+    with pytest.raises(DatasetError, match="another one when it is made again"):
+        cached[0]
 
 
 def test_bfloat16_comes_back() -> None:
@@ -712,6 +745,8 @@ def test_tensors_of_paddle_come_back() -> None:
     found = decode(*stored([tensor]))[0]
     assert type(found) is type(tensor)
     assert found.numpy().tolist() == tensor.numpy().tolist()
+    for shape in ([], [1], [0, 2], [2, 1]):
+        assert decode(*stored(paddle.zeros(shape))).shape == shape
 
 
 def test_images_of_pillow_come_back() -> None:
