@@ -448,7 +448,7 @@ def test_what_cannot_be_pickled_has_memory_of_its_own(tmp_path: Path) -> None:
     cache(first, memory="1MB")[1]
     cache(second, memory="1MB")[1]
     assert first.made[1] == second.made[1] == 1
-    with pytest.raises(ConfigError, match=r"cannot be pickled.* pass version="):
+    with pytest.raises(ConfigError, match=r"Locked cannot be pickled.* pass version="):
         cache(Locked(), disk=tmp_path)
     assert equal(cache(Locked(), disk=tmp_path, version="a")[1], Counted()[1])
     for _ in range(2):
