@@ -49,8 +49,8 @@ def cache(
 
     What was kept first stays. Where a limit is reached, or memory or the disk run short, samples
     that come later are made each time, as without a cache. So an epoch in random order finds as
-    much as there is room for. With both, samples lie in memory while there is room, and all of them
-    on disk.
+    much as there is room for. Room of what was dropped, since its file changed, is used again. With
+    both, samples lie in memory while there is room, and all of them on disk.
 
     A sample is what the dataset made: arrays, numbers, strings, bytes and None, tensors of PyTorch
     and Paddle, pixels of images of Pillow, and tuples, lists and dicts of those. No pickles are
@@ -68,8 +68,8 @@ def cache(
             content.
         version: says what samples depend on, such as "ImageNet 2012, 256 pixels". Another one than
             before begins a cache on disk anew, and so does a dataset with other attributes, or
-            whose class has other code. The files that it reads, and the functions that it calls,
-            are not looked at: pass another version when those change.
+            whose class has others, or other code. The files that it reads, and the functions that
+            it calls, are not looked at: pass another version when those change.
         check: the share of samples found that are made again and compared, such as 0.01.
 
     Returns:
