@@ -99,9 +99,9 @@ class SampleCache:
             out: see `decode`.
             is_counted: whether it is counted as found, or missed.
         """
-        sample, lease = self._found(number, tag, out, True, ())
+        sample, file, word = self._found(number, tag, out, True, ())
         # a copy of what was dropped meanwhile may have bytes of another
-        if lease is not None and not lease.is_current:
+        if file is not None and not file.is_same(number, word):
             sample = MISSING
         if is_counted:
             self.count(sample is not MISSING)
@@ -123,14 +123,15 @@ class SampleCache:
             The sample, or MISSING, and its lease: whoever has used the arrays asks it whether they
             were right.
         """
-        sample, lease = self._found(number, tag, None, False, same)
+        sample, file, word = self._found(number, tag, None, False, same)
         if is_counted:
             self.count(sample is not MISSING)
-        return sample, lease
+        return sample, None if file is None else Lease(file, number, word)
 
     def _found(
         self, number: int, tag: int, out: Any, is_copy: bool, same: Iterable[int]
-    ) -> tuple[Any, Lease | None]:
+    ) -> tuple[Any, EntryFile | None, int]:
+        """Return a sample, where it was found, and the word of its entry there."""
         lost = 0
         for file in self._files:
             entry = file.read(number, tag)
@@ -146,14 +147,14 @@ class SampleCache:
             first = self._files[0]
             if file is not first and first.has_room(entry):
                 self._keep(first, number, tag, entry.form, [entry.content])
-            return sample, Lease(file, number, entry.word)
+            return sample, file, entry.word
         if lost:
             self._files[0].add(lost)
             if lost == EVICTED:
                 for other in same:
                     for file in self._files:
                         file.read(other, tag)
-        return MISSING, None
+        return MISSING, None, 0
 
     def count(self, is_found: bool) -> None:
         """Count a sample that was found, or not."""
