@@ -49,8 +49,8 @@ def cache(
 
     What was kept first stays. Where a limit is reached, or memory or the disk run short, samples
     that come later are made each time, as without a cache. So an epoch in random order finds as
-    much as there is room for. With both, samples lie in memory while there is room, and all of them
-    on disk.
+    much as there is room for. Room of what was dropped, since its file changed, is used again. With
+    both, samples lie in memory while there is room, and all of them on disk.
 
     A sample is what the dataset made: arrays, numbers, strings, bytes and None, tensors of PyTorch
     and Paddle, pixels of images of Pillow, and tuples, lists and dicts of those. No pickles are
@@ -59,7 +59,8 @@ def cache(
     Args:
         dataset: map-style, with samples that are always the same; `reader.sample_rng` raises an
             error meanwhile. Of a `reader.images.ImageFolder` pictures are kept as they are before
-            its transforms, which may be random.
+            its transforms, which may be random; of a subclass with another `__getitem__`, that
+            does not call ImageFolder's, its samples.
         memory: how many bytes it may take, such as "8GB" or a number; None: no memory.
         disk: a folder for this dataset alone; None: no disk.
         disk_limit: how many bytes it may take there.
@@ -67,8 +68,8 @@ def cache(
             content.
         version: says what samples depend on, such as "ImageNet 2012, 256 pixels". Another one than
             before begins a cache on disk anew, and so does a dataset with other attributes, or
-            whose class has other code. The files that it reads, and the functions that it calls,
-            are not looked at: pass another version when those change.
+            whose class has others, or other code. The files that it reads, and the functions that
+            it calls, are not looked at: pass another version when those change.
         check: the share of samples found that are made again and compared, such as 0.01.
 
     Returns:
@@ -77,7 +78,8 @@ def cache(
 
     Raises:
         ConfigError, ConfigTypeError: neither memory nor disk is given, an argument cannot be, the
-            folder cannot be written, or it holds a cache of another dataset or another format.
+            dataset is cached already, the folder cannot be written, or it holds a cache of another
+            dataset or another format.
 
     While samples are fetched DatasetError is raised for one that cannot be kept, and for one that
     `check` finds changed.
@@ -96,7 +98,14 @@ def cache(
     options = cache_options(memory, disk, disk_limit, version, check)
     with_cache = getattr(type(dataset), "__with_cache__", None)
     if with_cache is not None and what != "samples":
-        return with_cache(dataset, what, **options)
+        found = with_cache(dataset, what, **options)
+        if found is not None:
+            return found
+    if isinstance(dataset, CachedDataset):
+        raise ConfigError(
+            f"this {type(dataset.dataset).__name__} is cached already: pass memory= and disk= to"
+            " one reader.cache, which keeps samples in both"
+        )
     if what not in (None, "samples"):
         raise ConfigError(f'what must be "samples" for this dataset, got {got(what)}')
     remedy = "Samples of a stream have no numbers that they could be found by"
@@ -105,8 +114,9 @@ def cache(
     digest = digest_of(dataset)
     if digest is None and disk is not None and version is None:
         raise ConfigError(
-            f"{kind.__name__} cannot be pickled, so that nothing tells it from another one: pass"
-            ' version="...", which says what its samples depend on'
+            f"{kind.__name__} cannot be pickled, or an attribute of its class cannot, so that"
+            ' nothing tells it from another one: pass version="...", which says what its samples'
+            " depend on"
         )
     module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
     identity = Identity(

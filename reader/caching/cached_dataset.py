@@ -13,7 +13,7 @@ import numpy as np
 
 from reader._core.interpreter.own_attribute import own_attribute
 from reader.caching.sample_cache import MISSING, SampleCache
-from reader.caching.sample_form import encode
+from reader.caching.sample_form import encode, is_alike
 from reader.data.columns import filler_of
 from reader.data.dataset import Dataset
 from reader.data.pure_samples import has_pure_samples
@@ -106,7 +106,8 @@ class CachedDataset(Dataset[Any]):
         with no_sample_rng(_RANDOM):
             again = self.dataset[number]
         kept, made = encode(sample), encode(again)
-        if kept[0] != made[0] or any(map(_differ, kept[1], made[1])):
+        is_same = kept[0] == made[0] and is_alike(sample, again)
+        if not is_same or any(map(_differ, kept[1], made[1])):
             raise DatasetError(
                 f"sample {number} of {type(self.dataset).__name__} was kept by a cache, and is"
                 " another one when it is made again: keep the part that is always the same, and do"

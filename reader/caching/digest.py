@@ -1,4 +1,4 @@
-"""A digest of a dataset: of what it holds, and of the code of its classes.
+"""A digest of a dataset: of what it holds, and of its classes' attributes and code.
 
 Imports NumPy and the standard library; tensors are known where their library is imported. The same
 program on the same data gives the same digest in every process.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import copyreg
 import functools
 import hashlib
-import inspect
 import pickle
 import sys
+import types
 from collections.abc import Iterator
-from pathlib import Path
-from types import CodeType, FunctionType, MethodType
+from pathlib import Path, PurePath
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,22 +24,35 @@ from reader.sharing.memory_file import MemoryFile
 __all__ = ["digest_of", "program_digest"]
 
 _PROTOCOL = 5
-_PLAIN = (str, bytes, int, float, bool, complex, tuple, frozenset, type(None))
+_PLAIN = (str, bytes, int, float, bool, complex, tuple, frozenset, type(None), list, dict, set)
+_KNOWN = (*_PLAIN, np.ndarray, np.generic, np.dtype, PurePath, functools.partial)
+# what a class has of the interpreter: it says nothing that methods and attributes do not
+_MACHINERY = (
+    *(types.MemberDescriptorType, types.GetSetDescriptorType, types.BuiltinFunctionType),
+    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
+    *(types.MethodWrapperType, types.DynamicClassAttribute),
+)
+_METHODS = (
+    *(FunctionType, MethodType, staticmethod, classmethod, property, functools.cached_property),
+    *(functools.partialmethod, functools.singledispatchmethod, functools._lru_cache_wrapper),
+)
+_INSTALLED = ("site-packages", "dist-packages")
+
+# by id: functions and classes that were digested already, which may hold themselves, and as which
+Seen = dict[int, tuple[int, Any]]
 
 
-def digest_of(value: Any, seen: frozenset[type] = frozenset()) -> str | None:
-    """Return a digest of what an object holds and of its classes' code; None: it has none.
+def digest_of(value: Any) -> str | None:
+    """Return a digest of what an object holds and of its classes; None: it has none.
 
-    Of a file that is mapped the path, size and time count. Functions that the code calls, and
-    modules that it uses, have no part in it. Classes in `seen` have been digested already: one may
-    hold objects of its own, as an enumeration does.
+    Of a class of the user's all attributes count, and of one of an installed package its methods
+    and plain attributes. Of a file that is mapped the path, size and time count. Functions that the
+    code calls, and modules that it uses, have no part in it.
     """
-    hashed = hashlib.blake2b(digest_size=16)
     try:
-        _digest(value, hashed, seen)
+        return _digest(value, {})
     except Exception:  # many types: it cannot be pickled, or is too deep
         return None
-    return hashed.hexdigest()
 
 
 def program_digest() -> str:
@@ -53,14 +66,17 @@ def program_digest() -> str:
     return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
 
-def _digest(value: Any, hashed: Any, seen: frozenset[type]) -> None:
+def _digest(value: Any, seen: Seen) -> str:
+    """Return a digest, or raise what says why there is none."""
+    hashed = hashlib.blake2b(digest_size=16)
     pickler = _Pickler(_Hashed(hashed), hashed, seen)
     pickler.dump(_held_by(value))
-    found = {part: None for cls in [type(value), *pickler.classes] for part in cls.__mro__}
-    inner = seen.union(found)
-    for part in found:
-        if part not in seen:
-            _digest_class(part, hashed, inner)
+    for cls in [type(value), *pickler.classes]:
+        for part in cls.__mro__:
+            if id(part) not in seen:
+                seen[id(part)] = len(seen), part
+                _digest_class(part, hashed, seen)
+    return hashed.hexdigest()
 
 
 class _Hashed:
@@ -77,7 +93,7 @@ class _Hashed:
 class _Pickler(pickle.Pickler):
     """Pickles in the same way in every process; `classes` are those of the objects within."""
 
-    def __init__(self, file: Any, hashed: Any, seen: frozenset[type]) -> None:
+    def __init__(self, file: Any, hashed: Any, seen: Seen) -> None:
         super().__init__(
             file, _PROTOCOL, buffer_callback=lambda buffer: hashed.update(buffer.raw())
         )
@@ -90,8 +106,8 @@ class _Pickler(pickle.Pickler):
         kind = type(value)
         if kind in (str, int, float, tuple, list, dict, bytes, bool, type(None)):
             return None
-        if kind in (set, frozenset):
-            return kind.__name__, sorted(digest_of(item, self._seen) or "" for item in value)
+        if kind in (set, frozenset):  # in an order that differs from run to run
+            return kind.__name__, sorted(_digest(item, dict(self._seen)) for item in value)
         if kind is np.memmap and value.filename is not None:
             found = Path(value.filename).stat()
             return str(value.filename), found.st_size, found.st_mtime_ns, value.offset, value.shape
@@ -104,20 +120,22 @@ class _Pickler(pickle.Pickler):
             array = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             self._hashed.update(array)
             return "torch", str(value.dtype), tuple(value.shape)
-        if kind.__module__.partition(".")[0] not in sys.stdlib_module_names and not isinstance(
-            value, (type, FunctionType)
-        ):
+        if isinstance(value, type):
+            if _is_users(value.__module__):
+                self.classes[value] = None
+            return "class", _name(value)
+        if isinstance(value, FunctionType):
+            is_told = value.__module__.startswith("__m") or not _is_importable(value)
+            return repr(_function(value, self._seen)) if is_told else None
+        if kind.__module__.partition(".")[0] not in sys.stdlib_module_names:
             self.classes[kind] = None
-        if isinstance(value, (FunctionType, type)) and value.__module__.startswith("__m"):
-            # of the main module, which other processes know by another name
-            if isinstance(value, FunctionType):
-                return repr((value.__qualname__, _function(value, self._seen)))
-            return value.__qualname__
         return None
 
 
 def _held_by(value: Any) -> Any:
     """Return what an object holds. Its class, which perhaps cannot be imported, is left out."""
+    if isinstance(value, (type, FunctionType)):
+        return value
     reduced = value.__reduce_ex__(_PROTOCOL)
     if isinstance(reduced, str) or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
         return value
@@ -125,28 +143,87 @@ def _held_by(value: Any) -> Any:
     return arguments, [list(each) if isinstance(each, Iterator) else each for each in state]
 
 
-def _digest_class(cls: type, hashed: Any, seen: frozenset[type]) -> None:
+def _digest_class(cls: type, hashed: Any, seen: Seen) -> None:
     """Add what a class's attributes are, and what its methods do, with defaults and closures."""
     if cls.__module__ in ("builtins", "abc", "typing"):
         return
+    is_users = _is_users(cls.__module__)
     for name, member in sorted(vars(cls).items()):
-        if isinstance(member, property):
-            member = member.fget
-        if isinstance(member, (staticmethod, classmethod, MethodType, functools.partial)):
-            member = getattr(member, "__func__", None) or member.func  # type: ignore[union-attr]
-        member = inspect.unwrap(member) if callable(member) else member
-        if isinstance(member, FunctionType):
-            hashed.update(repr((name, *_function(member, seen))).encode())
-        elif isinstance(member, (*_PLAIN, list, dict, set)) and not name.startswith("__"):
-            hashed.update(repr((name, digest_of(member, seen))).encode())
+        is_machinery = name.startswith(("__", "_abc_")) and not isinstance(member, _METHODS)
+        if is_machinery or isinstance(member, _MACHINERY):
+            continue
+        is_known = isinstance(member, (*_METHODS, *_KNOWN))
+        try:
+            told = _member(member, seen) if is_users or is_known else None
+        except Exception:  # many types
+            if is_users:
+                raise
+            told = None  # packages hold locks and the like, which samples do not depend on
+        hashed.update(repr((name, told)).encode(errors="surrogatepass"))
 
 
-def _function(function: FunctionType, seen: frozenset[type]) -> tuple[Any, ...]:
+def _member(member: Any, seen: Seen) -> Any:
+    """Return what tells an attribute of a class from another one."""
+    if isinstance(member, (staticmethod, classmethod, MethodType)):
+        return _member(member.__func__, seen)
+    if isinstance(member, property):
+        return _member(member.fget, seen)
+    if isinstance(member, functools.cached_property):
+        return _member(member.func, seen)
+    if isinstance(member, functools._lru_cache_wrapper):
+        return _member(member.__wrapped__, seen)
+    if isinstance(member, functools.singledispatchmethod):
+        kinds = member.dispatcher.registry.items()
+        return [(_name(kind), _member(function, seen)) for kind, function in kinds]
+    if isinstance(member, (functools.partial, functools.partialmethod)):
+        held = [member.args, sorted(member.keywords.items())]
+        return _member(member.func, seen), _digest(held, seen)
+    if isinstance(member, FunctionType):
+        return _function(member, seen)
+    if isinstance(member, ModuleType):
+        return member.__name__
+    if type(member).__module__ == "typing":  # a variable of types has no pickle
+        return repr(member)
+    return _digest(member, seen)
+
+
+def _function(function: FunctionType, seen: Seen) -> tuple[Any, ...]:
     """Return what a function does, with its defaults and its closure."""
+    if id(function) in seen:
+        return "as before", seen[id(function)][0]
+    seen[id(function)] = len(seen), function
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
-    held = [function.__defaults__, function.__kwdefaults__, *cells]
-    told = [digest_of(each, seen) for each in held if not isinstance(each, type)]
-    return _content(function.__code__), told
+    told = []
+    for each in (function.__defaults__, function.__kwdefaults__, *cells):
+        try:
+            told.append(_member(each, seen))
+        except Exception:  # many types
+            if _is_users(function.__globals__.get("__name__", "")):
+                raise
+    return function.__qualname__, _content(function.__code__), told
+
+
+def _is_importable(function: FunctionType) -> bool:
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+@functools.cache
+def _is_users(module: str) -> bool:
+    """Whether a module is neither of Python, nor of this package, nor installed by another one."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names or top == "reader":
+        return False
+    path = getattr(sys.modules.get(module, sys.modules.get(top)), "__file__", None)
+    return path is None or not set(_INSTALLED).intersection(Path(path).parts)
+
+
+def _name(cls: type) -> str:
+    """Return a class's name, which is the same in the trainer and in what it starts."""
+    module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
+    return f"{module}.{cls.__qualname__}"
 
 
 def _is_full(cell: Any) -> bool:

@@ -101,7 +101,7 @@ def _is_usable(fd: int, path: Path, identity: Identity) -> bool:
     if os.fstat(fd).st_size < entries_begin(identity.samples):
         raise ConfigError(f"'{path}' is cut off: remove it, and it is made again")
     if is_alone:
-        EntryFile(os.dup(fd), identity.samples, 0, is_memory=False).table.forget_claims()
+        EntryFile(os.dup(fd), identity.samples, 0, is_memory=False).recover()
     _lock(fd, fcntl.LOCK_SH)
     return True
 
@@ -139,6 +139,7 @@ def _made(path: Path, identity: Identity) -> int:
             os.close(folder)
     except BaseException:
         os.close(fd)
+        draft.unlink(missing_ok=True)
         raise
     return fd
 

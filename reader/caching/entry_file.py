@@ -1,8 +1,9 @@
 """A file of entries that processes share, in memory or on disk: written once, found by number.
 
-Imports the core's table and mapping. An EntryFile owns its descriptor and its mapping; forked
-processes have both, others get the descriptor as multiprocessing passes it. Bytes are taken from
-the front to the end and never given to another entry: whoever looks at an entry may go on looking.
+Imports the core's table and mapping, and the free space. An EntryFile owns its descriptor and its
+mapping; forked processes have both, others get the descriptor as multiprocessing passes it. Bytes
+of an entry that was dropped go to another one: whoever has looked at an entry in memory asks
+afterwards whether it was there all the time.
 
 The file is a head of JSON that says what it is, a table with a word for each entry, and the
 entries. An entry is written whole before the table says where it lies, so that a process that is
@@ -22,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
-from reader._core.shared.entry_table import SUMS, EntryTable, checksum
+from reader._core.shared.entry_table import PLACES, SUMS, TURNS, WORDS, EntryTable, checksum
 from reader._core.shared.mapping import Mapping
-from reader.available_memory import available_bytes
+from reader.caching.free_space import LINE, FreeSpace
 from reader.caching.sample_form import UnknownForm, spans
 from reader.sharing.memory_file import Bytes, padded
 
@@ -33,26 +34,32 @@ __all__ = ["HEAD", "Entry", "EntryFile", "entries_begin"]
 HEAD = 4096  # bytes of JSON that say what the file is
 _PAGE = 4096
 _WORD = 8
-_LINE = 64
 _MAGIC = 0x4C4F444341434845
 _ENTRY = struct.Struct("<QQQQQQ")  # magic, number, tag, bytes of the form and of the rest, checksum
 _WRITES = 512  # parts of one write: systems take 1,024
-_GRANT = 64 << 20  # bytes of memory that are asked for at once
-_RESERVE = 256 << 20  # bytes of memory that are left to others
-# the numbers of the sums in the table
-USED, HITS, MISSES, REFUSED, EVICTED, DAMAGED, GRANTED, CHECKED = range(8)
+_TURN_BITS = PLACES.bit_length()
+# the numbers of the sums in the table; free_space.py has others
+HITS, MISSES, REFUSED, EVICTED, DAMAGED, CHECKED, TURN = 1, 2, 3, 4, 5, 7, 11
+ABSENT = 0  # the numbers of EVICTED and DAMAGED say why there is no entry, too
 
 
 class Entry(NamedTuple):
-    """The form of a sample, and its parts one after the other."""
+    """An entry.
+
+    Attributes:
+        form: of a sample.
+        content: its parts one after the other.
+        word: of the table, for `EntryFile.is_same`.
+    """
 
     form: bytes
     content: Bytes
+    word: int
 
 
 def entries_begin(count: int) -> int:
     """Return where the entries of a file begin, in bytes."""
-    end = HEAD + (SUMS + count) * _WORD
+    end = HEAD + (SUMS + WORDS * count) * _WORD
     return -(-end // _PAGE) * _PAGE
 
 
@@ -74,7 +81,9 @@ class EntryFile(Finalized):
     def __init__(self, fd: int, count: int, limit: int, is_memory: bool) -> None:
         self.count, self.limit, self.is_memory = count, limit, is_memory
         self._begin = entries_begin(count)
-        self.table = EntryTable(Mapping(fd, self._begin, is_writable=True), HEAD, count)
+        self._table_map = Mapping(fd, self._begin, is_writable=True)
+        self.table = EntryTable(self._table_map, HEAD, count)
+        self._space = FreeSpace(fd, self.table, self._begin, limit, is_memory)
         self._content: Bytes | None = None
         if is_memory:
             whole = memoryview(Mapping(fd, self._begin + limit))
@@ -95,27 +104,58 @@ class EntryFile(Finalized):
     @property
     def used(self) -> int:
         """How many bytes entries take."""
-        return self.sum(USED)
+        return self._space.used if self.is_whole else 0
 
-    def read(self, number: int, tag: int) -> Entry | None:
-        """Return an entry; None: it is not there.
+    def recover(self) -> None:
+        """Forget what ended processes were writing. Nobody else has the file open."""
+        self.table.forget_claims()
+        words = np.frombuffer(memoryview(self._table_map), np.uint64)
+        begin = HEAD // _WORD + SUMS
+        self._space.recover(words[begin : begin + WORDS * self.count])
 
-        An entry of another tag, and one that the disk gave back damaged, is forgotten.
+    def read(self, number: int, tag: int) -> Entry | int:
+        """Return an entry; ABSENT: it is not there.
+
+        Returns:
+            EVICTED, DAMAGED: it was of another tag, or the disk gave it back damaged; from now on
+            it is not there. Of several that see it, one is told.
         """
-        place = self.table.place(number) if self.is_whole else 0
-        if not place:
-            return None
+        word = self.table.word(number) if self.is_whole else 0
+        if not word:
+            return ABSENT
         try:
-            entry = self._read_at((place - 1) * _LINE, number, tag)
+            entry = self._read_at(_begin_of(word), number, tag, word)
         except (OSError, OverflowError):  # the disk fails, or the place is none
             entry = DAMAGED
-        if not isinstance(entry, Entry) and self.table.forget(number, place):
-            self.table.add(entry)
-        return entry if isinstance(entry, Entry) else None
+        if not isinstance(entry, Entry):
+            return entry if self._drop(number, word) else ABSENT
+        # where the bytes are another's by now, the checksum could be, too
+        return entry if self.is_memory or self.table.is_same(number, word) else ABSENT
+
+    def is_same(self, number: int, word: int) -> bool:
+        """Whether an entry that was read was there all the time, until its bytes were looked at.
+
+        What comes from a disk is a copy, which `read` has asked this of.
+        """
+        return not self.is_memory or bool(self.table.is_same(number, word))
+
+    def _drop(self, number: int, word: int) -> bool:
+        """Have an entry be there no longer, and its bytes be free. False: another did."""
+        lines, at = self.table.lines(number), _begin_of(word)
+        try:
+            head = self._bytes_at(at, LINE)
+        except (OSError, OverflowError):
+            head = None
+        if not self.table.forget(number, word):
+            return False
+        # where the two do not agree on what it took, others may have that
+        if head is not None and _lines_in(head, number) == lines:
+            self._space.give_back(at, lines * LINE)
+        return True
 
     def holds(self, number: int) -> bool:
         """Whether an entry is there, of whatever tag."""
-        return self.is_whole and self.table.place(number) > 0
+        return self.is_whole and self.table.word(number) > 0
 
     def add(self, sum_number: int) -> int:
         """Add one to a sum; returns what it was."""
@@ -130,8 +170,15 @@ class EntryFile(Finalized):
         """Whether the table is there: a program may have cut off the file on a disk."""
         return self.is_memory or os.fstat(self._fd).st_size >= self._begin
 
-    def keep(self, number: int, tag: int, form: bytes, parts: Sequence[Any]) -> None:
-        """Write an entry, unless it is there, another process writes it, or there is no room.
+    def has_room(self, entry: Entry) -> bool:
+        """Whether there is probably room for an entry of another file."""
+        return self.is_whole and self._space.has_room(_total(entry.form, [entry.content]))
+
+    def keep(self, number: int, tag: int, form: bytes, parts: Sequence[Any]) -> bool:
+        """Write an entry, unless it is there, or another process writes it.
+
+        Returns:
+            False: there is no room.
 
         Raises:
             OSError: the disk is full, or fails. Nothing is lost but this entry.
@@ -139,46 +186,38 @@ class EntryFile(Finalized):
         pid = os.getpid()
         with interrupt_after():  # which would leave the claim
             if not self.is_whole or not self._claim(number, pid):
-                return
-            place = 0
+                return True
+            at, total, word = -1, _total(form, parts), 0
             try:
-                place = self._written(number, tag, form, parts)
+                at = self._space.take(total)
+                if at >= 0:
+                    self._write_entry(at, number, tag, form, parts)
+                    self.table.set_lines(number, total // LINE)
+                    turn = self.table.add(TURN) & TURNS
+                    word = turn << _TURN_BITS | at // LINE + 1
             finally:
-                self.table.publish(number, pid, place)
+                is_kept = self.table.publish(number, pid, word) and word
+                if at >= 0 and not is_kept:
+                    self._space.give_back(at, total)
+            return at >= 0
 
-    def _written(self, number: int, tag: int, form: bytes, parts: Sequence[Any]) -> int:
-        """Write an entry; returns its place, or 0: there is no room."""
-        total = _LINE + sum(map(padded, [len(form), *map(_nbytes, parts)]))
-        at = self._take(total)
-        if at < 0:
-            self.table.add(REFUSED)
-            return 0
-        content = total - _LINE - padded(len(form))
+    def _write_entry(
+        self, at: int, number: int, tag: int, form: bytes, parts: Sequence[Any]
+    ) -> None:
+        total = _total(form, parts)
+        content = total - LINE - padded(len(form))
         # memory is not read by another program later: there its entries are not compared with it
         expected = 0 if self.is_memory else checksum([form, *parts])
         head = _ENTRY.pack(_MAGIC, number, tag, len(form), content, expected)
-        try:
-            if self.is_memory:  # pages are made sooner all at once
-                os.posix_fallocate(self._fd, self._begin + at, total)
-            self._write([head, form, *parts], self._begin + at)
-        except BaseException:
-            self.table.give_back(at, total)
-            raise
-        return at // _LINE + 1
+        if self.is_memory:  # pages are made sooner all at once
+            os.posix_fallocate(self._fd, self._begin + at, total)
+        self._write([head, form, *parts], self._begin + at)
 
     def _claim(self, number: int, pid: int) -> bool:
         holder = self.table.claim(number, 0, pid)
         if holder > 0 and holder != pid and _has_ended(holder):
             return self.table.take_over(number, holder, pid)
         return holder == 0
-
-    def _take(self, nbytes: int) -> int:
-        """Return where free bytes begin; -1: there are none."""
-        if self.is_memory and self.used + nbytes > self.table.sum(GRANTED):
-            if available_bytes() < nbytes + _GRANT + _RESERVE:
-                return -1
-            self.table.add(GRANTED, max(_GRANT, nbytes))
-        return self.table.take(nbytes, self.limit)
 
     def _write(self, parts: list[Any], at: int) -> None:
         pieces: list[Any] = []
@@ -196,9 +235,9 @@ class EntryFile(Finalized):
             if written:
                 pieces[0] = pieces[0][written:]
 
-    def _read_at(self, at: int, number: int, tag: int) -> Entry | int:
+    def _read_at(self, at: int, number: int, tag: int, word: int) -> Entry | int:
         """Return an entry, or the number of the sum that counts why it is none."""
-        head = self._bytes_at(at, _LINE)
+        head = self._bytes_at(at, LINE) if at >= 0 else None
         if head is None:
             return DAMAGED
         magic, its_number, its_tag, length, content, expected = _ENTRY.unpack_from(head.data)
@@ -206,10 +245,10 @@ class EntryFile(Finalized):
             return DAMAGED
         if its_tag != tag:
             return EVICTED
-        whole = self._bytes_at(at + _LINE, padded(length) + content)
+        whole = self._bytes_at(at + LINE, padded(length) + content)
         if whole is None:
             return DAMAGED
-        entry = Entry(whole[:length].tobytes(), whole[padded(length) :])
+        entry = Entry(whole[:length].tobytes(), whole[padded(length) :], word)
         if not self.is_memory and not _is_whole(entry, expected):
             return DAMAGED
         return entry
@@ -243,9 +282,28 @@ def _received(descriptor: Any, count: int, limit: int, is_memory: bool) -> Entry
 
 def _is_whole(entry: Entry, expected: int) -> bool:
     try:
-        return checksum([entry.form, *spans(*entry)]) == expected
+        return checksum([entry.form, *spans(entry.form, entry.content)]) == expected
     except UnknownForm:
         return False
+
+
+def _total(form: bytes, parts: Sequence[Any]) -> int:
+    """Return how many bytes an entry takes."""
+    return LINE + sum(map(padded, [len(form), *map(_nbytes, parts)]))
+
+
+def _begin_of(word: int) -> int:
+    """Return where the entry of a word begins; less than 0: the word is damaged."""
+    return ((word & PLACES) - 1) * LINE
+
+
+def _lines_in(head: Bytes, number: int) -> int:
+    """Return how many lines an entry takes, as it says itself; -1: it is another."""
+    if len(head) < LINE:
+        return -1
+    magic, its_number, _, length, content, _ = _ENTRY.unpack_from(head.data)
+    is_entry = magic == _MAGIC and its_number == number
+    return (LINE + padded(length) + content) // LINE if is_entry else -1
 
 
 def _nbytes(part: Any) -> int:

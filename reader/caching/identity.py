@@ -14,7 +14,7 @@ from reader.errors import ConfigError
 
 __all__ = ["Identity", "identity_in"]
 
-_FORMAT = 1  # of files of entries
+_FORMAT = 2  # of files of entries
 
 
 @dataclasses.dataclass(frozen=True)

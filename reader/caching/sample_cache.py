@@ -7,16 +7,25 @@ shared with other processes.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from reader.caching.disk_tier import open_disk
-from reader.caching.entry_file import CHECKED, DAMAGED, EVICTED, HITS, MISSES, REFUSED, EntryFile
+from reader.caching.entry_file import (
+    CHECKED,
+    DAMAGED,
+    EVICTED,
+    HITS,
+    MISSES,
+    REFUSED,
+    EntryFile,
+)
 from reader.caching.identity import Identity
 from reader.caching.memory_tier import open_memory
 from reader.caching.sample_form import UnknownForm, decode, encode
 from reader.sharing.memory_file import is_sent
 
-__all__ = ["MISSING", "SampleCache"]
+__all__ = ["MISSING", "Lease", "SampleCache"]
 
 MISSING: Any = object()  # a sample that is not there
 _COUNTS = {
@@ -26,6 +35,19 @@ _COUNTS = {
     "refused": REFUSED,
     "damaged": DAMAGED,
 }
+
+
+class Lease(NamedTuple):
+    """What knows whether arrays that look at a file's memory were an entry's own all the time."""
+
+    file: EntryFile
+    number: int
+    word: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all that was read of them until now was right."""
+        return self.file.is_same(self.number, self.word)
 
 
 class SampleCache:
@@ -67,41 +89,72 @@ class SampleCache:
     def __len__(self) -> int:
         return self._files[0].count
 
-    def get(
-        self,
-        number: int,
-        tag: int = 0,
-        out: Any = None,
-        is_copy: bool = True,
-        is_counted: bool = True,
-    ) -> Any:
-        """Return a sample, or MISSING.
+    def get(self, number: int, tag: int = 0, out: Any = None, is_counted: bool = True) -> Any:
+        """Return a sample, the caller's own, or MISSING.
 
         Args:
             number: of the sample.
             tag: what the sample depends on, such as its file's size and time: one of another tag
-                is forgotten.
+                is dropped.
             out: see `decode`.
-            is_copy: whether arrays are the caller's own; else they cannot be written to.
             is_counted: whether it is counted as found, or missed.
         """
+        sample, file, word = self._found(number, tag, out, True, ())
+        # a copy of what was dropped meanwhile may have bytes of another
+        if file is not None and not file.is_same(number, word):
+            sample = MISSING
+        if is_counted:
+            self.count(sample is not MISSING)
+        return sample
+
+    def look(
+        self, number: int, tag: int = 0, same: Iterable[int] = (), is_counted: bool = True
+    ) -> tuple[Any, Lease | None]:
+        """Return a sample whose arrays look at what is kept, and cannot be written to.
+
+        Args:
+            number: see `get`.
+            tag: see `get`.
+            same: the numbers of all that is kept of the same file: if it has changed, they are
+                dropped together, and counted once.
+            is_counted: see `get`.
+
+        Returns:
+            The sample, or MISSING, and its lease: whoever has used the arrays asks it whether they
+            were right.
+        """
+        sample, file, word = self._found(number, tag, None, False, same)
+        if is_counted:
+            self.count(sample is not MISSING)
+        return sample, None if file is None else Lease(file, number, word)
+
+    def _found(
+        self, number: int, tag: int, out: Any, is_copy: bool, same: Iterable[int]
+    ) -> tuple[Any, EntryFile | None, int]:
+        """Return a sample, where it was found, and the word of its entry there."""
+        lost = 0
         for file in self._files:
             entry = file.read(number, tag)
-            if entry is None:
+            if isinstance(entry, int):
+                lost = lost or entry
                 continue
             try:
-                sample = decode(*entry, out=out, is_copy=is_copy)
+                sample = decode(entry.form, entry.content, out=out, is_copy=is_copy)
             except UnknownForm:  # its library is not imported here, and will be by the dataset
                 continue
+            if lost:
+                self._files[0].add(lost)
             first = self._files[0]
-            if file is not first and not first.sum(REFUSED):
+            if file is not first and first.has_room(entry):
                 self._keep(first, number, tag, entry.form, [entry.content])
-            if is_counted:
-                self.count(is_found=True)
-            return sample
-        if is_counted:
-            self.count(is_found=False)
-        return MISSING
+            return sample, file, entry.word
+        if lost:
+            self._files[0].add(lost)
+            if lost == EVICTED:
+                for other in same:
+                    for file in self._files:
+                        file.read(other, tag)
+        return MISSING, None, 0
 
     def count(self, is_found: bool) -> None:
         """Count a sample that was found, or not."""
@@ -125,14 +178,15 @@ class SampleCache:
             DatasetError: it holds something that no cache keeps.
         """
         form, parts = encode(sample)
-        for file in self._files:
-            self._keep(file, number, tag, form, parts)
+        kept = [self._keep(file, number, tag, form, parts) for file in self._files]
+        if not any(kept):
+            self._files[0].add(REFUSED)
 
-    def _keep(self, file: EntryFile, number: int, tag: int, form: bytes, parts: list[Any]) -> None:
+    def _keep(self, file: EntryFile, number: int, tag: int, form: bytes, parts: list[Any]) -> bool:
+        """Keep a sample in one file. False: that has no room."""
         try:
-            file.keep(number, tag, form, parts)
+            return file.keep(number, tag, form, parts)
         except OSError as error:
-            file.add(REFUSED)
             if not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
@@ -140,6 +194,7 @@ class SampleCache:
                     " kept; give it another folder, or a disk with room",
                     stacklevel=4,
                 )
+        return False
 
     def stats(self) -> dict[str, int]:
         """Return what all processes did with it since it was opened: see `DataLoader.stats`."""

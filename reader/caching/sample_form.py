@@ -18,7 +18,7 @@ from reader.errors import DatasetError, got
 from reader.sharing.memory_file import Bytes, padded
 from reader.sharing.shared_array import SharedArray
 
-__all__ = ["UnknownForm", "decode", "encode", "spans"]
+__all__ = ["UnknownForm", "decode", "encode", "is_alike", "spans"]
 
 Form = list[Any]
 
@@ -88,6 +88,29 @@ def decode(form: bytes, content: Bytes, out: Any = None, is_copy: bool = True) -
         raise UnknownForm(f"{error!r}") from error
 
 
+def is_alike(one: Any, other: Any) -> bool:
+    """Whether two samples have the same types, shapes and lengths, where `encode` takes both.
+
+    The form of one that was decoded says nothing of what its encoding has lost.
+    """
+    if isinstance(one, (tuple, list, dict)):
+        if type(one) is not type(other) or len(one) != len(other):
+            return False
+        if isinstance(one, dict):
+            return list(one) == list(other) and all(is_alike(one[key], other[key]) for key in one)
+        return all(map(is_alike, one, other))
+    return _look(one) == _look(other)
+
+
+def _look(value: Any) -> tuple[Any, ...]:
+    image = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    if image is not None and isinstance(value, image):
+        return image, value.mode, value.size
+    kind = np.ndarray if isinstance(value, np.ndarray) else type(value)
+    shape, dtype = getattr(value, "shape", ()), getattr(value, "dtype", None)
+    return kind, tuple(shape), str(dtype), len(value) if isinstance(value, (str, bytes)) else 0
+
+
 class _Parsed:
     """A form that was read.
 
@@ -153,7 +176,8 @@ def _encode(value: Any, place: str, numbers: list[bytes], parts: list[Any]) -> F
                 raise _unknown(key, f"a key of {place}")
         items = [_encode(item, f"{place}[{key!r}]", numbers, parts) for key, item in value.items()]
         return ["dict", list(value), items]
-    if kind in (np.ndarray, np.memmap, SharedArray) or isinstance(value, np.generic):
+    is_scalar = isinstance(value, np.generic) and kind is value.dtype.type
+    if is_scalar or kind in (np.ndarray, np.memmap, SharedArray):
         return _encode_array(value, place, parts)
     form = _encode_foreign(value, parts)
     if form is None:
@@ -191,9 +215,9 @@ def _encode_foreign(value: Any, parts: list[Any]) -> Form | None:
             return None
         if value.dtype == paddle.bfloat16:
             return None
-        array = np.ascontiguousarray(value.numpy())
+        array = np.ascontiguousarray(value.numpy())  # which has a dimension at least
         parts.append(array.reshape(-1).view(np.uint8))
-        return ["paddle", array.dtype.str, list(array.shape), array.nbytes]
+        return ["paddle", array.dtype.str, list(value.shape), array.nbytes]
     image = getattr(sys.modules.get("PIL.Image"), "Image", None)
     if image is not None and isinstance(value, image):
         if value.mode not in _MODES:
@@ -306,6 +330,12 @@ def _decode_array(form: Form, part: Bytes, out: Any, is_copy: bool) -> Any:
     # an array of empty strings has no bytes
     array = part.view(dtype).reshape(shape) if dtype.itemsize else np.zeros(shape, dtype)
     if kind == "scalar":
+        # NumPy leaves out NULs at the end of strings that it takes from an array
+        if dtype.kind == "S" and dtype.itemsize:
+            return np.bytes_(part.tobytes())
+        if dtype.kind == "U" and dtype.itemsize:
+            order = "utf-32-be" if dtype.byteorder == ">" else f"utf-32-{sys.byteorder[0]}e"
+            return np.str_(part.tobytes().decode(order, "surrogatepass"))
         return array[()]
     if kind == "paddle":
         return _library("paddle").to_tensor(array.copy(), place="cpu")

@@ -10,9 +10,11 @@ import copy
 import hashlib
 import operator
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -179,12 +181,22 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         if cache is not None:
             self._keep_pictures(None, **cache_options(cache, None, 1))
 
-    def __with_cache__(self, what: str | None, **options: Any) -> ImageFolder:
+    def __with_cache__(self, what: str | None, **options: Any) -> ImageFolder | None:
         """Return this dataset with pictures that are kept: what `reader.cache` does of it.
 
+        Returns:
+            None: nobody would ask for them, and samples are to be kept.
+
         Raises:
-            ConfigError: see `reader.cache`.
+            ConfigError: it keeps its pictures already; or see `reader.cache`.
         """
+        if self._pictures is not None:
+            raise ConfigError(
+                f"this {type(self).__name__} keeps its pictures already: make it without cache=,"
+                " and pass memory= and disk= to one reader.cache, which keeps them in both"
+            )
+        if what is None and not _asks_for_pictures(type(self)):
+            return None
         found = copy.copy(self)
         found._keep_pictures(what, **options)
         return found
@@ -204,6 +216,13 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         what = WHAT[0] if what is None else what
         if what not in WHAT:
             raise ConfigError(f'what must be "pixels", "files" or "samples", got {got(what)}')
+        if not _asks_for_pictures(type(self)):
+            warnings.warn(
+                f"{type(self).__name__} has a __getitem__ of its own, which does not call"
+                f" ImageFolder's: no picture is kept. Pass it without cache= to reader.cache(...,"
+                ' what="samples"), which keeps what it returns, or call super().__getitem__(index)',
+                stacklevel=4,
+            )
         decoding = DecodeOptions(self.mode, self.transforms.upright, self._shorter_side)
         hashed = hashlib.blake2b(repr(astuple(decoding)).encode(), digest_size=16)
         for path, _ in self._samples:
@@ -323,3 +342,19 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     @has_pure_samples.setter
     def has_pure_samples(self, value: bool) -> None:
         self._has_pure_samples = value
+
+
+def _asks_for_pictures(cls: type) -> bool:
+    """Whether `__getitem__` is ImageFolder's, or a method of the subclass names it to call it."""
+    if getattr(cls, "__getitem__", None) is ImageFolder.__getitem__:
+        return True
+    own = cls.__mro__[: cls.__mro__.index(ImageFolder)]
+    functions = [each for part in own for each in vars(part).values()]
+    return any(
+        isinstance(each, FunctionType) and _names_getitem(each.__code__) for each in functions
+    )
+
+
+def _names_getitem(code: CodeType) -> bool:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return "__getitem__" in code.co_names or any(map(_names_getitem, inner))

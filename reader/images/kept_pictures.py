@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader._core.shared.entry_table import checksum
-from reader.caching.sample_cache import MISSING, SampleCache
+from reader.caching.sample_cache import MISSING, Lease, SampleCache
 from reader.errors import DatasetError, ImageError
 from reader.images.array_image import ArrayImage
 from reader.images.encoded_image import EncodedImage, content_of
@@ -96,7 +96,7 @@ class KeptPictures:
         return self.cache.is_due(self._every)
 
     def _from_file(self, number: int, path: str, tag: int) -> EncodedImage:
-        content = self.cache.get(number, tag, is_copy=False)
+        content = self.cache.get(number, tag)
         if content is MISSING:
             content = np.frombuffer(content_of(path)[0], np.uint8)
             self.cache.keep(number, content, tag)
@@ -106,15 +106,16 @@ class KeptPictures:
         return EncodedImage(content, decoding.mode, decoding.upright, f"'{path}'")
 
     def _smaller(self, number: int, path: str, tag: int) -> ArrayImage:
-        pixels = self.cache.get(number, tag, is_copy=False)
+        pixels, lease = self.cache.look(number, tag)
         if pixels is MISSING:
-            pixels = self._made_smaller(path)
+            pixels = self.made_smaller(path)
             self.cache.keep(number, pixels, tag)
         elif self.is_due():
-            _compare(pixels, self._made_smaller(path), path)
-        return ArrayImage(pixels, f"'{path}'")
+            _compare(pixels, self.made_smaller(path), path, lease)
+        return KeptSmaller(self, path, pixels, lease)
 
-    def _made_smaller(self, path: str) -> Pixels:
+    def made_smaller(self, path: str) -> Pixels:
+        """Return what is kept of a file where the shorter side has a length."""
         image, side = self.opened(path), self.decoding.shorter_side
         view = image.view()
         if side is not None and min(view.height, view.width) > side:
@@ -122,6 +123,35 @@ class KeptPictures:
         out = np.empty((view.height, view.width, image.channels), np.uint8)
         image.render(view, out)
         return out
+
+
+class KeptSmaller(ArrayImage):
+    """A picture that is kept at a smaller size.
+
+    Args:
+        kept: the pictures of which it is one.
+        path: of its file.
+        pixels: of it.
+        lease: of the pixels, where they are the cache's.
+    """
+
+    def __init__(self, kept: KeptPictures, path: str, pixels: Pixels, lease: Lease | None) -> None:
+        super().__init__(pixels, f"'{path}'")
+        self._kept, self._path, self._lease = kept, path, lease
+
+    def render(
+        self,
+        view: View,
+        out: npt.NDArray[Any],
+        table: npt.NDArray[Any] | None = None,
+        channels_first: bool = False,
+    ) -> None:
+        """Write what a view shows."""
+        super().render(view, out, table, channels_first)
+        if self._lease is not None and not self._lease.is_current:
+            again = ArrayImage(self._kept.made_smaller(self._path), self.name)
+            _require_size(again, self.height, self.width)
+            again.render(view, out, table, channels_first)
 
 
 class KeptImage(Image):
@@ -139,6 +169,7 @@ class KeptImage(Image):
         self.name = f"'{path}'"
         self._file: EncodedImage | None = None
         self._pixels: Any = None
+        self._lease: Lease | None = None  # of the pixels, where they are the cache's
         self._level = -1  # of the pixels
         held = (level for level in reversed(range(_LEVELS)) if kept.cache.holds(number + level))
         if not any(self._find(level) for level in held):
@@ -167,22 +198,31 @@ class KeptImage(Image):
                 return
             factor = 1 << self._level
         render_view(self._pixels, view, factor, out, table, channels_first)
+        if self._lease is not None and not self._lease.is_current:
+            file = self._opened()
+            _require_size(file, self.height, self.width)
+            file.render(view, out, table, channels_first)
 
     def _find(self, level: int) -> bool:
         """Take the pixels of a level from the cache. False: they are not there."""
         number = self._number + level
-        sample = self._kept.cache.get(number, self._tag, is_copy=False, is_counted=False)
+        levels = range(self._number, self._number + _LEVELS)
+        sample, lease = self._kept.cache.look(number, self._tag, levels, is_counted=False)
         if sample is MISSING:
             return False
-        self._pixels, self.height, self.width, self._is_scalable = sample
-        self._level = level
+        pixels, height, width, is_scalable = sample
+        if lease is not None and not lease.is_current:
+            return False
+        self._pixels, self._lease, self._level = pixels, lease, level
+        self.height, self.width, self._is_scalable = height, width, is_scalable
         if self._kept.is_due():
-            _compare(self._pixels, self._opened().whole(1 << level)[0], self._path)
+            _compare(pixels, self._opened().whole(1 << level)[0], self._path, lease)
         return True
 
     def _make(self, level: int) -> None:
         """Decode the file, and keep what it gave."""
         self._pixels, factor = self._opened().whole(1 << level)
+        self._lease = None
         if factor != 1 << level:  # it can be decoded in full alone
             self._is_scalable = False
         self._level = factor.bit_length() - 1
@@ -204,8 +244,14 @@ def _tag_of(path: str) -> int:
     return checksum([os.fsencode(path), b"%d %d" % (found.st_size, found.st_mtime_ns)])
 
 
-def _compare(kept: Any, made: Any, path: str) -> None:
-    if not np.array_equal(kept, made):
+def _require_size(image: Image, height: int, width: int) -> None:
+    if (image.height, image.width) != (height, width):
+        raise ImageError(f"{image.name} was changed while it was read: write files before they are")
+
+
+def _compare(kept: Any, made: Any, path: str, lease: Lease | None = None) -> None:
+    is_same = np.array_equal(kept, made)
+    if not is_same and (lease is None or lease.is_current):
         raise DatasetError(
             f"the picture of '{path}' that a cache kept is another one when it is made again,"
             " though size and time of the file are the same: remove the cache"

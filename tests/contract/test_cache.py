@@ -25,6 +25,9 @@ from reader.images import (
     RandomHorizontalFlip,
     RandomResizedCrop,
     Resize,
+    array_image,
+    kept_pictures,
+    view,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -401,6 +404,88 @@ def test_a_picture_is_counted_once(root: Path) -> None:
             cached[index]
     counts = cached._cache.stats()
     assert counts["hits"] + counts["misses"] == 48
+
+
+class Own(ImageFolder):
+    """Has samples of its own; `made` counts them."""
+
+    made = 0
+
+    def __getitem__(self, index: int, out: Any = None) -> Any:
+        type(self).made += 1
+        return np.full(3, index), self.targets[index]
+
+
+class Augmented(ImageFolder):
+    def __getitem__(self, index: int, out: Any = None) -> Any:
+        image, number = self._plain(index)
+        return image[::-1], number
+
+    def _plain(self, index: int) -> Any:
+        return super().__getitem__(index)
+
+
+def test_samples_are_kept_where_nobody_asks_for_pictures(root: Path) -> None:
+    Own.made = 0
+    cached = cache(Own(root), memory="1MB")
+    for _ in range(2):
+        assert [cached[index][0][0] for index in range(12)] == list(range(12))
+    assert Own.made == 12
+    assert cached._cache.stats()["hits"] == 12
+    for made in (
+        lambda: cache(Own(root), memory="1MB", what="pixels"),
+        lambda: Own(root, cache="1MB"),
+    ):
+        with pytest.warns(UserWarning, match=r"Own has a __getitem__ .* no picture is kept. Pass"):
+            made()
+
+
+def test_pictures_are_kept_of_a_subclass_that_asks_for_them(root: Path) -> None:
+    plain = ImageFolder(root, size=(8, 8))
+    for cached in (
+        cache(Augmented(root, size=(8, 8)), memory="9MB"),
+        cache(Augmented(root, size=(8, 8)), memory="9MB", what="files"),
+        Augmented(root, size=(8, 8), cache="9MB"),
+    ):
+        for _ in range(2):
+            for index in range(12):
+                assert np.array_equal(cached[index][0], plain[index][0][::-1])
+        assert cached._cache.stats()["hits"] >= 12
+
+
+def test_a_cache_within_a_cache_is_refused(root: Path, tmp_path: Path) -> None:
+    folder = ImageFolder(root, size=(8, 8), cache="1MB")
+    for inner in (folder, cache(ImageFolder(root), memory="1MB")):
+        with pytest.raises(ConfigError, match=r"this ImageFolder keeps its pictures already: make"):
+            cache(inner, disk=tmp_path)
+    with pytest.raises(ConfigError, match=r"this Slow is cached already: pass memory= and disk="):
+        cache(cache(Slow(tmp_path / "log"), memory="1MB"), disk=tmp_path)
+    whole = cache(folder, memory="1MB", what="samples")  # of what the transforms gave
+    assert np.array_equal(whole[1][0], folder[1][0])
+
+
+@pytest.mark.parametrize("what", ["pixels", "smaller"])
+def test_pictures_whose_entry_goes_while_they_are_drawn_are_read_again(
+    root: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"size": (16, 16)}
+    if what == "smaller":
+        options["cache_shorter_side"] = 30
+    folder = ImageFolder(root, **options, cache="20MB")
+    expected = folder[3][0]
+    module, drawn = (kept_pictures if what == "pixels" else array_image), []
+
+    def render_view(pixels: Any, *arguments: Any) -> None:
+        if not pixels.flags.writeable:  # of the cache: another process writes there
+            for number in range(folder._cache._files[0].count):
+                folder._cache._files[0].read(number, tag=1)
+            pixels = np.zeros_like(pixels)
+            drawn.append(1)
+        view.render_view(pixels, *arguments)
+
+    monkeypatch.setattr(module, "render_view", render_view)
+    assert np.array_equal(folder[3][0], expected)
+    assert drawn == [1]
 
 
 def test_damage_that_a_crop_does_not_need_stays_unseen(root: Path, tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 
 from reader import DataLoader, Dataset, cache
+from reader.caching.entry_file import Entry, entries_begin
+from reader.caching.free_space import LINE
+from reader.caching.identity import Identity
+from reader.caching.sample_cache import MISSING, SampleCache
 from reader.caching.sample_form import decode
 from tests.processes import Program
 
@@ -48,7 +52,7 @@ def work(cached: Any, seed: int) -> None:
         index = order.randrange(SAMPLES)
         if order.random() < 0.3:  # else all are kept before long
             for file in cached._cache._files:
-                file.table.forget(index, file.table.place(index))
+                file._drop(index, file.table.word(index))
         if not is_right(index, cached[index]):
             os._exit(1)
 
@@ -100,12 +104,83 @@ def check(cached: Any) -> None:
     for index in range(SAMPLES):
         for file in cached._cache._files:
             entry = file.read(index, 0)
-            if entry is not None:
-                assert is_right(index, decode(*entry))
+            if isinstance(entry, Entry):
+                assert is_right(index, decode(entry.form, entry.content))
     # what a killed process had claimed is free again: each sample can be kept
     for index in range(SAMPLES):
         assert is_right(index, cached[index])
         assert cached._cache.holds(index)
+
+
+FILES, TAGS = 12, 50
+
+
+def content_of(number: int, tag: int) -> Any:
+    return np.full(100 + 997 * (number * tag % 23), number + 256 * tag, np.uint16)
+
+
+def change(kept: SampleCache, seed: int) -> None:
+    """In a process of its own: have files change, until it is killed. Exits by 1 on damage."""
+    order = random.Random(seed)
+    while True:
+        number, first = order.randrange(FILES), order.randrange(TAGS)
+        for tag in (first, order.choice((first, order.randrange(TAGS)))):
+            if order.random() < 0.5:
+                sample, lease = kept.look(number, tag)
+                array = sample if sample is MISSING else sample.copy()
+                if lease is not None and not lease.is_current:
+                    continue
+            else:
+                array = kept.get(number, tag)
+            if array is MISSING:
+                kept.keep(number, content_of(number, tag), tag)
+            elif not np.array_equal(array, content_of(number, tag)):
+                os._exit(1)
+
+
+@pytest.mark.parametrize("where", ["memory", "disk", "both"])
+@pytest.mark.parametrize(
+    "kills", [20, pytest.param(600, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
+)
+def test_bytes_that_are_given_back_and_taken_again_are_never_mixed(
+    where: str, kills: int, tmp_path: Path
+) -> None:
+    table = entries_begin(FILES)
+    identity = Identity("files", "samples", FILES, "", "")
+    memory = 0 if where == "disk" else 150_000  # less than the largest of all files take
+    folder = None if where == "memory" else str(tmp_path)
+    order = random.Random(kills)
+    kept = SampleCache(identity, memory, folder, table + 150_000, None)
+    for kill in range(kills):
+        pids = []
+        for worker in range(3):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    change(kept, 3 * kill + worker)
+                finally:
+                    os._exit(2)
+            pids.append(pid)
+        end = time.monotonic() + order.uniform(0.005, 0.03)
+        while time.monotonic() < end:
+            pass
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            assert os.WIFSIGNALED(status), f"a process ended by {os.waitstatus_to_exitcode(status)}"
+        if folder is not None and kill % 5 == 4:
+            del kept  # whoever opens the file alone finds all that killed processes had taken
+            kept = SampleCache(identity, memory, folder, table + 150_000, None)
+            disk = kept._files[-1]
+            lines = [disk.table.lines(number) for number in range(FILES) if disk.holds(number)]
+            assert disk.used == LINE * sum(lines)
+            del disk
+    assert kept.stats()["damaged"] == 0
+    if folder is not None:
+        for number in range(FILES):
+            kept.get(number, 0)
+            kept.keep(number, np.zeros(5000, np.uint8), 0)
+        assert all(map(kept.holds, range(FILES)))
 
 
 def test_a_worker_that_is_killed_while_it_fetches_changes_nothing(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ from reader import (
     Subset,
     cache,
 )
-from reader.caching import entry_file
+from reader.caching import cached_dataset, entry_file, free_space, sample_cache
 from reader.caching.digest import digest_of
-from reader.caching.sample_form import UnknownForm, decode, encode
+from reader.caching.sample_form import UnknownForm, decode, encode, is_alike
 from reader.sharing.memory_file import padded
 
 
@@ -162,7 +162,7 @@ def test_limits_hold_and_what_was_kept_first_stays(tmp_path: Path) -> None:
 
 
 def test_memory_that_runs_short_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_file, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(free_space, "available_bytes", lambda: 1 << 20)
     dataset = Counted()
     cached = cache(dataset, memory="1GB")
     cached[1]
@@ -199,7 +199,7 @@ def test_damage_on_the_disk_is_found_and_the_sample_made_again(tmp_path: Path) -
     content = bytearray(file.read_bytes())
     begin = entry_file.entries_begin(8)
     rng = np.random.default_rng(0)
-    for place in rng.integers(begin, len(content), 200):
+    for place in rng.integers(begin, begin + cached._cache.stats()["disk_bytes"], 200):
         content[place] ^= 1 << int(rng.integers(8))
     with file.open("r+b") as opened:
         opened.write(content)
@@ -218,7 +218,7 @@ def test_every_bit_counts(tmp_path: Path) -> None:
     whole = file.read_bytes()
     table = whole[: entry_file.entries_begin(1)]
     rng = np.random.default_rng(1)
-    for place in rng.integers(len(table), len(whole), 300):
+    for place in rng.integers(len(table), len(table) + cached._cache.stats()["disk_bytes"], 300):
         changed = bytearray(whole)
         changed[place] ^= 1 << int(rng.integers(8))
         with file.open("r+b") as opened:
@@ -392,7 +392,7 @@ def test_damaged_words_and_cut_off_files_cost_a_sample_each(tmp_path: Path) -> N
     cached = cache(Counted(), disk=tmp_path)
     cached[2]
     file = tmp_path / "samples.cache"
-    place = entry_file.HEAD + (entry_file.SUMS + 2) * 8
+    place = entry_file.HEAD + (entry_file.SUMS + 2 * 2) * 8
     for word in (2**57, 2**62, 2**63 + 2**31, 2**63 + 2**40, 2**64 - 1):
         with file.open("r+b") as opened:
             opened.seek(place)
@@ -448,7 +448,7 @@ def test_what_cannot_be_pickled_has_memory_of_its_own(tmp_path: Path) -> None:
     cache(first, memory="1MB")[1]
     cache(second, memory="1MB")[1]
     assert first.made[1] == second.made[1] == 1
-    with pytest.raises(ConfigError, match=r"cannot be pickled.* pass version="):
+    with pytest.raises(ConfigError, match=r"Locked cannot be pickled.* pass version="):
         cache(Locked(), disk=tmp_path)
     assert equal(cache(Locked(), disk=tmp_path, version="a")[1], Counted()[1])
     for _ in range(2):
@@ -558,6 +558,10 @@ class Strange:
     pass
 
 
+class _Metres(np.float64):
+    pass
+
+
 @pytest.mark.parametrize(
     ("sample", "place"),
     [
@@ -567,6 +571,7 @@ class Strange:
         (np.array([Strange()], object), "sample cannot be cached"),
         (np.zeros(2, [("a", "i4")]), "sample cannot be cached"),
         (Counter("a"), "sample cannot be cached"),
+        (_Metres(2), "sample cannot be cached"),
         (np.ma.array([1, 2], mask=[0, 1]), "sample cannot be cached"),
         pytest.param(10**5000, "sample cannot be cached", id="digits"),
     ],
@@ -594,7 +599,7 @@ def test_folders_that_cannot_hold_a_cache(tmp_path: Path) -> None:
         cache(Others(), disk=folder)
     file = folder / "samples.cache"
     whole = file.read_bytes()
-    file.write_bytes(whole.replace(b'"lodreader cache": 1', b'"lodreader cache": 9'))
+    file.write_bytes(whole.replace(b'"lodreader cache": 2', b'"lodreader cache": 9'))
     with pytest.raises(ConfigError, match="made by another version of lodreader, in format 9"):
         cache(Counted(), disk=folder)
     file.write_bytes(b"something else")
@@ -657,6 +662,15 @@ def stored(sample: Any) -> tuple[bytes, Any]:
         np.str_(""),
         np.bytes_(b""),
         np.array(["", ""]),
+        np.bytes_(b"a\0\0"),
+        np.bytes_(b"\0"),
+        np.str_("a\0"),
+        np.str_("\ud800\0"),
+        np.array(["a\0b\0"]),
+        np.array([b"a\0b\0"])[0],
+        np.array("a"),
+        np.datetime64("2020-01-01T00:00"),
+        np.int64(-3),
         np.empty((2, 0, 3), "datetime64[s]"),
         np.array([True, False]),
         np.arange(10)[::-2],
@@ -673,6 +687,25 @@ def test_arrays_come_back(array: Any) -> None:
     assert found.dtype == array.dtype
     assert found.shape == array.shape
     assert np.array_equal(found, array)
+    if isinstance(array, (str, bytes)):
+        assert repr(found) == repr(array)
+
+
+def test_a_check_sees_what_an_encoding_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {(): (1,), (2, 3): (3, 2)}
+    for one, other in shapes.items():
+        assert is_alike([np.zeros(one)], [np.zeros(one)])
+        assert not is_alike([np.zeros(one)], [np.zeros(other)])
+    assert not is_alike({"a": np.bytes_(b"a")}, {"a": np.bytes_(b"a\0")})
+    assert not is_alike((1, 2), [1, 2])
+    assert not is_alike({"a": 1}, {"b": 1})
+    assert not is_alike(np.float32(1), np.float64(1))
+    monkeypatch.setattr(cached_dataset, "encode", lambda _: (b"", []))
+    monkeypatch.setattr(sample_cache, "decode", lambda *_, **__: np.zeros(1))
+    cached = cache([np.array(0.0)], memory="1MB", check=1)
+    cached[0]
+    with pytest.raises(DatasetError, match="another one when it is made again"):
+        cached[0]
 
 
 def test_bfloat16_comes_back() -> None:
@@ -712,6 +745,8 @@ def test_tensors_of_paddle_come_back() -> None:
     found = decode(*stored([tensor]))[0]
     assert type(found) is type(tensor)
     assert found.numpy().tolist() == tensor.numpy().tolist()
+    for shape in ([], [1], [0, 2], [2, 1]):
+        assert decode(*stored(paddle.zeros(shape))).shape == shape
 
 
 def test_images_of_pillow_come_back() -> None:

@@ -2,10 +2,13 @@
 
 Imports Mapping and the hash. The words lie in the mapped file, and change by single atomic steps
 alone: whichever process is killed in between, each word says what is true. What the entries are is
-decided in `reader/caching/entry_file.py`.
+decided in `reader/caching/entry_file.py`, and which bytes are free in `free_space.py` beside it.
 """
 cimport cython
+from libc.errno cimport EINTR, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+import os
 
 from reader._core.shared.mapping cimport Mapping
 
@@ -19,6 +22,7 @@ cdef extern from * nogil:
     static uint64_t rd_add(uint64_t *at, uint64_t n) {
         return __atomic_fetch_add(at, n, __ATOMIC_RELAXED);
     }
+    static void rd_read_before(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
     static int rd_swap(uint64_t *at, uint64_t before, uint64_t after) {
         return __atomic_compare_exchange_n(at, &before, after, 0, __ATOMIC_ACQ_REL,
                                            __ATOMIC_ACQUIRE);
@@ -27,15 +31,25 @@ cdef extern from * nogil:
     uint64_t rd_load(uint64_t*)
     uint64_t rd_add(uint64_t*, uint64_t)
     bint rd_swap(uint64_t*, uint64_t, uint64_t)
+    void rd_read_before()
+
+cdef extern from "<fcntl.h>" nogil:
+    int fallocate(int fd, int mode, int64_t at, int64_t nbytes)
 
 SUMS = 64  # words before the entries: sums, of which the first says where the free bytes begin
+WORDS = 2  # of each entry: its own, and how many lines it takes
+PLACES = (1 << 44) - 1  # the bits of an entry's word that say where it lies, from 1 on; 0: nowhere
+TURNS = (1 << 19) - 1  # and of those above: they distinguish it from what lay there before
 cdef uint64_t CLAIMED = 1 << 63
 cdef Py_ssize_t WORD = 8
 
 
 @cython.final
 cdef class EntryTable:
-    """One word for each entry: 0, or the process that writes it, or where it lies.
+    """A word for each entry: 0, or the process that writes it, or where it lies; and its length.
+
+    A word is never the same again: it has the turn of what was written there. So whoever read the
+    bytes of an entry knows by `is_same` that they were its own all the time.
 
     Args:
         mapping: writable memory that processes share.
@@ -51,7 +65,7 @@ cdef class EntryTable:
     def __init__(self, Mapping mapping not None, Py_ssize_t start, Py_ssize_t count):
         if not mapping.is_writable or start % WORD or start < 0 or count < 0:
             raise ValueError("a table takes writable memory, from a multiple of 8 on")
-        if mapping.nbytes < start + (SUMS + count) * WORD:
+        if mapping.nbytes < start + (SUMS + WORDS * count) * WORD:
             raise ValueError(f"{mapping.nbytes} bytes are too few for {count} entries from {start} on")
         self.mapping = mapping
         self.sums = <uint64_t*>(mapping.start + start)
@@ -61,15 +75,29 @@ cdef class EntryTable:
     cdef uint64_t* entry(self, Py_ssize_t i) except NULL:
         if not 0 <= i < self.count:
             raise IndexError(f"entry {i} of {self.count}")
-        return &self.entries[i]
+        return &self.entries[<Py_ssize_t>WORDS * i]
 
-    def place(self, Py_ssize_t i):
-        """Return where an entry lies, from 1 on; 0: it is not there, or is being written."""
+    def word(self, Py_ssize_t i):
+        """Return what says where an entry lies; 0: it is not there, or is being written."""
         cdef uint64_t word = rd_load(self.entry(i))
         return 0 if word & CLAIMED else word
 
-    def claim(self, Py_ssize_t i, Py_ssize_t before, uint64_t pid):
-        """Begin to write an entry, in the place of what lay at `before`; 0: of nothing.
+    def is_same(self, Py_ssize_t i, uint64_t word):
+        """Whether an entry lies where it did, so that what was read of it is its own."""
+        rd_read_before()
+        return rd_load(self.entry(i)) == word
+
+    def lines(self, Py_ssize_t i):
+        """Return how many lines an entry takes that lies somewhere."""
+        return rd_load(self.entry(i) + 1)
+
+    def set_lines(self, Py_ssize_t i, uint64_t lines):
+        """Say how many lines an entry takes, which this process writes."""
+        cdef uint64_t* at = self.entry(i) + 1
+        rd_swap(at, rd_load(at), lines)
+
+    def claim(self, Py_ssize_t i, uint64_t before, uint64_t pid):
+        """Begin to write an entry, in the place of one whose word was `before`; 0: of none.
 
         Returns:
             0: it is this process's to write; else the process that writes it, or -1: it has changed.
@@ -85,22 +113,22 @@ cdef class EntryTable:
         """Claim an entry that an ended process had claimed. False: another was sooner."""
         return rd_swap(self.entry(i), CLAIMED | from_pid, CLAIMED | pid)
 
-    def publish(self, Py_ssize_t i, uint64_t pid, uint64_t place):
+    def publish(self, Py_ssize_t i, uint64_t pid, uint64_t word):
         """Say where a claimed entry lies; 0: nowhere. False: the claim was taken over."""
-        return rd_swap(self.entry(i), CLAIMED | pid, place)
+        return rd_swap(self.entry(i), CLAIMED | pid, word)
 
-    def forget(self, Py_ssize_t i, uint64_t place):
-        """Have an entry that lies at a place lie nowhere. False: it has changed."""
-        return rd_swap(self.entry(i), place, 0)
+    def forget(self, Py_ssize_t i, uint64_t word):
+        """Have an entry of that word lie nowhere. False: it has changed."""
+        return rd_swap(self.entry(i), word, 0)
 
     def forget_claims(self):
         """Have entries that ended processes were writing lie nowhere: nobody else uses the table."""
         cdef Py_ssize_t i
         cdef uint64_t word
         for i in range(self.count):
-            word = rd_load(&self.entries[i])
+            word = rd_load(self.entry(i))
             if word & CLAIMED:
-                rd_swap(&self.entries[i], word, 0)
+                rd_swap(self.entry(i), word, 0)
 
     def take(self, uint64_t nbytes, uint64_t limit):
         """Take free bytes; returns where they begin, or -1: that would be more than `limit`."""
@@ -113,20 +141,42 @@ cdef class EntryTable:
                 return <int64_t>used
 
     def give_back(self, uint64_t at, uint64_t nbytes):
-        """Have bytes be free again, unless others were taken behind them."""
-        rd_swap(self.sums, at + nbytes, at)
+        """Have bytes be free again. False: others were taken behind them, and they are not."""
+        return rd_swap(self.sums, at + nbytes, at)
 
-    def add(self, Py_ssize_t number, uint64_t n=1):
-        """Add to a sum; returns what it was."""
+    cdef uint64_t* at(self, Py_ssize_t number) except NULL:
         if not 0 <= number < <Py_ssize_t>SUMS:
             raise IndexError(f"sum {number}")
-        return rd_add(&self.sums[number], n)
+        return &self.sums[number]
+
+    def add(self, Py_ssize_t number, int64_t n=1):
+        """Add to a sum; returns what it was."""
+        return rd_add(self.at(number), <uint64_t>n)
 
     def sum(self, Py_ssize_t number):
         """Return a sum."""
-        if not 0 <= number < <Py_ssize_t>SUMS:
-            raise IndexError(f"sum {number}")
-        return rd_load(&self.sums[number])
+        return rd_load(self.at(number))
+
+    def swap(self, Py_ssize_t number, uint64_t before, uint64_t after):
+        """Set a sum that is `before`. False: it is another."""
+        return rd_swap(self.at(number), before, after)
+
+
+def allocate(int fd, int64_t at, int64_t nbytes):
+    """Have a file system give bytes of a file, which keeps what it holds.
+
+    Returns:
+        Whether it knows how to: no C library's imitation overwrites what others write meanwhile.
+
+    Raises:
+        OSError: the disk is full, or fails.
+    """
+    while fallocate(fd, 0, at, nbytes):
+        if errno in (EOPNOTSUPP, ENOSYS):
+            return False
+        if errno != EINTR:
+            raise OSError(errno, os.strerror(errno))
+    return True
 
 
 def checksum(parts not None):
