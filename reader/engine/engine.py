@@ -74,8 +74,7 @@ class Engine(Finalized):
         auto: chooses workers and batches in flight; None: nothing does.
         failed: the samples that failed and were tolerated.
         times: when the last batches were at each stage; see TimesLog.
-        draws: what the face draws seeds of orders from, with `state()` and `load(state)`; None:
-            nothing that a state has to hold.
+        draws: what the face draws seeds of orders from, with `state()` and `load(state)`, or None.
     """
 
     def __init__(
@@ -238,8 +237,8 @@ class Engine(Finalized):
     ) -> Window:
         """Return the window of an epoch, whose run begins with that."""
         is_map, in_order = isinstance(cursor, MapCursor), self.config.in_order
-        first = cursor.batches if is_map else 0
-        first -= start.spare is not None  # whose batch takes the place of the one before
+        # the batch of a spare takes the place of the one before
+        first = cursor.batches - (start.spare is not None) if is_map else 0
         backend.feeder.begin_run(epoch, first, in_order)
         backend.feeder.times = self.times
         return Window(

@@ -323,8 +323,7 @@ class EpochIterator(QuickSteps):
             cursor.failures.note_again(spare.batch, new)
         cursor.spare = None
         if carried is not None and not carried.is_nothing:
-            number = self._schedule.number_of(None)
-            error = self._supervisor.error_of(item, [], number, carried)
+            error = self._supervisor.error_of(item, [], self._schedule.number_of(None), carried)
             self.made = Made(error, is_error=True)
 
     def _take_again(self, refill: Refill, task: Task, item: Any, step: Any) -> None:
