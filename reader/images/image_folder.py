@@ -71,6 +71,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         dtype: of the image: "uint8", "float16", "bfloat16", "float32" or "float64"; None: float32
             with a `Normalize`, and else uint8. Floats without one are from 0 to 1.
         upright: turn images as Exif says that the camera was held.
+        exact: decode JPEG files at their full size: see `decode`.
         transform: called with the array; what it returns takes its place.
         target_transform: called with the number of the class; what it returns takes its place.
         extensions: endings of the files that are taken, in either case, such as (".jpg", ".gif");
@@ -106,6 +107,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         layout: str = "channels_last",
         dtype: Any = None,
         upright: bool = False,
+        exact: bool = False,
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         extensions: str | Sequence[str] | None = None,
@@ -154,6 +156,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             dtype=dtype,
             mode=mode,
             upright=upright,
+            exact=exact,
         )
         self.transform = transform
         self.target_transform = target_transform
@@ -223,7 +226,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
                 ' what="samples"), which keeps what it returns, or call super().__getitem__(index)',
                 stacklevel=4,
             )
-        decoding = DecodeOptions(self.mode, self.transforms.upright, self._shorter_side)
+        decoding = DecodeOptions(
+            self.mode, self.transforms.upright, self._shorter_side, self.transforms.exact
+        )
         hashed = hashlib.blake2b(repr(astuple(decoding)).encode(), digest_size=16)
         for path, _ in self._samples:
             hashed.update(os.fsencode(path) + b"\0")
@@ -308,7 +313,9 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         if self._pictures is not None:
             opened = self._pictures.image(operator.index(index), path)
         else:
-            opened = EncodedImage(path, self.mode, self.transforms.upright)
+            opened = EncodedImage(
+                path, self.mode, self.transforms.upright, exact=self.transforms.exact
+            )
         image = self.transforms.render(opened, rng, row)
         if self.transform is not None:
             image = self.transform(image)

@@ -44,6 +44,7 @@ class DecodeOptions:
     mode: str
     upright: bool
     shorter_side: int | None
+    exact: bool = False
 
 
 class KeptPictures:
@@ -89,7 +90,8 @@ class KeptPictures:
 
     def opened(self, path: str) -> EncodedImage:
         """Return the image in a file."""
-        return EncodedImage(path, self.decoding.mode, self.decoding.upright)
+        decoding = self.decoding
+        return EncodedImage(path, decoding.mode, decoding.upright, exact=decoding.exact)
 
     def is_due(self) -> bool:
         """Whether it is the turn of a picture that was found to be compared with its file."""
@@ -103,7 +105,8 @@ class KeptPictures:
         elif self.is_due():
             _compare(content, np.frombuffer(content_of(path)[0], np.uint8), path)
         decoding = self.decoding
-        return EncodedImage(content, decoding.mode, decoding.upright, f"'{path}'")
+        name, exact = f"'{path}'", decoding.exact
+        return EncodedImage(content, decoding.mode, decoding.upright, name, exact=exact)
 
     def _smaller(self, number: int, path: str, tag: int) -> ArrayImage:
         pixels, lease = self.cache.look(number, tag)

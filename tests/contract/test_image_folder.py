@@ -403,6 +403,22 @@ def test_what_cannot_be_is_refused(
         ImageFolder(root / change.pop("root", ""), **change)
 
 
+@pytest.mark.parametrize("cache", [None, "1MB"])
+def test_a_folder_decodes_at_the_full_size_where_that_is_asked_for(
+    cache: str | None, root: Path
+) -> None:
+    path = root / "cat" / "b.jpg"
+    save(path, 300, 400, seed=3)
+    options: dict[str, Any] = {"transforms": [Resize((20, 30))], "cache": cache}
+    exact = ImageFolder(root, exact=True, **options)
+    number = [name for name, _ in exact.samples].index(str(path))
+    for _ in range(2):
+        assert (exact[number][0] == decode(path, size=(20, 30), exact=True)).all()
+    scaled = ImageFolder(root, **options)
+    assert (scaled[number][0] == decode(path, size=(20, 30))).all()
+    assert not (scaled[number][0] == exact[number][0]).all()
+
+
 def test_a_folder_is_named_by_a_path() -> None:
     with pytest.raises(ConfigTypeError, match="root must be the path of a folder, got None"):
         ImageFolder(None)  # type: ignore[arg-type]
