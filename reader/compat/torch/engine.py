@@ -38,7 +38,8 @@ _POLICY = Policy(
 _READ = """
     sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
     persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
-    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng error_options
+    prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
+    on_error error_budget quarantine warn_after hang_after failed_samples
 """.split()
 
 
@@ -105,7 +106,11 @@ def make_engine(
         pin_limit=loader.pin_limit,
         places=loader.device,
         in_order=loader.in_order,
-        **loader.error_options,
+        on_error=loader.on_error,
+        error_budget=loader.error_budget,
+        quarantine=loader.quarantine,
+        warn_after=loader.warn_after,
+        hang_after=loader.hang_after,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
     make_adapter = functools.partial(_adapter, loader.devices)

@@ -191,13 +191,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self._one_shots: list[OneShot] = []  # samplers that are good for one epoch
         self._epoch = 0
         self._check()
-        self.error_options: dict[str, Any] = {
-            "on_error": on_error,
-            "error_budget": error_budget,
-            "quarantine": quarantine,
-            "warn_after": warn_after,
-            "hang_after": hang_after,
-        }
+        self.on_error = on_error
+        self.error_budget = error_budget
+        self.quarantine = quarantine
+        self.warn_after = warn_after
+        self.hang_after = hang_after
         config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=int(num_workers),
@@ -210,7 +208,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             max_bytes=max_bytes,
             pin_limit=pin_limit,
             places=device,
-            **self.error_options,
+            on_error=on_error,
+            error_budget=error_budget,
+            quarantine=quarantine,
+            warn_after=warn_after,
+            hang_after=hang_after,
         )
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))
