@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, final
 
@@ -30,7 +31,7 @@ from reader.engine.stage import Stage
 from reader.engine.supervisor import EpochEnded, Supervisor
 from reader.errors import ConfigTypeError, DatasetError, ReaderError
 from reader.processes.pool_registry import leave_with_program
-from reader.worker.bad_sample import BadKey, own_keys
+from reader.worker.bad_sample import BadKey, BadSample, own_keys
 from reader.worker.loop import WorkerError
 from reader.worker.worker_state import WorkerSnapshot
 
@@ -314,30 +315,29 @@ class EpochIterator(QuickSteps):
     def _lose_spare(self, item: Any, carried: WorkerError | None) -> None:
         """Go on without the rows of a saved state's batch: none of its samples can be had again."""
         task, step = self._schedule.answered_task(item)
-        made, cursor = Made(None, task, step=step), self._stage.cursor
-        self.keep(made)
-        self.ahead.remove(made)
-        if carried is not None and cursor.failures is not None and cursor.spare is not None:
-            spare = Spare(**cursor.spare)
-            new = [each for each in carried.bad if each.row not in spare.bad]
-            cursor.failures.note_again(spare.batch, new)
-        cursor.spare = None
+        self._accept_spare(task, step, () if carried is None else carried.bad)
+        self._stage.cursor.spare = None
         if carried is not None and not carried.is_nothing:
             error = self._supervisor.error_of(item, [], self._schedule.number_of(None), carried)
             self.made = Made(error, is_error=True)
 
     def _take_again(self, refill: Refill, task: Task, item: Any, step: Any) -> None:
         """Take rows from now on of the batch that a saved state had."""
+        bad = () if task.snapshot is None else task.snapshot.bad
+        spare = self._accept_spare(task, step, bad)
+        if spare is not None and type(item) is LoDTensorArray:
+            refill.put_spare(item, spare._replace(bad=[each.row for each in bad]))
+
+    def _accept_spare(self, task: Task, step: Any, bad: Sequence[BadSample]) -> Spare | None:
+        """Accept the batch of a saved state, and count what failed in it now alone."""
         made, cursor = Made(None, task, step=step), self._stage.cursor
         self.keep(made)  # accepts it
         self.ahead.remove(made)  # and it is not counted: it was before
-        if cursor.spare is not None and type(item) is LoDTensorArray:
-            spare = Spare(**cursor.spare)
-            bad = () if task.snapshot is None else task.snapshot.bad
+        spare = None if cursor.spare is None else Spare(**cursor.spare)
+        if spare is not None and cursor.failures is not None:
             new = [each for each in bad if each.row not in spare.bad]
-            refill.put_spare(item, spare._replace(bad=[each.row for each in bad]))
-            if cursor.failures is not None and new:
-                cursor.failures.note_again(spare.batch, new)
+            cursor.failures.note_again(spare.batch, new)
+        return spare
 
     def _hand_short(self, refill: Refill, whole: LoDTensorArray | None) -> None:
         """Hand the batch over that waited, if it is filled up now."""

@@ -90,16 +90,17 @@ class Refill:
         Args:
             is_end: no more rows come: it is returned with those there are.
         """
-        part = self._taken(self._needs)
+        if self._batch is not None and not self.fits(self._batch):
+            is_end, part = True, None  # its rows stay for those of its form
+        else:
+            part = self._taken(self._needs)
         if part is not None:
             self._parts.append(part)
             self._needs -= part[2] - part[1]
         if self._needs and not is_end:
             return None
         parts, self._parts, self.is_short = self._parts, [], False
-        if len(parts) == 1:
-            return parts[0][0]
-        return LoDTensorArray.joined(parts) or parts[0][0]
+        return parts[0][0] if len(parts) == 1 else LoDTensorArray.joined(parts)
 
     def _taken(self, count: int) -> tuple[LoDTensorArray, int, int] | None:
         """Take rows: (batch, the first, the one behind the last); None: there are none."""

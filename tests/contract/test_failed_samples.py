@@ -179,6 +179,28 @@ def test_batches_of_another_form_stay_short() -> None:
     ]
 
 
+def test_samples_that_are_strings_are_filled_up_too() -> None:
+    class Names(Files):
+        def __getitem__(self, index: int) -> Any:
+            return f"name {super().__getitem__(index)[1]}"
+
+    batches = list(DataLoader(Names(), batch_size=8, on_error="skip", error_budget=4))
+    assert [len(batch) for batch in batches] == [8] * 7 + [4]
+    found = sorted(name for batch in batches for name in batch)
+    assert found == sorted(f"name {number}" for number in range(64) if number not in BAD)
+
+
+def test_rows_of_another_form_wait_for_batches_of_theirs() -> None:
+    class Growing(Files):
+        def __getitem__(self, index: int) -> Any:
+            _, number = super().__getitem__(index)
+            return np.full(1 + index // 16, number)
+
+    loader = DataLoader(Growing(), batch_size=8, on_error="skip", error_budget=4)
+    found = sorted(int(row[0]) for batch in loader for row in batch)
+    assert found == [number for number in range(64) if number not in BAD]
+
+
 def test_an_error_comes_behind_the_batch_before_it() -> None:
     class Failing(Files):
         def __getitem__(self, index: int) -> Any:
