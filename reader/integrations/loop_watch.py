@@ -151,7 +151,7 @@ class LoopWatch:
             return
         self._usual_s.append(float(np.median(known["slowest_ns"])) * 1e-9)
         for record in known[np.argsort(known["slowest_ns"])[-_SLOW:]]:
-            slow = _slow_sample(record)
+            slow = SlowSample.of(record)
             self._slow[slow.epoch, slow.batch, slow.row] = slow
         most = sorted(self._slow.items(), key=lambda item: -item[1].seconds)[:_SLOW]
         self._slow = dict(most)
@@ -195,14 +195,3 @@ class LoopWatch:
             usual_sample_s=float(np.median(self._usual_s)) if self._usual_s else 0.0,
             transfer_wait_s=now.transfer_wait_s - begin.transfer_wait_s,
         )
-
-
-def _slow_sample(record: Any) -> SlowSample:
-    key = int(record["slowest_key"])
-    return SlowSample(
-        None if key < 0 else key,
-        int(record["slowest_row"]),
-        int(record["seq"]),
-        int(record["epoch"]),
-        int(record["slowest_ns"]) * 1e-9,
-    )

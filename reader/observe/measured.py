@@ -6,6 +6,7 @@ Imports the standard library alone. A record that never changes; JSON can hold i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["Measured", "SlowSample"]
 
@@ -27,6 +28,18 @@ class SlowSample:
     batch: int
     epoch: int
     seconds: float
+
+    @classmethod
+    def of(cls, record: Any) -> SlowSample:
+        """Return the slowest sample of a batch's record; see TimesLog."""
+        key = int(record["slowest_key"])
+        return cls(
+            None if key < 0 else key,
+            int(record["slowest_row"]),
+            int(record["seq"]),
+            int(record["epoch"]),
+            int(record["slowest_ns"]) * 1e-9,
+        )
 
 
 @dataclass(frozen=True)

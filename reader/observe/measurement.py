@@ -142,7 +142,7 @@ class Measurement:
             cores=cores,
             idle_cores=self._idle_cores(seconds, cores),
             prefetch=options.ahead,
-            slow_samples=[_slow_sample(record) for record in slow if record["slowest_ns"] > 0],
+            slow_samples=[SlowSample.of(record) for record in slow if record["slowest_ns"] > 0],
             usual_sample_s=float(np.median(known)) * 1e-9 if len(known) else 0.0,
             transfer_wait_s=self._transfer_wait_s() - self._transfer_s,
             epochs=1 + int(is_new.sum()) if len(records) else 0,
@@ -178,14 +178,3 @@ def _medians(records: npt.NDArray[Any], workers: int) -> list[float]:
     made_s = (known["sent_ns"] - known["begun_ns"]) * 1e-9
     by_worker = [made_s[known["worker"] == worker] for worker in range(workers)]
     return [float(np.median(each)) if len(each) else 0.0 for each in by_worker]
-
-
-def _slow_sample(record: Any) -> SlowSample:
-    key = int(record["slowest_key"])
-    return SlowSample(
-        None if key < 0 else key,
-        int(record["slowest_row"]),
-        int(record["seq"]),
-        int(record["epoch"]),
-        int(record["slowest_ns"]) * 1e-9,
-    )

@@ -96,9 +96,7 @@ class Fetcher:
             channel.set_attachment(attachment)
         if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
             self.row = 0
-            channel.at_row(0)
-            made = [self.dataset[keys]]
-            channel.at_row(-1)
+            made = [self._one(channel, keys)]
             channel.note_fetched(1)
             if self.collate_fn is not None:
                 made.append(self.collate_fn(made.pop()))
@@ -121,6 +119,13 @@ class Fetcher:
         else:
             self._make_each(channel, keys.tolist() if type(keys) is Indices else keys)
 
+    def _one(self, channel: WorkerChannel, key: Any) -> Any:
+        """Return the only sample of a task."""
+        channel.at_row(0)
+        sample = self.dataset[key]
+        channel.at_row(-1)
+        return sample
+
     def _attachment(self) -> Callable[[], Any] | None:
         """Return what makes what is sent with a batch; None: nothing is.
 
@@ -138,19 +143,22 @@ class Fetcher:
             count = len(keys)  # before the dataset has its way with the list
             samples = self._samples(channel, keys)
             channel.note_fetched(count)
-            if self._collate is not None and (type(samples) is not list or not samples):
-                channel.write(self._collate(samples))
-                return
-            if type(samples) is not list:
-                channel.write(samples)
-                return
-            self.is_stacking = True
-            channel.stack(samples, list(range(len(samples))), keys)
+            self._write(channel, samples, keys)
         elif not keys and self._collate is not None:
             channel.write(self._collate([]))
         else:
             self.is_stacking = True
             channel.stack(self.dataset, keys, keys, self._fill)
+
+    def _write(self, channel: WorkerChannel, samples: Any, names: list[Any]) -> None:
+        """Send the batch of samples, or what `__getitems__` returned in place of a list of them."""
+        if self._collate is not None and (type(samples) is not list or not samples):
+            channel.write(self._collate(samples))
+        elif type(samples) is not list:
+            channel.write(samples)
+        else:
+            self.is_stacking = True
+            channel.stack(samples, list(range(len(samples))), names)
 
     def _gather(self, channel: WorkerChannel, columns: Columns, keys: Any) -> bool:
         """Send a batch of rows of arrays; False: the samples are to be fetched one by one."""

@@ -61,18 +61,14 @@ class TolerantFetcher(Fetcher):
     def make(self, channel: WorkerChannel, kind: int, keys: Any) -> None:
         """See Fetcher. Raises NothingLeft if no sample is left."""
         self._bad = []
-        is_single = kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
-        if not is_single:
+        if kind in (TaskKind.TASK_INDEX, TaskKind.TASK_KEY):
+            self._keys = [keys]
+        else:
             self._keys = keys.tolist() if type(keys) is Indices else list(keys)
-            super().make(channel, kind, keys if type(keys) is Indices else self._keys)
-            return
-        self._keys, self.row, self.is_stacking = [keys], 0, False
-        channel.set_attachment(self._attached)
-        made = self._samples(channel, self._keys)
-        channel.note_fetched(1)
-        if self.collate_fn is not None:
-            made.append(self.collate_fn(made.pop()))
-        channel.write_from(made)
+        super().make(channel, kind, keys)
+
+    def _one(self, channel: WorkerChannel, key: Any) -> Any:
+        return self._samples(channel, [key])[0]
 
     def _attachment(self) -> Callable[[], Any] | None:
         return self._attached
@@ -98,14 +94,8 @@ class TolerantFetcher(Fetcher):
         if channel.is_stale:
             channel.skip()
             return
-        if self._collate is not None and (type(samples) is not list or not samples):
-            channel.write(self._collate(samples))
-        elif type(samples) is not list:
-            channel.write(samples)
-        else:
-            channel.note_fetched(len(samples))
-            self.is_stacking = True
-            channel.stack(samples, list(range(len(samples))), self._kept)
+        channel.note_fetched(len(self._kept))
+        self._write(channel, samples, self._kept)
 
     def _samples(self, channel: WorkerChannel, keys: list[Any]) -> Any:
         """Return the samples of a batch, those that can be had. Raises NothingLeft if none can."""

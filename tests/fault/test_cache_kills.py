@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -45,6 +46,26 @@ def is_right(index: int, sample: Any) -> bool:
     return np.array_equal(sample[0], array) and sample[1] == named
 
 
+def kill_at_random(works: list[Callable[[], None]], seconds: float) -> None:
+    """Run each work in a process of its own, and end all of them by SIGKILL after a time."""
+    pids = []
+    for work_of_one in works:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work_of_one()
+            finally:
+                os._exit(2)
+        pids.append(pid)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status), f"a process ended by {os.waitstatus_to_exitcode(status)}"
+
+
 def work(cached: Any, seed: int) -> None:
     """In a process of its own: fetch samples at random until it is killed. Exits by 1 on damage."""
     order = random.Random(seed)
@@ -74,22 +95,10 @@ def test_writers_that_are_killed_at_any_instant_leave_no_wrong_byte(
             if where != "memory":
                 options.update(disk=tmp_path / f"cache{kill}", disk_limit="20GB")
             cached = cache(Large(), **options)
-        pids = []
-        for worker in range(2):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    work(cached, 2 * kill + worker)
-                finally:
-                    os._exit(2)
-            pids.append(pid)
-        end = time.monotonic() + order.uniform(0.001, 0.02)
-        while time.monotonic() < end:
-            pass
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            assert os.WIFSIGNALED(status), f"a process ended by {os.waitstatus_to_exitcode(status)}"
+        kill_at_random(
+            [functools.partial(work, cached, 2 * kill + worker) for worker in range(2)],
+            order.uniform(0.001, 0.02),
+        )
         if kill % 10 == 0:
             if where == "disk":  # the trainer is killed, too: what a new one finds
                 cached = cache(Large(), **options)
@@ -152,22 +161,10 @@ def test_bytes_that_are_given_back_and_taken_again_are_never_mixed(
     order = random.Random(kills)
     kept = SampleCache(identity, memory, folder, table + 150_000, None)
     for kill in range(kills):
-        pids = []
-        for worker in range(3):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    change(kept, 3 * kill + worker)
-                finally:
-                    os._exit(2)
-            pids.append(pid)
-        end = time.monotonic() + order.uniform(0.005, 0.03)
-        while time.monotonic() < end:
-            pass
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            assert os.WIFSIGNALED(status), f"a process ended by {os.waitstatus_to_exitcode(status)}"
+        kill_at_random(
+            [functools.partial(change, kept, 3 * kill + worker) for worker in range(3)],
+            order.uniform(0.005, 0.03),
+        )
         if folder is not None and kill % 5 == 4:
             del kept  # whoever opens the file alone finds all that killed processes had taken
             kept = SampleCache(identity, memory, folder, table + 150_000, None)
