@@ -160,7 +160,7 @@ class LoaderConfig:
             o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
         for name in ("collate_fn", "worker_init_fn", "reseed"):
             check_callable(name, o[name])
-        o["auto"] = take_auto(o, is_iterable, _has_state(dataset))
+        o["auto"] = take_auto(o, dataset, is_iterable)
         _convert_numbers(o)
         check_framework(o["framework"])
         o["places"] = parse_places(o["places"])
@@ -192,10 +192,6 @@ class LoaderConfig:
             needs_len = o["sampler"] is None and o["batch_sampler"] is None
             check_dataset(dataset, needs_len=needs_len)
         return cls(dataset=dataset, is_iterable=is_iterable, **o)
-
-
-def _has_state(dataset: Any) -> bool:
-    return hasattr(type(dataset), "state_dict")
 
 
 _BOOLS = (

@@ -21,6 +21,7 @@ from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.errors import shown
 from reader.observe.face import ObservedFace
+from reader.option_checks import as_auto
 from reader.policy import Policy
 
 __all__ = ["DataLoader"]
@@ -249,6 +250,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         self.batch_size = config.batch_size
         self.drop_last = config.drop_last
         self.num_workers = config.num_workers
+        if config.auto[0]:
+            self.num_workers = as_auto("num_workers", num_workers)
         self._engine = Engine(config, Policy(), sampler, batch_sampler)
 
     if TYPE_CHECKING:

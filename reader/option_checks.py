@@ -24,7 +24,10 @@ from reader.errors import ConfigError, ConfigTypeError, got, shown
 __all__ = [
     "FRAMEWORKS",
     "WORKER_KINDS",
+    "AutoCount",
+    "as_auto",
     "as_feed_list",
+    "check_auto",
     "check_callable",
     "check_dataset",
     "check_errors",
@@ -137,30 +140,56 @@ def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ..
     return tuple(value)
 
 
-def take_auto(o: dict[str, Any], is_iterable: bool, has_state: bool) -> tuple[bool, bool]:
-    """Put the most there may be in the place of "auto"; returns which of the two were that."""
-    names = ("num_workers", "prefetch_factor")
-    has_workers, has_factor = (isinstance(o[name], str) and o[name] == "auto" for name in names)
-    if (has_workers or has_factor) and (is_iterable or has_state):
+class AutoCount(int):
+    """What "auto" was passed for, as a number: the most there may be.
+
+    Faces show it as `num_workers`, which programs compare and count with; passed as an argument it
+    means "auto" again.
+    """
+
+
+def as_auto(name: str, value: Any) -> Any:
+    """Return "auto" as an AutoCount, anything else as it is.
+
+    Args:
+        name: "num_workers" or "prefetch_factor".
+        value: what was passed for it.
+    """
+    if not isinstance(value, AutoCount) and not (isinstance(value, str) and value == "auto"):
+        return value
+    if name == "prefetch_factor":
+        return AutoCount(_MOST_FACTOR)
+    most = int(_OVER * usable_cores() // local_ranks())
+    return AutoCount(min(_MOST_WORKERS, max(_LEAST_MOST, most)))
+
+
+def check_auto(workers: Any, factor: Any, dataset: Any, is_iterable: bool) -> None:
+    """Refuse an AutoCount where each worker has samples or a state of its own."""
+    is_auto = isinstance(workers, AutoCount), isinstance(factor, AutoCount)
+    if any(is_auto) and (is_iterable or hasattr(type(dataset), "state_dict")):
         what = (
             "an iterable dataset has a part for each worker"
             if is_iterable
-            else ("each worker has a dataset with a state of its own")
+            else "each worker has a dataset with a state of its own"
         )
-        name = names[0] if has_workers else names[1]
+        name = "num_workers" if is_auto[0] else "prefetch_factor"
         raise ConfigError(
             f'{name}="auto" changes what there is while training, and {what}: pass a number'
         )
-    if has_workers:
-        most = int(_OVER * usable_cores() // local_ranks())
-        o["num_workers"] = min(_MOST_WORKERS, max(_LEAST_MOST, most))
-    if has_factor:
-        o["prefetch_factor"] = _MOST_FACTOR
-        if not o["num_workers"]:
-            raise ConfigError(
-                'prefetch_factor="auto" is for workers, and num_workers=0 makes nothing ahead: pass'
-                ' num_workers="auto" as well'
-            )
+
+
+def take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:
+    """Put an AutoCount in the place of "auto" in the options `o`; returns which of both were it."""
+    names = ("num_workers", "prefetch_factor")
+    for name in names:
+        o[name] = as_auto(name, o[name])
+    has_workers, has_factor = (isinstance(o[name], AutoCount) for name in names)
+    check_auto(o["num_workers"], o["prefetch_factor"], dataset, is_iterable)
+    if has_factor and not o["num_workers"]:
+        raise ConfigError(
+            'prefetch_factor="auto" is for workers, and num_workers=0 makes nothing ahead: pass'
+            ' num_workers="auto" as well'
+        )
     return has_workers, has_factor
 
 

@@ -146,3 +146,8 @@ class Policy:
     worker: WorkerPolicy = WorkerPolicy()
     batch: BatchPolicy = BatchPolicy()
     errors: ErrorPolicy = ErrorPolicy()
+
+    def without_turns(self) -> Policy:
+        """Return the policy by which the least busy worker has each task, whose number changes."""
+        dispatch = dataclasses.replace(self.dispatch, is_round_robin=False)
+        return dataclasses.replace(self, dispatch=dispatch)

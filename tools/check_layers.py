@@ -16,8 +16,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "places", "checks", "config", "_core")
-_DATA = (*_CORE, "cgroups", "cores", "available_memory", "random", "sharing", "data")
+_CORE = ("errors", "places", "checks", "option_checks", "config", "_core")
+_DATA = (
+    *_CORE,
+    "cgroups",
+    "cores",
+    "available_memory",
+    "worker_clock",
+    "random",
+    "sharing",
+    "data",
+)
 _WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
 _ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks", "engine")
 
@@ -28,6 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cgroups": (),
     "available_memory": ("cgroups",),
     "cores": ("cgroups",),
+    "worker_clock": ("cgroups",),
     "places": ("errors",),
     "policy": (),
     "checks": ("errors",),

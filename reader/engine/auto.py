@@ -6,6 +6,7 @@ thread that iterates, now and then.
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import math
@@ -22,12 +23,28 @@ from reader.engine.tuner import Choice, Reading, Tuner
 from reader.errors import ReaderError
 from reader.worker.worker_state import EpochStart
 
-__all__ = ["AutoWorkers"]
+__all__ = ["AutoWorkers", "first_choice"]
 
 _log = logging.getLogger("reader")
 _LEAST_FACTOR = 2
 _FIRST_WORKERS = 8  # most to begin with
 _BETWEEN_S = 0.05  # looks
+
+
+def first_choice(most: Choice, is_free: tuple[bool, bool], cores: float | None = None) -> Choice:
+    """Return what there is to begin with.
+
+    Args:
+        most: workers and batches in flight of each.
+        is_free: which of both may change.
+        cores: that workers may use; None: the share of this process in those it may use.
+    """
+    cores = usable_cores() / local_ranks() if cores is None else cores
+    first = max(2, min(_FIRST_WORKERS, math.ceil(cores) // 2))
+    return Choice(
+        min(first, most.workers) if is_free[0] else most.workers,
+        min(_LEAST_FACTOR, most.factor) if is_free[1] else most.factor,
+    )
 
 
 class AutoWorkers:
@@ -43,15 +60,15 @@ class AutoWorkers:
 
     def __init__(self, config: LoaderConfig, stats: WaitStats) -> None:
         most = Choice(config.num_workers, config.prefetch_factor)
-        has_workers, has_factor = config.auto
-        first = max(2, min(_FIRST_WORKERS, math.ceil(usable_cores() / local_ranks()) // 2))
-        choice = Choice(
-            min(first, most.workers) if has_workers else most.workers,
-            min(_LEAST_FACTOR, most.factor) if has_factor else most.factor,
-        )
-        self._tuner = Tuner(choice, most, (has_workers, has_factor))
+        cores = usable_cores() / local_ranks()
+        first = first_choice(most, config.auto, cores)
+        self._kind = (most, config.auto)
+        self._tuner = Tuner(first, most, config.auto, cores)
+        self._places = len(config.places)
         self._stats = stats
+        self._run: object = None  # of the newest iterator, which alone is looked at
         self._next_s = 0.0
+        self._has_begun = False  # each worker, since there are so many
         self._turn = threading.Lock()  # one thread looks at a time, and no other waits for it
 
     @property
@@ -63,17 +80,30 @@ class AutoWorkers:
         """Return how many workers are started with a pool."""
         return self.choice.workers
 
+    def go_on(self, before: AutoWorkers | None) -> None:
+        """Begin with what another one found for the same arguments."""
+        if before is not None and before._kind == self._kind:
+            self._tuner = copy.copy(before._tuner)
+
     def begin(
         self, pool: Pool, window: Window, start_of: Callable[[int], EpochStart] | None
     ) -> Callable[[], None]:
         """Begin an epoch, of which no task was sent yet; returns what is called now and then."""
         pool.set_active(self.choice.workers)
-        window.size = self.choice.workers * self.choice.factor
+        window.size = self._in_flight(self.choice)
         self._tuner.begin()
-        return functools.partial(self._look, pool, window, start_of)
+        self._has_begun, self._run = False, object()
+        return functools.partial(self._look, self._run, pool, window, start_of)
+
+    def _in_flight(self, choice: Choice) -> int:
+        return choice.factor * max(choice.workers, self._places)
 
     def _look(
-        self, pool: Pool, window: Window, start_of: Callable[[int], EpochStart] | None
+        self,
+        run: object,
+        pool: Pool,
+        window: Window,
+        start_of: Callable[[int], EpochStart] | None,
     ) -> None:
         now_s = time.monotonic()
         if now_s < self._next_s or not self._turn.acquire(blocking=False):
@@ -81,14 +111,22 @@ class AutoWorkers:
         try:
             self._next_s = now_s + _BETWEEN_S
             before = self.choice
-            is_short = window.size < before.workers * before.factor  # of memory: it was halved
-            if is_short or window.is_closed or window.is_drained or not pool.is_usable:
+            is_short = window.size < self._in_flight(before)  # of memory: it was halved
+            if (
+                run is not self._run
+                or is_short
+                or window.is_closed
+                or window.is_drained
+                or not pool.is_usable
+            ):
                 return
-            wait_s, _ = self._stats.times()
-            reading = Reading(now_s, self._stats.batches, wait_s, pool.busy_s())
-            choice = self._tuner.read(reading)
+            self._has_begun = self._has_begun or pool.has_begun(before.workers)
+            if not self._has_begun or not self._tuner.is_due(now_s, self._stats.batches):
+                return
+            choice = self._tuner.read(self._reading(pool, now_s))
             if choice == before:
                 return
+            self._has_begun = False
             try:
                 started = pool.set_active(choice.workers)
             except ReaderError as error:
@@ -101,10 +139,15 @@ class AutoWorkers:
             for worker in started:
                 if start_of is not None:
                     window.add_start(worker, start_of(worker))
-            window.size = choice.workers * choice.factor
+            window.size = self._in_flight(choice)
             _log.info("%s", _told(before, choice))
         finally:
             self._turn.release()
+
+    def _reading(self, pool: Pool, now_s: float) -> Reading:
+        clock, (wait_s, _) = pool.clock(), self._stats.times()
+        reading = Reading(now_s, self._stats.batches, wait_s, pool.busy_s())
+        return reading if clock is None else reading._replace(**clock._asdict())
 
 
 def _told(before: Choice, now: Choice) -> str:

@@ -96,7 +96,7 @@ class Engine(Finalized):
         self.batch_sampler = batch_sampler
         self.order_seed: int | None = None
         self.draws: Any = None
-        self._policy = policy
+        self._policy = policy.without_turns() if config.auto[0] else policy
         self._errors = _errors_of(policy, config.num_workers)
         self._base_seed = base_seed
         self._workers = max(1, config.num_workers)

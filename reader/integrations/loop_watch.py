@@ -21,7 +21,7 @@ from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
 from reader.observe.measured import Measured, SlowSample
 from reader.observe.verdict import Verdict, judge
-from reader.observe.worker_clock import WorkerClock, system_clock, worker_clock
+from reader.worker_clock import WorkerClock, system_clock, worker_clock
 
 __all__ = ["LoopWatch", "every_steps"]
 

@@ -20,7 +20,7 @@ from reader.observe.observed import Observed, ObservedOptions
 from reader.observe.processors import usable_cores
 from reader.observe.replay import Replay, replay_of
 from reader.observe.watch import MemorySample, Watch, system_counts
-from reader.observe.worker_clock import WorkerClock, own_clock
+from reader.worker_clock import WorkerClock, own_clock
 
 __all__ = ["Measurement"]
 

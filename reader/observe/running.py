@@ -21,7 +21,7 @@ from reader._core.memory.arena_view import (
     heap_of,
 )
 from reader.cgroups import PROC
-from reader.observe.worker_clock import own_bytes
+from reader.worker_clock import own_bytes
 
 __all__ = ["LoaderView", "programs_with_loaders", "watch_loaders"]
 

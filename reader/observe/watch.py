@@ -21,7 +21,7 @@ from reader.observe.machine import Machine
 from reader.observe.observed import Observed
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s
-from reader.observe.worker_clock import (
+from reader.worker_clock import (
     WorkerClock,
     major_faults,
     own_bytes,

@@ -80,6 +80,8 @@ def changing(monkeypatch: pytest.MonkeyPatch, choices: Iterator[int]) -> None:
         return self.choice
 
     monkeypatch.setattr("reader.engine.auto.Tuner.read", read)
+    monkeypatch.setattr("reader.engine.auto.Tuner.is_due", lambda *_: True)
+    monkeypatch.setattr("reader.engine.backends.pool.Pool.has_begun", lambda *_: True)
     monkeypatch.setattr("reader.engine.auto._BETWEEN_S", 0.0)
 
 

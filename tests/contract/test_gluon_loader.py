@@ -397,6 +397,25 @@ def test_prefetch_bounds_what_is_made_ahead(prefetch: int | None, drawn: int) ->
     loader.close()
 
 
+def test_workers_and_batches_ahead_are_found_while_training() -> None:
+    samples = [np.float32(each) for each in range(60)]
+    plain_epochs = epochs(DataLoader(samples, 4), 2)
+    for options in ({}, {"prefetch": "auto"}, {"prefetch": "auto", "auto_reload": True}):
+        loader = DataLoader(samples, 4, num_workers="auto", **options)
+        assert loader.chosen["num_workers"] >= 2
+        assert epochs(loader, 2) == plain_epochs
+    loader = DataLoader(samples, 4, num_workers=2, prefetch="auto")
+    assert loader.chosen == {"num_workers": 2, "prefetch_factor": 2}
+    assert epochs(loader, 2) == plain_epochs
+    with pytest.raises(ConfigError, match='leave it out, or pass prefetch="auto"'):
+        DataLoader(samples, 4, num_workers="auto", prefetch=3)
+    with pytest.raises(ConfigError, match='pass num_workers="auto" as well'):
+        DataLoader(samples, 4, prefetch="auto")
+    shards = nlp.FixedBucketSampler([3] * 60, 4, num_shards=2)
+    with pytest.raises(ConfigError, match="one for each shard"):
+        nlp.ShardedDataLoader(samples, batch_sampler=shards, num_workers="auto")
+
+
 def test_a_copy_of_a_loader_works() -> None:
     loader = DataLoader(list(range(4)), 2, num_workers=1)
     list(loader)

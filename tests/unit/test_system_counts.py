@@ -15,7 +15,7 @@ from reader.observe.decoder import decoder_of
 from reader.observe.machine import Machine
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s, usable_cores
-from reader.observe.worker_clock import major_faults, own_bytes, own_clock, system_clock
+from reader.worker_clock import major_faults, own_bytes, own_clock, system_clock
 
 VERSION_1 = "5:memory:/x\n4:cpu:/x\n0::/\n"
 SOME = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=7\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,13 +35,25 @@ class Work(NamedTuple):
         slowed = max(1.0, choice.workers * self.computes / self.cores)
         return min(float(choice.workers), self.rate(choice) * self.batch_s * slowed)
 
+    def computing(self, choice: Choice) -> float:
+        """Cores that are taken, in the mean."""
+        return self.rate(choice) * self.batch_s * self.computes
+
+    def runnable(self, choice: Choice) -> float:
+        """Workers for which there is no core, in the mean."""
+        return max(0.0, self.busy(choice) - self.rate(choice) * self.batch_s)
+
 
 def run(
-    tuner: Tuner, work: Callable[[int], Work], batches: int, noise: float = 0.0
+    tuner: Tuner,
+    work: Callable[[int], Work],
+    batches: int,
+    noise: float = 0.0,
+    has_clocks: bool = True,
 ) -> list[Choice]:
     """Return the choices of a run."""
     rng = np.random.default_rng(0)
-    seconds = wait_s = busy_s = 0.0
+    seconds = wait_s = busy_s = cpu_s = runnable_s = 0.0
     found = []
     for number in range(batches):
         now, choice = work(number), tuner.choice
@@ -48,12 +61,19 @@ def run(
         seconds += took_s
         wait_s += max(0.0, took_s - now.step_s)
         busy_s += now.busy(choice) * took_s
-        found.append(tuner.read(Reading(seconds, number + 1, wait_s, busy_s)))
+        reading = Reading(seconds, number + 1, wait_s, busy_s)
+        if has_clocks:
+            cpu_s += now.computing(choice) * took_s
+            runnable_s += now.runnable(choice) * took_s
+            reading = reading._replace(cpu_s=cpu_s, runnable_s=runnable_s)
+        found.append(tuner.read(reading))
     return found
 
 
-def started(most: int = 16, is_free: tuple[bool, bool] = (True, True)) -> Tuner:
-    return Tuner(Choice(2, 2), Choice(most, 8), is_free)
+def started(
+    most: int = 16, is_free: tuple[bool, bool] = (True, True), cores: float = 8, workers: int = 2
+) -> Tuner:
+    return Tuner(Choice(workers, 2), Choice(most, 8), is_free, cores)
 
 
 WORKS = {
@@ -67,12 +87,14 @@ WORKS = {
 }
 
 
+@pytest.mark.parametrize("has_clocks", [True, False])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("name", WORKS)
-def test_within_300_batches_it_is_near_the_best(name: str, noise: float) -> None:
+def test_within_300_batches_it_is_near_the_best(name: str, noise: float, has_clocks: bool) -> None:
     work = WORKS[name]
     best = max(work.rate(Choice(n, f)) for n in range(1, 17) for f in (2, 4, 8))
-    choices = run(started(), lambda _: work, 30_000 if name == "tiny" else 900, noise)
+    batches = 60_000 if name == "tiny" else 900
+    choices = run(started(cores=work.cores), lambda _: work, batches, noise, has_clocks)
     ends = choices[-50:]
     rates = [work.rate(choice) for choice in ends]
     assert np.mean(rates) > 0.9 * best
@@ -82,7 +104,7 @@ def test_within_300_batches_it_is_near_the_best(name: str, noise: float) -> None
 
 def test_workers_that_nobody_waits_for_rest() -> None:
     work = Work(0.1, 0.02, 8)
-    choices = run(Tuner(Choice(8, 2), Choice(8, 8), (True, True)), lambda _: work, 300)
+    choices = run(started(8, workers=8), lambda _: work, 300)
     assert choices[-1].workers == 1
     assert all(work.rate(choice) == work.rate(choices[0]) for choice in choices)
 
@@ -98,10 +120,62 @@ def test_it_follows_a_work_that_changes() -> None:
 
 def test_what_did_not_help_is_tried_ever_more_seldom() -> None:
     work = Work(0.01, 0.07, 1)  # more workers do not help
-    choices = run(started(), lambda _: work, 4000)
+    choices = run(started(cores=1), lambda _: work, 4000, has_clocks=False)
     changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
     assert len(changes) < 40
-    assert all(choice.workers <= 3 for choice in choices)
+    assert all(choice.workers <= 8 for choice in choices)
+    assert np.mean([choice.workers > 2 for choice in choices[-2000:]]) < 0.1
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3.5, 8])
+def test_workers_that_compute_all_the_time_are_no_more_than_the_cores(cores: float) -> None:
+    work = Work(0.001, 0.07, cores)
+    choices = run(started(64, cores=cores), lambda _: work, 3000)
+    assert max(choice.workers for choice in choices[50:]) <= math.ceil(cores)
+    assert np.mean([work.rate(choice) for choice in choices[300:]]) > 0.95 * cores / 0.07
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_workers_that_wait_go_far_beyond_the_cores_at_once(cores: float) -> None:
+    work = Work(0.001, 0.1, cores, computes=0.02)
+    choices = run(started(32, cores=cores), lambda _: work, 300)
+    assert choices[150].workers == 32
+
+
+def test_as_many_wait_as_the_step_needs() -> None:
+    work = Work(0.01, 0.1, 2, computes=0.02)
+    choices = run(started(64, cores=2), lambda _: work, 300)
+    assert 10 <= max(choice.workers for choice in choices) <= 16
+
+
+def test_workers_beyond_the_cores_rest_where_they_begin_to_compute() -> None:
+    waiting, computing = Work(0.001, 0.1, 2, computes=0.02), Work(0.001, 0.1, 2)
+    tuner = started(16, cores=2)
+    choices = run(tuner, lambda number: waiting if number < 300 else computing, 900)
+    assert choices[299].workers == 16
+    assert choices[-1].workers == 2
+
+
+def test_a_gain_that_other_programs_made_is_looked_at_again() -> None:
+    slow, fast = Work(0.001, 0.07, 4), Work(0.001, 0.06, 4)
+    fixed = (False, True)
+    tuner = started(is_free=fixed, cores=4)
+    tried: list[int] = []
+
+    def work(_: int) -> Work:  # quicker from the first trial on, whatever is chosen
+        tried.append(tuner.choice.factor)
+        return fast if max(tried) > 2 else slow
+
+    choices = run(tuner, work, 600)
+    assert max(choice.factor for choice in choices) > 2
+    assert choices[-1].factor == 2
+
+
+def test_clocks_of_a_worker_that_was_replaced_begin_anew() -> None:
+    before = Reading(1.0, 10, 0.5, 1.0, cpu_s=9.0)
+    assert Reading(2.0, 20, 1.0, 2.0, cpu_s=1.0).since(before).share is None
+    assert Reading(2.0, 20, 1.0, 2.0).since(before).share is None
+    assert Reading(2.0, 20, 1.0, 2.0, cpu_s=9.5).since(before).share == 0.5
 
 
 @pytest.mark.parametrize("is_free", [(True, False), (False, True), (False, False)])

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reader.observe.worker_clock import system_clock
+from reader.worker_clock import system_clock
 from tools.verdict_bench.programs import PROGRAMS, Program
 from tools.verdict_bench.works import rest
 

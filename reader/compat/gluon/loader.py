@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from reader import data
 from reader.compat.gluon.arrays import has_mxnet
@@ -24,6 +24,7 @@ from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
 from reader.errors import ConfigError
 from reader.observe.face import ObservedFace
+from reader.option_checks import AutoCount, as_auto
 from reader.places import Place
 from reader.policy import BatchPolicy, Policy, WorkerPolicy
 
@@ -51,12 +52,13 @@ class DataLoader(EngineFace, ObservedFace):
         batchify_fn: called in the worker with a list of samples; what it returns is the batch.
             Functions of `batchify` write into shared memory in place. None: `default_batchify_fn`.
         num_workers: worker processes or threads, which live as long as the loader; 0 or less: the
-            thread that iterates makes each batch.
+            thread that iterates makes each batch. "auto": as many as pay off, found while
+            training; `loader.chosen` says how many.
         pin_memory: copy the batches into page-locked memory, `mx.cpu_pinned(pin_device_id)`; in
             this thread, as Gluon does. Tuples in a batch become lists.
         pin_device_id: of the device for which memory is locked.
-        prefetch: how many batches are made ahead; None: 2 for each worker. Nothing is made ahead
-            without workers.
+        prefetch: how many batches are made ahead; None: 2 for each worker; "auto": as many for
+            each as pay off. Nothing is made ahead without workers.
         thread_pool: workers are threads.
         timeout: seconds to wait for a batch, more than 0; without workers nothing is waited for.
         auto_reload: begin an epoch when the loader is made, and the next one at the end of each, so
@@ -89,10 +91,10 @@ class DataLoader(EngineFace, ObservedFace):
         last_batch: str | None = None,
         batch_sampler: Any = None,
         batchify_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         pin_device_id: int = 0,
-        prefetch: int | None = None,
+        prefetch: int | Literal["auto"] | None = None,
         thread_pool: bool = False,
         timeout: float = _TIMEOUT_S,
         auto_reload: bool = False,
@@ -110,34 +112,35 @@ class DataLoader(EngineFace, ObservedFace):
                 f"timeout must be positive, given {timeout}. It is how many seconds to wait for a"
                 f" batch; Gluon's default is {_TIMEOUT_S}"
             )
-        num_workers = max(0, num_workers)
-        most_ahead = 2 * num_workers if prefetch is None else max(0, int(prefetch))
+        workers: Any = as_auto("num_workers", num_workers)
+        workers = workers if isinstance(workers, AutoCount) else max(0, workers)
+        factor = as_auto("prefetch_factor", prefetch)
         batch_sampler = self._as_steps(
             _batch_sampler_of(
                 dataset, batch_size, shuffle, sampler, last_batch, batch_sampler, seed
             )
         )
-        shards = getattr(batch_sampler, "most_shards", 1)
+        ahead = _ahead(workers, factor, getattr(batch_sampler, "most_shards", 1))
         config = LoaderConfig.build(
             dataset,
             batch_sampler=batch_sampler,
             collate_fn=batchify_fn,
-            num_workers=num_workers,
-            timeout=timeout if num_workers else 0,
-            persistent_workers=num_workers > 0,
+            num_workers=workers,
+            timeout=timeout if workers else 0,
+            persistent_workers=workers > 0,
             seed=seed,
             reseed=reseed,
             start_method=None if thread_pool else start_method,
             worker_type="thread" if thread_pool else "process",
             framework=framework or "numpy",
             places=places,
-            most_ahead=shards * (1 + most_ahead) - 1,
+            **ahead,
         )
         policy = _policy(batchify_fn, framework, pin_device_id if pin_memory else None)
         self.dataset = dataset
         self.timeout = timeout
         self.thread_pool = thread_pool
-        self.auto_reload = bool(auto_reload) and num_workers > 0
+        self.auto_reload = bool(auto_reload) and workers > 0
         self._engine = Engine(config, policy, None, batch_sampler)
         if self.auto_reload:
             self.refresh()
@@ -265,6 +268,25 @@ def _batch_sampler_of(
     if last_batch in (None, "keep", "discard"):
         return data.BatchSampler(sampler, batch_size, last_batch == "discard")
     return BatchSampler(sampler, batch_size, last_batch)
+
+
+def _ahead(workers: int, prefetch: Any, shards: int) -> dict[str, Any]:
+    """Return how many batches are made ahead, as options of the engine; a step has `shards`."""
+    is_auto = isinstance(workers, AutoCount) or isinstance(prefetch, AutoCount)
+    if not is_auto:
+        steps = 2 * workers if prefetch is None else max(0, int(prefetch))
+        return {"most_ahead": shards * (1 + steps) - 1}
+    if prefetch is not None and not isinstance(prefetch, AutoCount):
+        raise ConfigError(
+            f"prefetch={prefetch} is how many batches all workers make ahead, and"
+            ' num_workers="auto" changes how many these are: leave it out, or pass prefetch="auto"'
+        )
+    if shards > 1:
+        raise ConfigError(
+            f"a step has up to {shards} batches here, one for each shard, and what is found for"
+            ' "auto" may be fewer in flight: pass num_workers and prefetch as numbers'
+        )
+    return {"prefetch_factor": 2 if prefetch is None else prefetch}
 
 
 def _policy(batchify_fn: Any, framework: str | None, pin_device_id: int | None) -> Policy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import paddle
 from paddle.base import core
@@ -34,6 +34,7 @@ from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
 from reader.frameworks.paddle_device import paddle_place
 from reader.observe.face import ObservedFace
+from reader.option_checks import as_auto
 from reader.orders.one_shot import OneShot
 from reader.places import Place, is_paddle_place, parse_places
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
@@ -93,6 +94,9 @@ class DataLoader(_Base, Generic[T_co]):
     by line. In dynamic mode the leaves of a batch are paddle.Tensors, in static mode DenseTensors.
 
     Args:
+        num_workers, prefetch_factor: as Paddle's, or "auto": as many as pay off, found while
+            training; `loader.chosen` says what there is, and the attributes the most there may be.
+            The least busy worker then makes each batch, and its random state decides augmentation.
         drop_last_group: with several places, what happens to a last group of batches that is short.
             None drops it, as Paddle does, with a UserWarning; True drops it; False delivers it.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
@@ -117,10 +121,10 @@ class DataLoader(_Base, Generic[T_co]):
         shuffle: bool = False,
         drop_last: bool = False,
         collate_fn: _CollateFn | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         use_buffer_reader: bool = True,
         reader_buffer_size: int = 2,
-        prefetch_factor: int = 2,
+        prefetch_factor: int | Literal["auto"] = 2,
         use_shared_memory: bool = True,
         timeout: int = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -134,16 +138,16 @@ class DataLoader(_Base, Generic[T_co]):
         samples: Any = dataset
         size: Any = batch_size
         batches: Any = batch_sampler
+        workers: Any = as_auto("num_workers", num_workers)
+        factor: Any = as_auto("prefetch_factor", prefetch_factor)
         if not return_list and not paddle.in_dynamic_mode() and feed_list is None:
             raise ArgumentError(
                 "feed_list should be set when return_list=False. Pass the variables of the program,"
                 " or return_list=True"
             )
         parsed = _parse_places(places)
-        _check_number("num_workers", num_workers, 0, "num_workers should be a non-negative value")
-        _check_number(
-            "prefetch_factor", prefetch_factor, 1, "prefetch_factor should be a positive value"
-        )
+        _check_number("num_workers", workers, 0, "num_workers should be a non-negative value")
+        _check_number("prefetch_factor", factor, 1, "prefetch_factor should be a positive value")
         if isinstance(timeout, (int, float)) and timeout < 0:
             raise ArgumentError(f"timeout should be a non-negative value, got {got(timeout)}")
         is_iterable = is_iterable_dataset(dataset)
@@ -182,10 +186,10 @@ class DataLoader(_Base, Generic[T_co]):
             batch_size=None if size is None else size if is_iterable else 1,
             drop_last=drop_last if is_iterable and size is not None else False,
             collate_fn=make_batch,
-            num_workers=num_workers,
+            num_workers=workers,
             use_buffer_reader=use_buffer_reader,
             reader_buffer_size=reader_buffer_size,
-            prefetch_factor=prefetch_factor,
+            prefetch_factor=factor,
             use_shared_memory=use_shared_memory,
             timeout=timeout,
             worker_init_fn=worker_init_fn,
@@ -203,7 +207,7 @@ class DataLoader(_Base, Generic[T_co]):
         # what programs look at
         self.config = config
         self.dataset = samples
-        self.num_workers = config.num_workers
+        self.num_workers = workers if config.auto[0] else config.num_workers
         self.batch_size = None if given else size
         self.drop_last = drop_last
         self.auto_collate_batch = size is not None
@@ -214,8 +218,8 @@ class DataLoader(_Base, Generic[T_co]):
         self.collate_fn = collate_fn
         self.use_buffer_reader = use_buffer_reader
         self.reader_buffer_size = reader_buffer_size
-        self.prefetch_factor = prefetch_factor
-        self.use_shared_memory = bool(use_shared_memory) and num_workers > 0
+        self.prefetch_factor = factor
+        self.use_shared_memory = bool(use_shared_memory) and config.num_workers > 0
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
         self._persistent_workers = persistent_workers
@@ -239,6 +243,8 @@ class DataLoader(_Base, Generic[T_co]):
         epoch, batch_sampler = self.epoch, self.batch_sampler
         self._engine.drop()
         made._engine.times = self._engine.times  # one log for all iterators: see Observed
+        if made._engine.auto is not None:
+            made._engine.auto.go_on(self._engine.auto)
         self.__dict__.update(vars(made))
         if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
             self._engine.batch_sampler = batch_sampler

@@ -21,11 +21,12 @@ from reader.config import MAX_TIMEOUT_S, LoaderConfig
 from reader.data.columns import columns_of, filler_of
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
+from reader.option_checks import AutoCount
 from reader.orders.order_source import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
 
-__all__ = ["make_engine", "start_of"]
+__all__ = ["as_count", "make_engine", "start_of"]
 
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, restarts_round_robin=True, takes_any_key=True),
@@ -90,7 +91,7 @@ def make_engine(
         batch_size=size if is_batched else None,
         drop_last=loader.drop_last if is_iterable else False,
         collate_fn=collate_fn,
-        num_workers=int(loader.num_workers),
+        num_workers=as_count(loader.num_workers),
         prefetch_factor=2 if loader.prefetch_factor is None else loader.prefetch_factor,
         timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
         worker_init_fn=worker_init_fn,
@@ -124,7 +125,15 @@ def _engine(loader: Any, *given: Any) -> Engine:
     """Return an engine, which tells the loader of samples that fail."""
     made = Engine(*given)
     made.failed = loader.failed_samples
+    if made.auto is not None:
+        made.auto.go_on(loader._auto)
+        loader._auto = made.auto
     return made
+
+
+def as_count(value: Any) -> int:
+    """Return a number of workers as an int, that of "auto" as it is."""
+    return value if isinstance(value, AutoCount) else int(value)
 
 
 def _is_stacked_in_place(loader: Any) -> bool:

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Sampler
 
 from reader._core.wire.times_log import TimesLog
 from reader.checks import as_int, names_arguments
-from reader.compat.torch.engine import start_of
+from reader.compat.torch.engine import as_count, start_of
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
@@ -27,12 +27,15 @@ from reader.config import LoaderConfig
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
+from reader.engine.auto import AutoWorkers, first_choice
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample, FailedSamples
+from reader.engine.tuner import Choice
 from reader.errors import got
 from reader.frameworks import check_places
 from reader.observe.face import ObservedFace
+from reader.option_checks import AutoCount, as_auto, check_auto
 from reader.orders.one_shot import OneShot
 from reader.places import parse_places
 from reader.processes.pool_registry import check_interpreter
@@ -77,6 +80,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     With workers a batch lies in their shared memory and is yours for as long as you keep it.
 
     Args:
+        num_workers, prefetch_factor: as PyTorch's, or "auto": as many as pay off, found while
+            training; `loader.chosen` says what there is, and the attributes the most there may be.
+            The least busy worker then makes each batch: pass `seed` for the same random
+            augmentation in each run.
         seed: makes every batch a function of (dataset, seed, epoch, number of the batch), random
             augmentation included, with any workers; `shuffle` then takes an order that starts and
             resumes at once, however long the dataset. None: seeds and orders are PyTorch's.
@@ -115,6 +122,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     _husk: Any = None
     _engine: Engine | None = None  # of the newest iterator
     _times: TimesLog | None = None  # of all iterators
+    _auto: AutoWorkers | None = None  # of the newest engine
 
     @names_arguments(ELSEWHERE)
     def __init__(
@@ -124,7 +132,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: CollateFn | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -133,7 +141,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         multiprocessing_context: Any = None,
         generator: Any = None,
         *,
-        prefetch_factor: int | None = None,
+        prefetch_factor: int | Literal["auto"] | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
@@ -151,11 +159,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
     ) -> None:
-        workers: Any = num_workers
+        workers = as_auto("num_workers", num_workers)
+        factor = as_auto("prefetch_factor", prefetch_factor)
         if not isinstance(workers, int):
             remedy = "0 starts no worker process."
-            num_workers = as_int("num_workers", workers, low=-sys.maxsize, remedy=remedy)
+            workers = as_int("num_workers", workers, low=-sys.maxsize, remedy=remedy)
         self.is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        check_auto(workers, factor, dataset, self.is_stream)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
         if keyed and not self.is_stream:
             sized: Any = dataset
@@ -166,7 +176,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            workers,
             collate_fn,
             pin_memory,
             drop_last,
@@ -174,7 +184,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             worker_init_fn,
             multiprocessing_context,
             generator,
-            prefetch_factor=prefetch_factor,
+            prefetch_factor=factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
             in_order=in_order,
@@ -198,7 +208,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.hang_after = hang_after
         config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
-            num_workers=int(num_workers),
+            num_workers=as_count(workers),
             persistent_workers=bool(persistent_workers),
             seed=0 if self.seeds_batches else seed,
             reseed=reseed,
@@ -267,7 +277,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy of the loader gets: neither workers nor batches."""
-        none = dict.fromkeys(("_newest", "_husk", "_engine", "_made_of", "_times"))
+        none = dict.fromkeys(("_newest", "_husk", "_engine", "_made_of", "_times", "_auto"))
         return {**self.__dict__, **none, "devices": {}}
 
     @property
@@ -279,6 +289,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         """Choose the number of the next epoch; passes it to `set_epoch` of dataset and samplers."""
         self._epoch = epoch
         set_epochs(epoch, self.dataset, self.sampler, self.batch_sampler)
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn of more workers than processors, as PyTorch does; not of those of "auto"."""
+        if not isinstance(self.num_workers, AutoCount):
+            super().check_worker_number_rationality()
 
     def _get_iterator(self) -> PeerIterator:
         self._check()
@@ -322,6 +337,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker of the newest iterator does now; see `reader.DataLoader`."""
         return [] if self._engine is None else self._engine.workers()
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The `num_workers` and `prefetch_factor` that there are now; "auto" changes them.
+
+        `DataLoader(dataset, **loader.chosen)` has them from the beginning.
+        """
+        found = {"num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor}
+        is_free = [isinstance(value, AutoCount) for value in found.values()]
+        if any(is_free):
+            most = Choice(self.num_workers, self.prefetch_factor or 2)
+            first = first_choice(most, (is_free[0], is_free[1]))
+            choice = first if self._auto is None else self._auto.choice
+            found.update((n, now) for n, now, free in zip(found, choice, is_free) if free)
+        return found
 
     def stats(self) -> dict[str, Any] | None:
         """Return counts and times of the newest iterator; see `reader.DataLoader.stats`.

@@ -69,7 +69,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: CollateFn | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -78,7 +78,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         multiprocessing_context: Any = None,
         generator: Any = None,
         *,
-        prefetch_factor: int | None = None,
+        prefetch_factor: int | Literal["auto"] | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
@@ -298,7 +298,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             finished = engine.is_between_epochs
         state = engine.state_dict()  # may draw the order
         self._begun = None
-        return in_form(state, base_seed, self.num_workers, finished, self._generator_state(engine))
+        workers, generator = int(self.num_workers), self._generator_state(engine)
+        return in_form(state, base_seed, workers, finished, generator)
 
     def _generator_state(self, engine: Engine) -> Any:
         """Return the state of the epochs' source of seeds; None: the state of the order has it."""

@@ -25,6 +25,7 @@ from reader.errors import ConfigError
 from reader.processes import pool_registry
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.loop import WorkerConfig, WorkerError
+from reader.worker_clock import WorkerClock, worker_clock
 
 __all__ = ["Pool", "PoolState"]
 
@@ -148,6 +149,18 @@ class Pool(Finalized, abc.ABC):
             feeder.worker_counts(worker).busy_s + feeder.worker_progress(worker).seconds
             for worker in range(self.started)
         )
+
+    def clock(self) -> WorkerClock | None:
+        """Return what the system knows of the time of all workers; None: it does not tell."""
+        found = [worker_clock(handle.pid, handle.thread_id) for handle in self.handles]
+        known = [clock for clock in found if clock is not None]
+        if len(known) < len(found):
+            return None
+        return WorkerClock(sum(each.cpu_s for each in known), sum(e.runnable_s for e in known))
+
+    def has_begun(self, count: int) -> bool:
+        """Whether each of so many workers has made a batch."""
+        return all(self.feeder.worker_counts(worker).batches for worker in range(count))
 
     @property
     def is_usable(self) -> bool:

@@ -1,0 +1,1 @@
+"""Works from tiny to JPEG files, at fixed numbers of workers and at those that "auto" finds."""

@@ -1,0 +1,186 @@
+"""Measure what `num_workers="auto"` and `prefetch_factor="auto"` are worth.
+
+    python -m tools.auto_bench [NAME ...] [--seconds 1.5] [--sweeps 2] [--turns 5]
+
+Each work runs at fixed settings first, in turns: the best by the median is then run again, beside
+the default (no workers), two workers and "auto", in turns, and the medians of their ratios within a
+turn are printed. A rate is that of the batches after the first 300 of a run with "auto", whose
+choice must be made by then, and after the first 40 of the others, by which workers have started;
+"whole" is the rate over the whole run. Each run is a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a step takes one core
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reader import DataLoader
+from tools.auto_bench.works import WORKS, Work
+
+__all__ = ["Rates", "main", "run"]
+
+_CHOSEN_BY = 300  # batches
+_STARTED_BY = 40
+_WORKERS, _FACTORS = (1, 2, 3, 4, 8), (2, 4)
+
+Setting = dict[str, Any]
+DEFAULT: Setting = {"num_workers": 0}
+TWO: Setting = {"num_workers": 2}
+AUTO: Setting = {"num_workers": "auto", "prefetch_factor": "auto"}
+FIXED: list[Setting] = [
+    DEFAULT,
+    *({"num_workers": n, "prefetch_factor": f} for n in _WORKERS for f in _FACTORS),
+]
+
+
+class Rates(NamedTuple):
+    """Batches per second.
+
+    Attributes:
+        later: of the batches after those in which the choice is made.
+        whole: of the whole run.
+        chosen: workers and batches in flight of each, at the end.
+    """
+
+    later: float
+    whole: float
+    chosen: tuple[int, int]
+
+
+def run(work: Work, setting: Setting, seconds: float, folder: Path) -> Rates:
+    """Run a work at a setting, for some seconds after the choice is made."""
+    is_auto = "auto" in setting.values()
+    first = _CHOSEN_BY if is_auto else _STARTED_BY
+    options = {"batch_size": work.batch_size, **work.options, **setting}
+    with DataLoader(work.make(folder), **options) as loader:
+        begun = time.perf_counter()
+        chosen_at, number = begun, 0
+        for number, batch in enumerate(loader, start=1):
+            work.step(batch)
+            now = time.perf_counter()
+            if number == first:
+                chosen_at = now
+            elif number > first and now - chosen_at >= seconds:
+                break
+        chosen = (loader.chosen["num_workers"], loader.chosen["prefetch_factor"])
+    return Rates((number - first) / (now - chosen_at), number / (now - begun), chosen)
+
+
+def in_process(name: str, setting: Setting, seconds: float, folder: Path) -> Rates:
+    """Run a work in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, name, setting, seconds, folder))
+    child.start()
+    theirs.close()
+    found: Rates = ours.recv()
+    child.join()
+    return found
+
+
+def _child(pipe: Connection, name: str, setting: Setting, seconds: float, folder: Path) -> None:
+    pipe.send(run(WORKS[name], setting, seconds, folder))
+
+
+def told(setting: Setting) -> str:
+    """Name a setting: workers x batches in flight of each."""
+    workers = setting["num_workers"]
+    return "0" if not workers else f"{workers} x {setting.get('prefetch_factor', 2)}"
+
+
+def measured(name: str, chosen: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure a work: the best fixed setting, and then in turns what it is compared with."""
+    sweeps: dict[int, list[float]] = {number: [] for number in range(len(FIXED))}
+    for _ in range(chosen.sweeps):
+        for number, setting in enumerate(FIXED):
+            sweeps[number].append(in_process(name, setting, chosen.seconds, folder).later)
+    fixed = {number: statistics.median(rates) for number, rates in sweeps.items()}
+    best = FIXED[max(fixed, key=fixed.__getitem__)]
+    best_of_workers = FIXED[max((n for n in fixed if n), key=fixed.__getitem__)]
+    compared = {
+        "best": best,
+        "best with workers": best_of_workers,
+        "default": DEFAULT,
+        "2 workers": TWO,
+    }
+    ratios: dict[str, list[float]] = {}
+    choices = []
+    for _ in range(chosen.turns):
+        auto = in_process(name, AUTO, chosen.seconds, folder)
+        choices.append(auto.chosen)
+        known: dict[str, float] = {}
+        for what, setting in compared.items():
+            text = told(setting)
+            if text not in known:
+                known[text] = in_process(name, setting, chosen.seconds, folder).later
+            ratios.setdefault(what, []).append(auto.later / known[text])
+            ratios.setdefault(f"whole run, {what}", []).append(auto.whole / known[text])
+    return {
+        "work": name,
+        "fixed": {told(FIXED[number]): rate for number, rate in fixed.items()},
+        "best": told(best),
+        "best with workers": told(best_of_workers),
+        "chosen": choices,
+        "auto to": {what: statistics.median(each) for what, each in ratios.items()},
+        "spread": {what: [min(each), max(each)] for what, each in ratios.items()},
+    }
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """Return the ratios of each work, and what was chosen."""
+    columns = ("best", "best with workers", "default", "2 workers", "whole run, best")
+    names = f"{'best':>15} {'best of workers':>18} {'default':>8} {'2 x 2':>6} {'whole/best':>13}"
+    lines = [
+        "auto's batches per second after the first 300, to those of",
+        f"{'':10} {names}  chosen",
+    ]
+    for row in rows:
+        found = row["auto to"]
+        values = [f"{found[column]:.2f}" for column in columns]
+        chosen = " ".join(f"{workers}x{factor}" for workers, factor in row["chosen"])
+        lines.append(
+            f"{row['work']:10} {values[0]:>6} ({row['best']:>6})"
+            f" {values[1]:>9} ({row['best with workers']:>6})"
+            f" {values[2]:>8} {values[3]:>6} {values[4]:>13}  {chosen}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the works that are named, print a table, and return 0."""
+    parser = argparse.ArgumentParser(prog="python -m tools.auto_bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORKS)}")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each run that count")
+    parser.add_argument("--sweeps", type=int, default=2, help="over the fixed settings")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="where all figures are written")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.names) - WORKS.keys():
+        parser.error(f"no work is called {', '.join(sorted(unknown))}: {', '.join(WORKS)}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen.names or WORKS:
+            rows.append(measured(name, chosen, Path(folder)))
+            print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(table(rows))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
