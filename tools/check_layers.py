@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "places", "checks", "option_checks", "config", "_core")
+_CORE = ("errors", "places", "checks", "config", "_core")
 _DATA = (
     *_CORE,
     "cgroups",
@@ -59,8 +59,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "images": (*_WORKER, "caching", "collate", "frameworks"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
-    "loader": (*_ENGINE, "observe"),
-    "compat": (*_ENGINE, "observe", "loader"),
+    "loader": (*_ENGINE, "observe", "option_checks"),
+    "compat": (*_ENGINE, "observe", "loader", "option_checks"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"

@@ -85,7 +85,10 @@ def _photographs(folder: Path) -> Any:
     from reader.images import ImageFolder
     from tools.domain_bench.image_files import make_files
 
-    return Repeated(ImageFolder(make_files(folder, 32, 1.0), size=(224, 224)))
+    root = folder / "files"
+    if not root.exists():
+        make_files(folder, 32, 1.0)
+    return Repeated(ImageFolder(root, size=(224, 224)))
 
 
 class Repeated:
