@@ -23,7 +23,7 @@ from reader.engine.tuner import Choice, Reading, Tuner
 from reader.errors import ReaderError
 from reader.worker.worker_state import EpochStart
 
-__all__ = ["AutoWorkers", "first_choice"]
+__all__ = ["AutoWorkers", "choice_of", "first_choice"]
 
 _log = logging.getLogger("reader")
 _LEAST_FACTOR = 2
@@ -45,6 +45,13 @@ def first_choice(most: Choice, is_free: tuple[bool, bool], cores: float | None =
         min(first, most.workers) if is_free[0] else most.workers,
         min(_LEAST_FACTOR, most.factor) if is_free[1] else most.factor,
     )
+
+
+def choice_of(config: LoaderConfig, auto: AutoWorkers | None) -> Choice:
+    """Return what there is now, found by `auto` or passed."""
+    if auto is None:
+        return Choice(config.num_workers, config.prefetch_factor)
+    return auto.choice
 
 
 class AutoWorkers:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from reader.data.batch_sampler import count_of
+from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample
@@ -142,10 +143,8 @@ class EngineFace:
 
         Pass them to have what was found from the beginning: `DataLoader(dataset, **loader.chosen)`.
         """
-        config, auto = self._engine.config, self._engine.auto
-        if auto is None:
-            return {"num_workers": config.num_workers, "prefetch_factor": config.prefetch_factor}
-        return {"num_workers": auto.choice.workers, "prefetch_factor": auto.choice.factor}
+        workers, factor = choice_of(self._engine.config, self._engine.auto)
+        return {"num_workers": workers, "prefetch_factor": factor}
 
     @property
     def errors(self) -> list[FailedSample]:

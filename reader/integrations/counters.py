@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from reader._core.wire.times_log import FIELDS, TimesLog
+from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
@@ -155,7 +156,7 @@ class Counters:
         arena = stats["arena"]
         return self._reading(
             at_s,
-            workers=engine.config.num_workers,
+            workers=choice_of(engine.config, engine.auto).workers,
             queued=stats["queued"],
             arena_bytes=None if arena is None else arena["owned_bytes"],
             cache=stats["cache"],

@@ -20,6 +20,7 @@ from reader.errors import ReaderError
 from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
 from reader.observe.measured import Measured, SlowSample
+from reader.observe.observed import options_of
 from reader.observe.verdict import Verdict, judge
 from reader.worker_clock import WorkerClock, system_clock, worker_clock
 
@@ -157,7 +158,7 @@ class LoopWatch:
         self._slow = dict(most)
 
     def _measure(self, now: Reading, seconds: float) -> Measured:
-        begin, config = self._begin, getattr(self._loader._engine, "config", None)
+        begin, engine = self._begin, self._loader._engine
         stages = {name: s - begin.stages.get(name, 0.0) for name, s in now.stages.items()}
         wait_s = now.wait_s - begin.wait_s - stages.get("draw", 0.0)
         first_wait_s = self._first_wait_s or 0.0
@@ -184,13 +185,13 @@ class LoopWatch:
             wait_s=max(0.0, wait_s),
             stages=stages,
             workers=now.workers,
-            uses_threads=config is not None and config.uses_threads,
+            uses_threads=engine is not None and engine.config.uses_threads,
             busy_s=busy_s,
             cpu_s=cpu_s,
             runnable_s=runnable_s,
             cores=cores,
             idle_cores=idle_cores,
-            prefetch=0 if config is None else config.prefetch_factor * max(1, now.workers),
+            prefetch=0 if engine is None else options_of(engine).ahead,
             slow_samples=list(self._slow.values()),
             usual_sample_s=float(np.median(self._usual_s)) if self._usual_s else 0.0,
             transfer_wait_s=now.transfer_wait_s - begin.transfer_wait_s,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from reader._core.steps.handover import Handover
 from reader._core.wire.times_log import TimesLog
+from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.errors import ConfigTypeError, got
@@ -35,11 +36,9 @@ class ObservedOptions(NamedTuple):
 
 def options_of(engine: Engine) -> ObservedOptions:
     """Return how an engine works."""
-    config = engine.config
-    ahead = config.prefetch_factor * max(1, config.num_workers)
-    return ObservedOptions(
-        config.num_workers, ahead, config.uses_threads, decoder_of(config.dataset)
-    )
+    config, (workers, factor) = engine.config, choice_of(engine.config, engine.auto)
+    ahead = factor * max(1, workers)
+    return ObservedOptions(workers, ahead, config.uses_threads, decoder_of(config.dataset))
 
 
 class Observed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -14,7 +15,9 @@ import pytest
 import reader
 from reader import ConfigError, ConfigTypeError, DataLoader, IterableDataset
 from reader.engine.auto import AutoWorkers
+from reader.engine.backends.pool import Pool
 from reader.engine.tuner import Choice
+from reader.observe.observed import options_of
 
 KINDS = [
     {},
@@ -146,6 +149,62 @@ def test_what_is_chosen_is_what_was_passed_where_that_is_a_number() -> None:
     with DataLoader(Waiting(0), num_workers=2, prefetch_factor="auto") as loader:
         list(loader)
         assert loader.chosen["num_workers"] == 2
+
+
+@pytest.mark.parametrize("kind", [{}, {"worker_type": "thread"}])
+def test_two_loops_at_once_lose_nothing(
+    kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changing(monkeypatch, numbers_of_workers(2))
+    options: dict[str, Any] = {"batch_size": 4, "seed": 3, "seed_globals": False}
+    whole = rows(DataLoader(Waiting(0), **options))
+    with DataLoader(Waiting(0.0002), num_workers="auto", **options, **kind) as loader:
+        pairs = list(zip(iter(loader), iter(loader), strict=True))
+    assert rows(first for first, _ in pairs) == whole
+    assert sorted(numbers for _, numbers in rows(second for _, second in pairs)) == sorted(
+        numbers for _, numbers in whole
+    )
+
+
+class Computing(Waiting):
+    """Samples that take a core."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        until = time.thread_time() + 0.002
+        while time.thread_time() < until:
+            pass
+        return np.float32(index), index
+
+
+def share_of(dataset: Any, kind: dict[str, Any]) -> float | None:
+    """Return how much of the time of their batches the workers compute."""
+    with DataLoader(dataset, batch_size=4, num_workers="auto", **kind) as loader:
+        batches, readings = iter(loader), []
+        auto, pool = loader._engine.auto, loader._engine._cache.newest
+        assert isinstance(auto, AutoWorkers)
+        assert isinstance(pool, Pool)
+        for _ in range(2):
+            for _ in range(40):
+                next(batches)
+            assert pool.has_begun(2)
+            readings.append(auto._reading(pool, time.monotonic()))
+        return readings[1].since(readings[0]).share
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_known_how_much_the_workers_compute(kind: dict[str, Any]) -> None:
+    computing, waiting = share_of(Computing(), kind), share_of(Waiting(0.004), kind)
+    assert computing is not None
+    assert waiting is not None
+    assert computing > 0.2 > waiting  # threads of Python compute one at a time
+
+
+def test_a_profile_knows_how_many_there_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    changing(monkeypatch, itertools.repeat(3))
+    with DataLoader(Waiting(0.001), batch_size=4, num_workers="auto") as loader:
+        assert options_of(loader._engine).workers == loader.chosen["num_workers"]
+        list(loader)
+        assert options_of(loader._engine)[:2] == (3, 6)
 
 
 def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
