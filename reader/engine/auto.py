@@ -117,20 +117,10 @@ class AutoWorkers:
             return
         try:
             self._next_s = now_s + _BETWEEN_S
-            before = self.choice
-            is_short = window.size < self._in_flight(before)  # of memory: it was halved
-            if (
-                run is not self._run
-                or is_short
-                or window.is_closed
-                or window.is_drained
-                or not pool.is_usable
-            ):
+            is_usable = run is self._run and pool.is_usable and not window.is_closed
+            if not is_usable or window.is_drained:
                 return
-            self._has_begun = self._has_begun or pool.has_begun(before.workers)
-            if not self._has_begun or not self._tuner.is_due(now_s, self._stats.batches):
-                return
-            choice = self._tuner.read(self._reading(pool, now_s))
+            before, choice = self.choice, self._decided(pool, window, now_s)
             if choice == before:
                 return
             self._has_begun = False
@@ -150,6 +140,16 @@ class AutoWorkers:
             _log.info("%s", _told(before, choice))
         finally:
             self._turn.release()
+
+    def _decided(self, pool: Pool, window: Window, now_s: float) -> Choice:
+        """Return what there should be from now on."""
+        now = self.choice
+        if window.size < self._in_flight(now):  # memory is short: it was halved
+            return now if self._places > 1 else self._tuner.fit(window.size)
+        self._has_begun = self._has_begun or pool.has_begun(now.workers)
+        if not self._has_begun or not self._tuner.is_due(now_s, self._stats.batches):
+            return now
+        return self._tuner.read(self._reading(pool, now_s))
 
     def _reading(self, pool: Pool, now_s: float) -> Reading:
         clock, (wait_s, _) = pool.clock(), self._stats.times()

@@ -18,6 +18,7 @@ _SAME = 0.98  # the same, for workers beyond the cores to rest
 _CLEAR = 1.3  # the same, for it to be kept at once; for less, what there was is tried again
 _SPARE = 1.3  # workers that are kept, as a multiple of those that are busy
 _COMPUTES = 0.85  # of the time of a batch: from there on a worker has a core to itself
+_BEYOND = 1.2  # workers from which there are too many, as a multiple of those that fill the cores
 _UNEVEN = 1.3  # workers that wait in between, as a multiple of those that fill the cores
 _PART = 0.4  # of a core: for less there is no worker more
 _LEAP = 4  # times as many workers at once
@@ -126,9 +127,8 @@ class Tuner:
         self._last: Reading | None = None  # where the reading begins; None: not yet
         self._settle = 1  # batches from a change to a reading
         self._trial: _Trial | None = None
-        self._failed: frozenset[Choice] = (
-            frozenset()
-        )  # what did not help in the place of the choice
+        self._bound: int | None = None  # of batches in flight, for want of memory
+        self._failed: frozenset[Choice] = frozenset()  # in the place of the choice
         self._pause = 0  # readings until the next trial
         self._next_pause = _FIRST_PAUSE
 
@@ -142,6 +142,18 @@ class Tuner:
         self._most = self._most._replace(workers=workers)
         self.choice = self.choice._replace(workers=min(workers, self.choice.workers))
         self._trial = None
+        self.begin()
+        return self.choice
+
+    def fit(self, in_flight: int) -> Choice:
+        """Have no more batches in flight than these from now on; returns what there should be."""
+        workers, factor = self.choice
+        if self._is_free[1]:
+            least = 2 if self._is_free[0] else 1
+            factor = min(factor, max(least, in_flight // workers))
+        if self._is_free[0]:
+            workers = min(workers, max(1, in_flight // factor))
+        self.choice, self._bound, self._trial = Choice(workers, factor), in_flight, None
         self.begin()
         return self.choice
 
@@ -201,20 +213,24 @@ class Tuner:
                 return Choice(workers - 1, factor)
             return self.choice
         limit = self._most_useful(found.share)
-        is_over = self._is_free[0] and workers > limit
+        is_over = self._is_free[0] and workers > _BEYOND * limit
         is_over = is_over and Choice(limit, factor) not in self._failed
         if self._pause and not is_over:
             self._pause -= 1
+            if not self._pause:
+                self._failed = frozenset()
             return self.choice
         for choice in self._candidates(found, limit):
-            if choice not in (*self._failed, self.choice):
+            if choice not in (*self._failed, self.choice) and self._fits(choice):
                 gain = _GAIN if choice.workers >= workers else _SAME if is_over else 1.0
                 self._trial = _Trial(self.choice, found.rate, gain)
                 return choice
-        self._failed = frozenset()
         self._pause = self._next_pause
         self._next_pause = min(_LONGEST_PAUSE, 2 * self._next_pause)
         return self.choice
+
+    def _fits(self, choice: Choice) -> bool:
+        return self._bound is None or choice.workers * choice.factor <= self._bound
 
     def _judged(self, rate: float) -> Choice | None:
         """Judge a trial by its rate; returns what there should be, None: what there is."""
@@ -242,7 +258,7 @@ class Tuner:
         if not self._is_free[0]:
             yield deeper if self._is_free[1] else self.choice
             return
-        if workers > limit:
+        if workers > _BEYOND * limit:
             yield Choice(limit, factor)
         is_busy = found.busy_s >= _BUSY * workers * found.seconds
         if self._is_free[1] and not is_busy:

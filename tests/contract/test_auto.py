@@ -128,6 +128,26 @@ def test_a_resumed_run_goes_on_with_the_same(monkeypatch: pytest.MonkeyPatch) ->
         assert first + rows(loader) == whole
 
 
+class Large(Waiting):
+    """Samples of 1 MiB."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.seconds)
+        return np.full(1 << 17, index, np.int64)
+
+
+def test_where_memory_is_short_no_more_are_in_flight(caplog: pytest.LogCaptureFixture) -> None:
+    options: dict[str, Any] = {"batch_size": 2, "num_workers": "auto", "prefetch_factor": "auto"}
+    with DataLoader(Large(0.008), max_bytes=18 << 20, **options) as loader:
+        for _ in range(3):
+            found = [int(batch[:, 0].sum()) for batch in loader]
+            assert found == [4 * number + 1 for number in range(240)]
+        chosen = loader.chosen
+    assert chosen["num_workers"] * chosen["prefetch_factor"] <= 16
+    short = [record for record in caplog.records if "memory is short" in record.getMessage()]
+    assert len(short) < 6  # it is not tried again in each epoch
+
+
 def test_workers_may_die_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, numbers_of_workers(5))
     options: dict[str, Any] = {"batch_size": 4, "seed": 3}

@@ -171,6 +171,30 @@ def test_a_gain_that_other_programs_made_is_looked_at_again() -> None:
     assert choices[-1].factor == 2
 
 
+@pytest.mark.parametrize(
+    ("is_free", "chosen"),
+    [((True, True), (8, 2)), ((True, False), (8, 2)), ((False, True), (8, 2))],
+)
+def test_no_more_are_in_flight_than_there_is_memory_for(
+    is_free: tuple[bool, bool], chosen: tuple[int, int]
+) -> None:
+    work = Work(0.001, 0.1, 2, computes=0.02, burst=3)
+    tuner = Tuner(Choice(*chosen), Choice(32, 8), is_free, 2)
+    tuner.choice = Choice(16 if is_free[0] else 8, 4 if is_free[1] else 2)
+    found = tuner.fit(16)
+    assert found.workers * found.factor <= 16
+    choices = run(tuner, lambda _: work, 600)
+    assert all(each.workers * each.factor <= 16 for each in choices)
+    assert tuner.fit(1).workers == (1 if is_free[0] else 8)
+
+
+def test_a_little_beyond_the_cores_is_not_tried_again_and_again() -> None:
+    work = Work(0.0001, 0.02, 2, computes=0.34)
+    choices = run(started(8, workers=8), lambda _: work, 3000)
+    changes = [at for at, (one, other) in enumerate(itertools.pairwise(choices)) if one != other]
+    assert len(changes) < 20
+
+
 def test_clocks_of_a_worker_that_was_replaced_begin_anew() -> None:
     before = Reading(1.0, 10, 0.5, 1.0, cpu_s=9.0)
     assert Reading(2.0, 20, 1.0, 2.0, cpu_s=1.0).since(before).share is None
