@@ -219,7 +219,9 @@ def test_it_is_known_how_much_the_workers_compute(kind: dict[str, Any]) -> None:
     computing, waiting = share_of(Computing(), kind), share_of(Waiting(0.004), kind)
     assert computing is not None
     assert waiting is not None
-    assert computing > 0.4 > waiting
+    least = 2 * waiting if kind.get("worker_type") == "thread" else 0.4  # those wait for the GIL
+    assert computing > least
+    assert waiting < 0.4
 
 
 def test_a_profile_knows_how_many_there_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
