@@ -59,8 +59,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "images": (*_WORKER, "caching", "collate", "frameworks"),
     "observe": (*_ENGINE, "images", "_version", "the face"),
     "integrations": (*_ENGINE, "observe", "the face"),
-    "loader": (*_ENGINE, "observe", "option_checks"),
-    "compat": (*_ENGINE, "observe", "loader", "option_checks"),
+    "loader": (*_ENGINE, "observe"),
+    "compat": (*_ENGINE, "observe", "loader"),
     "__main__": (*_ENGINE, "observe", "loader", "compat", "_version", "the face"),
 }
 FACE = "the face"

@@ -18,13 +18,13 @@ from reader.compat.gluon.collate import GluonRules
 from reader.compat.gluon.errors import ArgumentError
 from reader.compat.gluon.iterator import LazyIterator
 from reader.compat.gluon.samplers import RandomSampler, SequentialSampler
-from reader.config import LoaderConfig
+from reader.config import AutoCount, LoaderConfig, as_auto, of_pool
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError
 from reader.observe.face import ObservedFace
-from reader.option_checks import AutoCount, as_auto
 from reader.places import Place
 from reader.policy import BatchPolicy, Policy, WorkerPolicy
 
@@ -72,6 +72,8 @@ class DataLoader(EngineFace, ObservedFace):
         framework: what the leaves of a batch are: "numpy", "torch", "paddle" or "jax"; None: those
             of MXNet if it is installed, else "numpy".
         places: where batches land, with `framework`; see `reader.DataLoader`. For MXNet the CPU.
+        pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
+            `num_workers`.
 
     Raises:
         ConfigError: an argument that cannot work (a ValueError); ArgumentError, an AssertionError
@@ -105,6 +107,7 @@ class DataLoader(EngineFace, ObservedFace):
         start_method: str | None = None,
         framework: str | None = None,
         places: Any = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         self.__class__ = _of_mxnet(type(self))
         if timeout <= 0:
@@ -112,8 +115,9 @@ class DataLoader(EngineFace, ObservedFace):
                 f"timeout must be positive, given {timeout}. It is how many seconds to wait for a"
                 f" batch; Gluon's default is {_TIMEOUT_S}"
             )
-        workers: Any = as_auto("num_workers", num_workers)
-        workers = workers if isinstance(workers, AutoCount) else max(0, workers)
+        asked: Any = num_workers
+        asked, _ = of_pool(pool, asked if isinstance(asked, str) else max(0, asked), None)
+        workers = as_auto("num_workers", asked)
         factor = as_auto("prefetch_factor", prefetch)
         batch_sampler = self._as_steps(
             _batch_sampler_of(
@@ -134,6 +138,7 @@ class DataLoader(EngineFace, ObservedFace):
             worker_type="thread" if thread_pool else "process",
             framework=framework or "numpy",
             places=places,
+            pool=pool,
             **ahead,
         )
         policy = _policy(batchify_fn, framework, pin_device_id if pin_memory else None)

@@ -17,11 +17,10 @@ from reader.compat.torch.collate import TorchRules, with_extended
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
-from reader.config import MAX_TIMEOUT_S, LoaderConfig
+from reader.config import MAX_TIMEOUT_S, AutoCount, LoaderConfig
 from reader.data.columns import columns_of, filler_of
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
-from reader.option_checks import AutoCount
 from reader.orders.order_source import has_state
 from reader.places import Place
 from reader.policy import BatchPolicy, DispatchPolicy, ErrorPolicy, Policy, WorkerPolicy
@@ -40,7 +39,7 @@ _READ = """
     sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
     persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
     prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
-    on_error error_budget quarantine warn_after hang_after failed_samples
+    on_error error_budget quarantine warn_after hang_after failed_samples pool
 """.split()
 
 
@@ -112,6 +111,7 @@ def make_engine(
         quarantine=loader.quarantine,
         warn_after=loader.warn_after,
         hang_after=loader.hang_after,
+        pool=loader.pool,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
     make_adapter = functools.partial(_adapter, loader.devices)

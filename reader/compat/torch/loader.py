@@ -23,7 +23,7 @@ from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
-from reader.config import LoaderConfig
+from reader.config import AutoCount, LoaderConfig, as_auto, check_auto, of_pool
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
@@ -32,10 +32,10 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.tuner import Choice
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import got
 from reader.frameworks import check_places
 from reader.observe.face import ObservedFace
-from reader.option_checks import AutoCount, as_auto, check_auto
 from reader.orders.one_shot import OneShot
 from reader.places import parse_places
 from reader.processes.pool_registry import check_interpreter
@@ -103,6 +103,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             in turn; 0: none.
         on_error, error_budget, quarantine, warn_after, hang_after: what becomes of samples that
             fail or take very long: see `reader.DataLoader`. By default errors are PyTorch's.
+        pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
+            `num_workers`; they persist between epochs.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -158,7 +160,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         quarantine: str | os.PathLike[str] | None = None,
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
+        num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
         workers = as_auto("num_workers", num_workers)
         factor = as_auto("prefetch_factor", prefetch_factor)
         if not isinstance(workers, int):
@@ -206,6 +210,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.quarantine = quarantine
         self.warn_after = warn_after
         self.hang_after = hang_after
+        self.pool = pool
         config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=as_count(workers),
@@ -223,6 +228,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             quarantine=quarantine,
             warn_after=warn_after,
             hang_after=hang_after,
+            pool=pool,
         )
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))
