@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from reader._core.batch.tensor_array import LoDTensorArray
@@ -195,7 +196,7 @@ def end_copies(copiers: list[Copier]) -> None:
         copier.registrar.close()
 
 
-def copier_stats(copiers: list[Copier]) -> dict[str, Any] | None:
+def copier_stats(copiers: Sequence[Copier]) -> dict[str, Any] | None:
     """Return counts of a loader's copies; None: it has no devices. See `DataLoader.stats`."""
     if not copiers:
         return None

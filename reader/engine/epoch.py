@@ -22,6 +22,7 @@ from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import Loan
+from reader.engine.copier import copier_stats
 from reader.engine.cursor import Cursor
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.map_tasks import MapTasks
@@ -118,6 +119,11 @@ class EpochIterator(QuickSteps):
     def backend(self) -> Backend:
         """What makes the batches. Kept after the epoch, to look at how its workers ended."""
         return self._loan.backend
+
+    @property
+    def copies(self) -> dict[str, Any] | None:
+        """Counts of copies to devices; None: it has none. See `copier_stats`."""
+        return copier_stats(self._stage.copiers)
 
     @property
     def is_usable(self) -> bool:
