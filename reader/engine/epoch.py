@@ -22,7 +22,6 @@ from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.pool_cache import Loan
-from reader.engine.copier import copier_stats
 from reader.engine.cursor import Cursor
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.map_tasks import MapTasks
@@ -71,9 +70,8 @@ class EpochIterator(QuickSteps):
         cursor, backend = stage.cursor, loan.backend
         has_next = options.on_end is not None
         super().__init__(window, schedule, stage.converter(0), cursor, stats, has_next)
-        self.is_ended = (
-            True  # of this object nothing has to be finalized: dropping the loan does it
-        )
+        self.is_ended = True  # nothing to finalize: dropping the loan does it
+        self.copiers = stage.copiers  # by place; none: these are no devices
         self._loan = loan
         self._schedule = schedule
         self._supervisor = supervisor
@@ -119,11 +117,6 @@ class EpochIterator(QuickSteps):
     def backend(self) -> Backend:
         """What makes the batches. Kept after the epoch, to look at how its workers ended."""
         return self._loan.backend
-
-    @property
-    def copies(self) -> dict[str, Any] | None:
-        """Counts of copies to devices; None: it has none. See `copier_stats`."""
-        return copier_stats(self._stage.copiers)
 
     @property
     def is_usable(self) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 from reader._core.wire.times_log import TimesLog
 from reader.engine.backends.backend import WorkerStatus
+from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
 from reader.observe.measurement import Measurement
@@ -78,7 +79,7 @@ class LoaderOfProgram(Observed):
             found = engine.stats()
             self._devices = found["devices"]
         elif batches is not None:
-            self._devices = batches.copies
+            self._devices = copier_stats(batches.copiers)
             arena = batches.backend.arena
             found["arena"] = None if arena is None else arena.stats()
         return {**found, "devices": self._devices}
