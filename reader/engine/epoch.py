@@ -279,8 +279,7 @@ class EpochIterator(QuickSteps):
                 self._pass_shards(task)
                 self.skip(Made(None, task, step=step))
             raise
-        made = Made(batch, task, True, False, step)
-        self.keep(made)
+        self.keep(Made(batch, task, True, False, step, number=item.number))
         has_next = self._options.on_end is not None
         if has_next and self._schedule.is_over and not self.window.has_error:
             self._end()  # begins the next epoch before the user has done with the last batch
