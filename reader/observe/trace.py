@@ -96,9 +96,7 @@ def _workers(seen: Timeline) -> Iterator[dict[str, Any]]:
             yield _event("i", "slow sample", track, begun, s="t", cat="worker", args=slow)
 
 
-def _spans(
-    seen: Timeline, name: str, begin: str, end: str, track: int
-) -> Iterator[dict[str, Any]]:
+def _spans(seen: Timeline, name: str, begin: str, end: str, track: int) -> Iterator[dict[str, Any]]:
     """Yield spans that overlap: those of copies are on a track for each place."""
     for number, record in enumerate(seen.records):
         if not record[begin] or not record[end]:
