@@ -62,7 +62,8 @@ class PyReader(Handover, ProfiledFace):
                 "profile takes a loader that is iterated over, and exe.run reads the batches of"
                 " this one: make it with iterable=True"
             )
-        return self._loader._observed_times()
+        times: TimesLog = self._loader._observed_times()
+        return times
 
     def decorate_sample_generator(
         self, sample_generator: _Reader, batch_size: int, drop_last: bool = True, places: Any = None
