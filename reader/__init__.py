@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         random_split,
     )
     from reader.data.without import without
+    from reader.engine.worker_pool import WorkerPool
     from reader.errors import (
         ArenaFull,
         CollateError,
@@ -115,6 +116,7 @@ __all__ = [
     "WeightedRandomSampler",
     "WorkerDied",
     "WorkerInfo",
+    "WorkerPool",
     "__version__",
     "cache",
     "concat_ragged",
@@ -152,6 +154,7 @@ _HOMES = {
             InternalError LoadTimeout QueueClosed QueueKilled ReaderError SampleIndexError
             SamplerError StateError WorkerDied
         """,
+        "reader.engine.worker_pool": "WorkerPool",
         "reader.loader": "DataLoader",
         "reader.observe.profile": "profile",
         "reader.sharing.share": "share",

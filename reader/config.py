@@ -29,11 +29,21 @@ from reader.option_checks import (
     check_stream,
     check_watchdog,
     check_workers,
+    of_pool,
     take_auto,
+    take_pool,
 )
 from reader.places import CPU, Place, parse_places
 
-__all__ = ["FRAMEWORKS", "MAX_TIMEOUT_S", "SEED_LIMIT", "WORKER_KINDS", "LoaderConfig"]
+__all__ = [
+    "FRAMEWORKS",
+    "MAX_TIMEOUT_S",
+    "SEED_LIMIT",
+    "WORKER_KINDS",
+    "LoaderConfig",
+    "check_workers",
+    "of_pool",
+]
 
 SEED_LIMIT = 2**64
 MAX_TIMEOUT_S = 1e9  # a deadline in int64 nanoseconds must not overflow
@@ -71,6 +81,7 @@ class LoaderConfig:
     seed: int | None = None
     reseed: Callable[[Any, int], Any] | None = None
     start_method: str | None = None
+    pool: Any = None
     worker_type: str = "process"
     seed_globals: bool = True
     drop_last_group: bool | None = False
@@ -160,6 +171,7 @@ class LoaderConfig:
             o["drop_last_group"] = as_bool("drop_last_group", o["drop_last_group"])
         for name in ("collate_fn", "worker_init_fn", "reseed"):
             check_callable(name, o[name])
+        take_pool(o)
         o["auto"] = take_auto(o, is_iterable, _has_state(dataset))
         _convert_numbers(o)
         check_framework(o["framework"])

@@ -19,6 +19,7 @@ from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import shown
 from reader.observe.face import ObservedFace
 from reader.policy import Policy
@@ -114,6 +115,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
             (seed, epoch, number of the batch). Needs `seed`; threads then make one batch at a time,
             as with `seed_globals`.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
+        pool: a WorkerPool, whose workers several loaders share, in the place of `num_workers`; they
+            persist between epochs.
         worker_type: "process", or "thread": the workers run in this process, on this very dataset,
             and nothing is pickled. The dataset must allow calls from several threads. Threads pay
             off where it waits or releases the GIL (files, decoders, NumPy on large arrays).
@@ -189,6 +192,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         seed: int | None = None,
         reseed: Callable[[Any, int], Any] | None = None,
         start_method: Literal["fork", "forkserver", "spawn"] | None = None,
+        pool: WorkerPool | None = None,
         worker_type: Literal["process", "thread"] = "process",
         seed_globals: bool = True,
         drop_last_group: bool | None = False,
@@ -228,6 +232,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
             seed=seed,
             reseed=reseed,
             start_method=start_method,
+            pool=pool,
             worker_type=worker_type,
             seed_globals=seed_globals,
             drop_last_group=drop_last_group,

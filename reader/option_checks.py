@@ -33,7 +33,9 @@ __all__ = [
     "check_stream",
     "check_watchdog",
     "check_workers",
+    "of_pool",
     "take_auto",
+    "take_pool",
 ]
 
 # of "auto": workers that wait for storage need no core
@@ -135,6 +137,42 @@ def as_feed_list(value: Any, framework: str, return_list: bool) -> tuple[Any, ..
             f" framework={framework!r}. Change the framework, or pass feed_list=None."
         )
     return tuple(value)
+
+
+def of_pool(pool: Any, num_workers: Any, is_persistent: Any) -> tuple[Any, Any]:
+    """Return the number of workers, and whether they persist: a WorkerPool says both."""
+    if pool is None:
+        return num_workers, is_persistent
+    if not hasattr(type(pool), "shared"):
+        raise ConfigTypeError(
+            f"pool must be a reader.WorkerPool, got {got(pool)}. Pass reader.WorkerPool(4), the"
+            " same to each loader that is to share its workers"
+        )
+    is_left_out = type(num_workers) is int and num_workers in (0, pool.num_workers)
+    if not is_left_out:
+        raise ConfigError(
+            f"num_workers={got(num_workers)} contradicts pool={pool!r}, which has"
+            f" {pool.num_workers} workers for all of its loaders. Leave num_workers out"
+        )
+    return pool.num_workers, True
+
+
+def take_pool(o: dict[str, Any]) -> None:
+    """Take the number of workers from a WorkerPool, in place, and check what contradicts it."""
+    pool = o["pool"]
+    if pool is None:
+        return
+    o["num_workers"], o["persistent_workers"] = of_pool(pool, o["num_workers"], True)
+    if o["worker_type"] != "process":
+        raise ConfigError(
+            f"a WorkerPool has worker processes, got worker_type={got(o['worker_type'])}. Leave out"
+            " pool: threads start at once and share all there is"
+        )
+    if o["start_method"] not in (None, pool.start_method):
+        raise ConfigError(
+            f"start_method={got(o['start_method'])} contradicts pool={pool!r}, which starts the"
+            " workers. Pass start_method to WorkerPool"
+        )
 
 
 def take_auto(o: dict[str, Any], is_iterable: bool, has_state: bool) -> tuple[bool, bool]:

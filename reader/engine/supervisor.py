@@ -258,8 +258,8 @@ class Supervisor:
                 self._window.add_start(death.worker_id, self._options.start_of(death.worker_id))
             is_hung = death.busy is not None and self.is_hung(death.busy)
             self._schedule.lose(death, self)
-            if is_hung:
-                continue  # it was told why it was ended
+            if is_hung or death.is_told:
+                continue
             if death.busy is None:
                 self._count_idle_death(death)
             if not self._options.raises_deaths:

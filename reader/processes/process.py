@@ -20,7 +20,7 @@ from multiprocessing import reduction, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
@@ -39,7 +39,15 @@ from reader.processes.template import (
 )
 from reader.worker import loop
 
-__all__ = ["InheritedFd", "ProcessStarter", "WorkerSetup", "forget_process", "leave_process"]
+__all__ = [
+    "InheritedFd",
+    "Job",
+    "ProcessStarter",
+    "WorkerSetup",
+    "forget_process",
+    "leave_process",
+    "read_file",
+]
 
 _log = logging.getLogger("reader")
 
@@ -92,25 +100,56 @@ def _take_over(duplicate: Any) -> InheritedFd:
     return InheritedFd(duplicate.detach())
 
 
+class Job(Protocol):
+    """What a worker process does."""
+
+    def work(self, worker_id: int) -> None:
+        """Make batches until there are no more to make."""
+
+
 @dataclasses.dataclass(frozen=True)
 class WorkerSetup:
     """Everything a worker process starts from."""
 
     worker_id: int
+    trainer: InheritedFd  # pidfd of the trainer
+    job: Job
+
+
+@dataclasses.dataclass(frozen=True)
+class LoaderJob:
+    """Makes the batches of one loader."""
+
     arena: Arena | InheritedFd  # under fork the mapping itself is inherited
     bell: InheritedFd
-    trainer: InheritedFd  # pidfd of the trainer
     keep_slots: int
     config: loop.WorkerConfig | None  # under fork
     pickled: InheritedFd | None  # else: a memory file with the pickled config
     held: tuple[InheritedFd, ...] = ()  # and the descriptors in it
+
+    def work(self, worker_id: int) -> None:
+        """Make batches until the pool stops."""
+        inherited = self.arena
+        arena = inherited.adopt() if isinstance(inherited, Arena) else Arena.attach(inherited.fd)
+        channel = WorkerChannel(arena, worker_id, self.bell.fd, self.keep_slots, available_bytes)
+        try:
+            config = self.config or self._unpickle()
+        except BaseException as error:
+            channel.fail(loop.carried(error))
+        else:
+            loop.run(channel, config, worker_id)
+
+    def _unpickle(self) -> loop.WorkerConfig:
+        if self.pickled is None:
+            raise InternalError("a worker was started with neither a config nor a pickled one")
+        return unpickle_config(read_file(self.pickled.fd), [held.fd for held in self.held])
 
 
 class ProcessStarter(Finalized):
     """Starts the worker processes of a pool, the first and those that replace others.
 
     Args:
-        config: what each worker is given; not kept.
+        config: what each worker is given; not kept. None: they are told later.
         start_method: of multiprocessing; None: Python's own default.
 
     Raises:
@@ -124,7 +163,7 @@ class ProcessStarter(Finalized):
     _pickled_fd: int | None = None
     _trainer = -1
 
-    def __init__(self, config: loop.WorkerConfig, start_method: str | None) -> None:
+    def __init__(self, config: loop.WorkerConfig | None, start_method: str | None) -> None:
         if start_method is None:
             # reading the default method must not fix it for the whole process
             start_method = multiprocessing.get_start_method(allow_none=True)
@@ -133,7 +172,7 @@ class ProcessStarter(Finalized):
         self._method = start_method
         self._libraries: list[str] = []
         try:
-            if start_method != "fork":
+            if start_method != "fork" and config is not None:
                 self._pickled = pickle_config(config)
                 self._libraries = libraries_of(config, self._pickled.data, self._pickled.modules)
             with interrupt_after():  # in between nobody would know of a descriptor
@@ -155,6 +194,11 @@ class ProcessStarter(Finalized):
         return [] if self._pickled is None else self._pickled.fds
 
     @property
+    def is_fork(self) -> bool:
+        """Whether workers inherit all that there is in the trainer."""
+        return self._method == "fork"
+
+    @property
     def needs_template(self) -> bool:
         """Whether multiprocessing could not start a worker by itself.
 
@@ -163,6 +207,10 @@ class ProcessStarter(Finalized):
         """
         holds_many = self._method == "forkserver" and len(self._held) > _MANY_FDS
         return holds_many or (self._method != "fork" and has_lost_file())
+
+    def preload(self, libraries: list[str]) -> None:
+        """Have a template import these, too."""
+        self._libraries = libraries
 
     def open_template(self) -> None:
         """Start a template that forks the workers, unless the trainer does; wait for it.
@@ -181,27 +229,25 @@ class ProcessStarter(Finalized):
         except OSError as error:
             raise _refused("the process that starts workers", error) from error
 
-    def start(
-        self, worker_id: int, config: loop.WorkerConfig, arena: Arena, bell: int, keep_slots: int
-    ) -> BaseProcess:
-        """Start a worker process, in which Ctrl-C is blocked from the first instruction.
-
-        `config`: the same for all workers.
-
-        Raises:
-            ReaderError: the system or Python refuses another process.
-        """
+    def job(self, config: loop.WorkerConfig, arena: Arena, bell: int, keep_slots: int) -> Job:
+        """Return the job of a worker of one loader. `config`: the same for all workers."""
         is_fork = self._pickled_fd is None
-        setup = WorkerSetup(
-            worker_id=worker_id,
+        return LoaderJob(
             arena=arena if is_fork else InheritedFd(arena.fd),
             bell=InheritedFd(bell),
-            trainer=InheritedFd(self._trainer),
             keep_slots=keep_slots,
             config=config if is_fork else None,
             pickled=None if self._pickled_fd is None else InheritedFd(self._pickled_fd),
             held=tuple(InheritedFd(fd) for fd in self._held),
         )
+
+    def start_job(self, worker_id: int, job: Job) -> BaseProcess:
+        """Start a worker process, in which Ctrl-C is blocked from the first instruction.
+
+        Raises:
+            ReaderError: the system or Python refuses another process.
+        """
+        setup = WorkerSetup(worker_id, InheritedFd(self._trainer), job)
         if self._template is not None:
             try:
                 return _start(self._template, setup)
@@ -285,30 +331,18 @@ def _work(setup: WorkerSetup) -> None:
     with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
         comm.write(f"reader-w{setup.worker_id}")
     gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
-    inherited = setup.arena
-    arena = inherited.adopt() if isinstance(inherited, Arena) else Arena.attach(inherited.fd)
-    channel = WorkerChannel(
-        arena, setup.worker_id, setup.bell.fd, setup.keep_slots, available_bytes
-    )
-    try:
-        config = setup.config or _unpickle(setup)
-    except BaseException as error:
-        channel.fail(loop.carried(error))
-    else:
-        loop.run(channel, config, setup.worker_id)
+    setup.job.work(setup.worker_id)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
     util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
 
 
-def _unpickle(setup: WorkerSetup) -> loop.WorkerConfig:
-    if setup.pickled is None:
-        raise InternalError("a worker was started with neither a config nor a pickled one")
-    fd = setup.pickled.fd
+def read_file(fd: int) -> bytearray:
+    """Return what is in a memory file, and close it."""
     size = os.fstat(fd).st_size
     data = bytearray()
     while len(data) < size:
         data += os.pread(fd, min(size - len(data), 1 << 30), len(data))
     os.close(fd)
-    return unpickle_config(data, [held.fd for held in setup.held])
+    return data

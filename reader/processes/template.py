@@ -24,7 +24,15 @@ from typing import Any
 
 from reader.processes.handle import send_signal
 from reader.processes.main_module import is_imported
-from reader.processes.template_process import ASK, MAX_FDS, READY, REPLY, STATUS, inherited_fd
+from reader.processes.template_process import (
+    ASK,
+    MAX_FDS,
+    READY,
+    REPLY,
+    STATUS,
+    inherited_fd,
+    recv_fds,
+)
 
 __all__ = [
     "Template",
@@ -174,7 +182,7 @@ class Template:
         if fd not in (ready for ready, _ in poll.poll()):
             return b"", []
         with contextlib.suppress(ConnectionResetError):
-            return socket.recv_fds(self._sock, nbytes, 1, socket.MSG_CMSG_CLOEXEC)[:2]
+            return recv_fds(self._sock, nbytes)
         return b"", []
 
 

@@ -6,6 +6,7 @@ The process runs `serve` alone. Its children leave `serve` as workers and never 
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import gc
@@ -28,7 +29,7 @@ import numpy.random  # once, here: each worker seeds it
 
 from reader._core.wire.channel import watch_trainer
 
-__all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "serve"]
+__all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "recv_fds", "serve"]
 
 MAX_FDS = 250  # per message: a little below the kernel's limit of 253
 READY = b"ready"
@@ -42,6 +43,20 @@ _fds: list[int] = []  # what the trainer sent this worker, in the order of its p
 def inherited_fd(index: int) -> int:
     """Return the descriptor that the trainer sent as number `index` with this worker."""
     return _fds[index]
+
+
+def recv_fds(sock: socket.socket, nbytes: int, flags: int = 0) -> tuple[bytes, list[int]]:
+    """Receive a message and its descriptors, which are closed at exec. `flags`: of recvmsg.
+
+    `socket.recv_fds` ignores its flags.
+    """
+    found = array.array("i")
+    room = socket.CMSG_SPACE(MAX_FDS * found.itemsize)
+    data, parts, _, _ = sock.recvmsg(nbytes, room, flags | socket.MSG_CMSG_CLOEXEC)
+    for level, kind, part in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(part[: len(part) // found.itemsize * found.itemsize])
+    return data, list(found)
 
 
 class _Children:
@@ -106,9 +121,7 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
                 if fd != control:
                     children.reap(fd)
                     continue
-                message, some, _, _ = socket.recv_fds(
-                    sock, ASK.size, MAX_FDS, socket.MSG_CMSG_CLOEXEC
-                )
+                message, some = recv_fds(sock, ASK.size)
                 if not message:
                     return
                 before, count = ASK.unpack(message)

@@ -32,7 +32,7 @@ from reader.worker.stream import Stream, StreamFetcher
 from reader.worker.tolerant_fetcher import TolerantFetcher
 from reader.worker.worker_state import EpochStart, WorkerState
 
-__all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "run"]
+__all__ = ["WorkerConfig", "WorkerError", "WorkerLoop", "carried", "open_loop", "run"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +62,11 @@ class WorkerConfig:
     has_pure_samples: bool = False  # of the dataset: workers may make rows of each other's batches
     reseed: Reseed | None = None  # called before each batch, with the dataset and the batch's seed
     tolerance: Tolerance | None = None  # of samples that fail; None: their exceptions are raised
+
+    @property
+    def seeds_each_batch(self) -> bool:
+        """Whether the global random state of a batch follows from its number alone."""
+        return self.seed is not None and self.seed_globals
 
     def uncached_from(self, in_flight: int) -> int:
         """Return the bytes of a batch from which on its samples are copied past the cache.
@@ -102,6 +107,25 @@ def run(
 ) -> None:
     """Make batches until the pool stops. Exceptions of the user's code become answers.
 
+    Args: see `open_loop`.
+    """
+    loop = open_loop(channel, config, worker_id, rng_lock)
+    if loop is None:
+        return
+    while (task := channel.next_task()) is not None:
+        loop.step(*task)
+        del task
+    loop.close()
+
+
+def open_loop(
+    channel: WorkerChannel,
+    config: WorkerConfig,
+    worker_id: int,
+    rng_lock: GlobalRngLock | None = None,
+) -> WorkerLoop | None:
+    """Prepare and seed a worker, and tell the trainer; None: it cannot start.
+
     Args:
         channel: the worker's.
         config: the pool's.
@@ -114,7 +138,7 @@ def run(
             config = _heed_seeding(config)
     except BaseException as error:
         channel.fail(_carry(error, config.is_thread))
-        return
+        return None
     channel.hello()
     channel.set_rules(config.policy.rules)
     if config.makes_stale:
@@ -123,10 +147,7 @@ def run(
     loop.share()
     if isinstance(loop.fetcher, Fetcher) and loop.fetcher.gathers:
         channel.take_indices()
-    while (task := channel.next_task()) is not None:
-        loop.step(*task)
-        del task
-    channel.set_attachment(None)  # else it keeps the fetcher alive, and so the dataset's iterator
+    return loop
 
 
 class WorkerLoop:
@@ -195,6 +216,10 @@ class WorkerLoop:
         reseed = reseeding(self._config, epoch, self._rng)
         if reseed is not None:
             reseed(number)
+
+    def close(self) -> None:
+        """Let go of the fetcher, and so of the dataset's iterator."""
+        self._channel.set_attachment(None)
 
     def start_epoch(self, start: EpochStart) -> None:
         """Begin an epoch, at the worker's cursor if there is one."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from reader import WorkerPool
+
 Cell = dict[str, Any]
 
 _CELLS: dict[str, Cell] = {
@@ -21,6 +23,7 @@ _CELLS: dict[str, Cell] = {
     "fork": {"num_workers": 2, "start_method": "fork"},
     "spawn": {"num_workers": 2, "start_method": "spawn"},
     "forkserver": {"num_workers": 2, "start_method": "forkserver"},
+    "shared": {"num_workers": 2},  # of a WorkerPool
 }
 
 
@@ -35,16 +38,24 @@ def _some(*names: str) -> list[Any]:
     ]
 
 
-@pytest.fixture(params=_some("0", "1", "2", "threads"))
-def cell(request: pytest.FixtureRequest) -> Cell:
-    """0, 1 and 2 workers, and two threads."""
-    return dict(_CELLS[request.param])
+@pytest.fixture(params=_some("0", "1", "2", "threads", "shared"))
+def cell(request: pytest.FixtureRequest) -> Iterator[Cell]:
+    """0, 1 and 2 workers, two threads, and two workers of a pool."""
+    yield from _opened(request.param)
+
+
+def _opened(name: str) -> Iterator[Cell]:
+    if name != "shared":
+        yield dict(_CELLS[name])
+        return
+    with WorkerPool(2) as pool:
+        yield {**_CELLS[name], "pool": pool}
 
 
 @pytest.fixture(params=_some(*_CELLS))
-def each_cell(request: pytest.FixtureRequest) -> Cell:
+def each_cell(request: pytest.FixtureRequest) -> Iterator[Cell]:
     """Each number of workers, threads, each start method: for the few tests worth the time."""
-    return dict(_CELLS[request.param])
+    yield from _opened(request.param)
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])

@@ -214,6 +214,11 @@ def test_01_sampler_is_drawn_from_only_as_far_as_the_window(cell: dict[str, Any]
             assert len(drawn) <= n + 2 + loader.config.window
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker_type": "thread"}],
+    ids=["0", "2", "threads"],
+)
 def test_01_dataset_that_grows_is_seen_whole_from_the_next_epoch(cell: dict[str, Any]) -> None:
     samples = list(range(4))
     with DataLoader(samples, batch_size=2, **cell) as loader:

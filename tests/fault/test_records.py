@@ -29,7 +29,7 @@ def test_overwritten_arena_neither_crashes_nor_hangs_the_trainer(first: int) -> 
     run_fuzzer("fuzz_records", first, 12, "--limit", "15")
 
 
-class _Overwrites:
+class Overwrites:
     """Its worker damages the record of the slot that it writes, once."""
 
     def __init__(self, done: int) -> None:
@@ -57,7 +57,7 @@ def test_damage_is_logged_once_and_every_batch_comes(caplog: pytest.LogCaptureFi
     with (
         caplog.at_level(logging.WARNING, "reader"),
         reader.DataLoader(
-            _Overwrites(done), batch_size=4, num_workers=2, worker_retries=3
+            Overwrites(done), batch_size=4, num_workers=2, worker_retries=3
         ) as loader,
     ):
         found = [int(value) for batch in loader for value in batch[:, 0]]

@@ -19,8 +19,8 @@ DistributedBatchSampler DistributedSampler ImageError InternalError IterableData
 LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError RecordIO
 RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
 SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
-cache concat_ragged get_worker_info mix profile random_split rebatch register_container sample_rng
-shard share shuffle_buffer without""".split()
+WorkerPool cache concat_ragged get_worker_info mix profile random_split rebatch register_container
+sample_rng shard share shuffle_buffer without""".split()
 
 
 def test_all_is_sorted_and_complete() -> None:

@@ -18,10 +18,11 @@ from reader.compat.gluon.collate import GluonRules
 from reader.compat.gluon.errors import ArgumentError
 from reader.compat.gluon.iterator import LazyIterator
 from reader.compat.gluon.samplers import RandomSampler, SequentialSampler
-from reader.config import LoaderConfig
+from reader.config import LoaderConfig, of_pool
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
 from reader.engine.face import EngineFace
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError
 from reader.observe.face import ObservedFace
 from reader.places import Place
@@ -70,6 +71,8 @@ class DataLoader(EngineFace, ObservedFace):
         framework: what the leaves of a batch are: "numpy", "torch", "paddle" or "jax"; None: those
             of MXNet if it is installed, else "numpy".
         places: where batches land, with `framework`; see `reader.DataLoader`. For MXNet the CPU.
+        pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
+            `num_workers`.
 
     Raises:
         ConfigError: an argument that cannot work (a ValueError); ArgumentError, an AssertionError
@@ -103,6 +106,7 @@ class DataLoader(EngineFace, ObservedFace):
         start_method: str | None = None,
         framework: str | None = None,
         places: Any = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         self.__class__ = _of_mxnet(type(self))
         if timeout <= 0:
@@ -110,7 +114,7 @@ class DataLoader(EngineFace, ObservedFace):
                 f"timeout must be positive, given {timeout}. It is how many seconds to wait for a"
                 f" batch; Gluon's default is {_TIMEOUT_S}"
             )
-        num_workers = max(0, num_workers)
+        num_workers, _ = of_pool(pool, max(0, num_workers), None)
         most_ahead = 2 * num_workers if prefetch is None else max(0, int(prefetch))
         batch_sampler = self._as_steps(
             _batch_sampler_of(
@@ -131,6 +135,7 @@ class DataLoader(EngineFace, ObservedFace):
             worker_type="thread" if thread_pool else "process",
             framework=framework or "numpy",
             places=places,
+            pool=pool,
             most_ahead=shards * (1 + most_ahead) - 1,
         )
         policy = _policy(batchify_fn, framework, pin_device_id if pin_memory else None)

@@ -25,11 +25,12 @@ from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.source import current_place
 from reader.compat.paddle.switches import pin_limit, use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
-from reader.config import LoaderConfig
+from reader.config import LoaderConfig, of_pool
 from reader.data import SequenceSampler
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.frameworks import check_places
 from reader.frameworks.paddle_device import paddle_place
@@ -97,6 +98,8 @@ class DataLoader(_Base, Generic[T_co]):
             None drops it, as Paddle does, with a UserWarning; True drops it; False delivers it.
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
             one is delivered.
+        pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
+            `num_workers`; they persist between epochs.
 
     Raises:
         AssertionError, ValueError, TypeError: as Paddle, with the value and a remedy; all of them
@@ -128,7 +131,9 @@ class DataLoader(_Base, Generic[T_co]):
         *,
         drop_last_group: bool | None = None,
         prefetch_next_epoch: bool = False,
+        pool: WorkerPool | None = None,
     ) -> None:
+        num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
         arguments = {name: value for name, value in locals().items() if name in _ARGUMENTS}
         # Paddle takes more than its types say: the checks below decide
         samples: Any = dataset
@@ -195,6 +200,7 @@ class DataLoader(_Base, Generic[T_co]):
             sampler=RandomSampler(samples) if shuffle and size is None else None,
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
+            pool=pool,
         )
         sampler = config.sampler
         if sampler is None and config.batch_sampler is None and not is_iterable:
@@ -219,6 +225,7 @@ class DataLoader(_Base, Generic[T_co]):
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
         self._persistent_workers = persistent_workers
+        self.pool = pool
         self.pin_memory = not is_static and use_pinned_memory() is not False
         self._arguments = arguments  # from now on an attribute that is set changes the loader
 
@@ -301,7 +308,7 @@ class DataLoader(_Base, Generic[T_co]):
 _ARGUMENTS = frozenset(
     "dataset feed_list places return_list batch_sampler batch_size shuffle drop_last collate_fn"
     " num_workers use_buffer_reader reader_buffer_size prefetch_factor use_shared_memory timeout"
-    " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch".split()
+    " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch pool".split()
 )
 
 

@@ -49,3 +49,11 @@ class PaddleWorker:
             id=worker_id, num_workers=num_workers, dataset=dataset, seed=self.base_seed
         )
         return self.base_seed
+
+    def shown(self) -> Any:
+        """Return what `paddle.io.get_worker_info` returns in this process."""
+        return _worker._worker_info
+
+    def show(self, info: Any) -> None:
+        """Have it return that again."""
+        _worker._worker_info = info

@@ -23,13 +23,14 @@ from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
-from reader.config import LoaderConfig
+from reader.config import LoaderConfig, of_pool
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample, FailedSamples
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import got
 from reader.frameworks import check_places
 from reader.observe.face import ObservedFace
@@ -96,6 +97,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             in turn; 0: none.
         on_error, error_budget, quarantine, warn_after, hang_after: what becomes of samples that
             fail or take very long: see `reader.DataLoader`. By default errors are PyTorch's.
+        pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
+            `num_workers`; they persist between epochs.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -150,7 +153,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         quarantine: str | os.PathLike[str] | None = None,
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
+        num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
         workers: Any = num_workers
         if not isinstance(workers, int):
             remedy = "0 starts no worker process."
@@ -196,6 +201,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.quarantine = quarantine
         self.warn_after = warn_after
         self.hang_after = hang_after
+        self.pool = pool
         config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=int(num_workers),
@@ -213,6 +219,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             quarantine=quarantine,
             warn_after=warn_after,
             hang_after=hang_after,
+            pool=pool,
         )
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))

@@ -28,6 +28,7 @@ from reader.compat.torch.loader import ELSEWHERE, DataLoader
 from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.engine.engine import Engine
+from reader.engine.worker_pool import WorkerPool
 from reader.errors import StateError
 from reader.orders.order_source import generator_states, has_state
 from reader.random.random_state import generator_state, to_json
@@ -55,7 +56,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             0 or None: never; a resume then draws samplers and streams from their beginning.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
         seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit,
-        on_error, error_budget, quarantine, warn_after, hang_after: as of DataLoader.
+        on_error, error_budget, quarantine, warn_after, hang_after, pool: as of DataLoader.
     """
 
     keeps_rng = True
@@ -96,6 +97,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         quarantine: str | os.PathLike[str] | None = None,
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -131,6 +133,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             quarantine=quarantine,
             warn_after=warn_after,
             hang_after=hang_after,
+            pool=pool,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed

@@ -55,6 +55,14 @@ class TorchWorker:
         )
         return seed
 
+    def shown(self) -> Any:
+        """Return what `torch.utils.data.get_worker_info` returns in this process."""
+        return inner.worker._worker_info
+
+    def show(self, info: Any) -> None:
+        """Have it return that again."""
+        inner.worker._worker_info = info
+
 
 def _stack_in_private_memory() -> None:
     """Make `default_collate` use no /dev/shm when code of the user calls it in this process.

@@ -33,6 +33,7 @@ class Death:
         lost: the numbers of tasks of this epoch that it had and did not answer.
         busy: the one of them that it was at; None: it was idle.
         row: of the sample in it that it was at; -1: none in particular.
+        is_told: it was ended on purpose, or another loader that it worked for tells of it.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
         damage: which check of shared memory failed, and the values that it saw, if all workers were
@@ -48,6 +49,7 @@ class Death:
     is_used_up: bool
     damage: Damage | None = None
     row: int = -1
+    is_told: bool = False
 
 
 class WorkerActivity(enum.Enum):

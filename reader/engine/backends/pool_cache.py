@@ -20,6 +20,7 @@ from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
+from reader.engine.backends.shared_processes import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
 from reader.errors import ConfigError, ReaderError
 from reader.frameworks import make_unpacked
@@ -74,6 +75,7 @@ class PoolCache:
         kind: the class of the backends.
         shelf: the backends, but for inline ones.
         active: says how many workers of a new one are started; None: all.
+        workers: what each worker is given.
 
     Args:
         config: the loader's options.
@@ -94,8 +96,12 @@ class PoolCache:
         self._inline: list[weakref.ref[InlineBackend]] = []
         self._spare: list[LocalMemory] = []  # of inline backends, between epochs
         self._newest: weakref.ref[InlineBackend] | None = None
-        self._workers = worker_config(config, policy, base_seed)
+        self.workers = worker_config(config, policy, base_seed)
         self.shelf = PoolShelf(config.persistent_workers)
+        self._shared: SharedWorkers | None = None
+        if config.pool is not None:
+            self._shared = config.pool.shared
+            self._key = self._shared.join(self)
 
     def start(self) -> Backend:
         """Return a new backend for the caller alone.
@@ -129,6 +135,11 @@ class PoolCache:
         found = newest.arena if newest is not None and newest.is_usable else None
         return self._spare[0].arena if found is None and self._spare else found
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an iterator takes batches from a pool."""
+        return self.shelf.is_lent
+
     def close(self) -> None:
         """End all backends and wait for it; iterators that have one then raise. Idempotent."""
         for found in self._inline:
@@ -144,19 +155,19 @@ class PoolCache:
         is_on_cpu = config.places[0].kind == "cpu"
         if self._policy.batch.is_as_collated and is_on_cpu:
             # what is written in place (Rows) has no arrays before it is packed
-            is_written = self._workers.collate_fn is not config.collate_fn
+            is_written = self.workers.collate_fn is not config.collate_fn
             self._convert = None if is_written else _same
         elif self._convert is None and self._policy.batch == BatchPolicy() and is_on_cpu:
             self._convert = make_unpacked(config.framework, config.collate_fn is not None)
         made = InlineBackend(
-            self._workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
+            self.workers, max_bytes=config.max_bytes, spare=self._spare, convert=self._convert
         )
         self._newest = weakref.ref(made)
         self._inline = [each for each in self._inline if each() is not None] + [self._newest]
         return made
 
     def _start(self) -> Backend:
-        workers = self._workers
+        workers = self.workers
         if self._make_prepare is not None:
             workers = dataclasses.replace(workers, prepare=self._make_prepare())
         try:
@@ -172,6 +183,10 @@ class PoolCache:
     def _make_pool(self, workers: WorkerConfig) -> Backend:
         config = self._config
         active = None if self.active is None else self.active()
+        if self._shared is not None:
+            max_bytes = config.max_bytes or self._shared.max_bytes
+            part = self._shared.part(self._key)
+            return ProcessPool(workers, config.window, max_bytes, None, active, part)
         return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
 
 
@@ -246,6 +261,11 @@ class PoolShelf:
             self._lent.pop(weakref.ref(pool), None)
             pool.close_soon()
         return None
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether an iterator has a pool."""
+        return any(pool.is_usable for pool in _pools_of(self._lent))
 
     def lend(self, pool: Backend) -> None:
         """Note that a pool is in use."""

@@ -141,7 +141,10 @@ cdef uint64_t round_up(uint64_t value, uint64_t multiple) noexcept nogil
 
 cdef class Arena:
     cdef rd_arena* c              # one counted reference; NULL once it is given back
+    cdef list others              # arenas in this process that share a budget with it, or None
+    cdef uint64_t budget_nbytes   # of all of them together
 
+    cdef uint64_t limit(self)
     cdef int check_open(self) except -1
     cdef int retire(self) except -1
 

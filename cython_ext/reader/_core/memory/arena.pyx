@@ -12,7 +12,7 @@ from posix.mman cimport (MADV_DONTDUMP, MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE
                          MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap as mmap_c)
 
 from reader._core.memory.wait cimport (add_u64, load_relaxed_i64, load_u8, load_u32, load_u64,
-                                       store_relaxed_int, store_u32)
+                                       rd_fence, store_relaxed_int, store_u32)
 
 import fcntl
 import mmap
@@ -97,6 +97,29 @@ cdef class Arena:
         if self.c is not NULL:
             rd_arena_unref(self.c)
             self.c = NULL
+
+    def share_budget(self, list others, uint64_t nbytes):
+        """From now on own no more than ``nbytes`` of memory together with other arenas.
+
+        Each is sure of a quarter of an even share, whatever the others use.
+        """
+        self.others = others
+        self.budget_nbytes = nbytes
+
+    cdef uint64_t limit(self):
+        """Return how many bytes of memory the slots may own now."""
+        cdef uint64_t left, sure
+        cdef Arena other
+        if self.others is None:
+            return self.c.limit_nbytes
+        rd_fence()  # of two that take memory at once, one sees the other's
+        left = self.budget_nbytes
+        sure = left // (4 * (len(self.others) + 1))
+        for each in self.others:
+            other = each
+            if other.c is not NULL:
+                left -= min(left, max(sure, load_u64(&rd_head(other.c).backed_bytes)))
+        return min(left, self.c.limit_nbytes)
 
     @staticmethod
     def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None,

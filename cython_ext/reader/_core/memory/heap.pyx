@@ -213,23 +213,24 @@ cdef class Heap:
     cdef int back(self, rd_slot* slot, uint64_t nbytes) except -1:
         """Reserve the memory that the slot will own. ArenaFull if there is too little."""
         cdef rd_header* head = rd_head(self.arena.c)
-        cdef uint64_t need, owned
+        cdef uint64_t need, owned, limit
         cdef bint fits
         nbytes = round_up(nbytes, self.arena.c.page)
         if nbytes <= slot.backed:
             return 0
         need = nbytes - slot.backed
         owned = add_u64(&head.backed_bytes, need)
-        if owned + need > self.arena.c.limit_nbytes and self.trim_own():
+        limit = self.arena.limit()
+        if owned + need > limit and self.trim_own():
             owned = load_u64(&head.backed_bytes) - need
-        if owned + need > self.arena.c.limit_nbytes:
+        if owned + need > limit:
             sub_u64(&head.backed_bytes, need)
             raise ArenaFull(
                 f"a batch needs {nbytes} bytes of shared memory, {owned} are in use and the limit is "
-                f"{self.arena.c.limit_nbytes}; make batches smaller, lower num_workers or prefetch_factor, "
+                f"{limit}; make batches smaller, lower num_workers or prefetch_factor, "
                 f"drop kept batches, or raise max_bytes",
-                need_bytes=nbytes, have_bytes=max(0, <int64_t>(self.arena.c.limit_nbytes - owned)),
-                limit_bytes=self.arena.c.limit_nbytes, knob="max_bytes",
+                need_bytes=nbytes, have_bytes=max(0, <int64_t>(limit - owned)),
+                limit_bytes=limit, knob="max_bytes",
             )
         if self.available_bytes is not None:
             try:

@@ -69,6 +69,34 @@ static inline void rd_futex_wake(uint32_t *word, int count) {
     syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
 }
 
+/* The kernel's struct futex_waitv: older headers lack it. */
+typedef struct rd_wait_word {
+    uint64_t value, word;
+    uint32_t flags, reserved;
+} rd_wait_word;
+
+#define RD_MOST_WORDS 128 /* that the kernel waits on */
+
+static inline rd_wait_word rd_word_of(uint32_t *word, uint32_t value) {
+    rd_wait_word found = {value, (uint64_t)(uintptr_t)word, 2 /* FUTEX_32, shared */, 0};
+    return found;
+}
+
+/* Wait while each of `count` words has its value: woken when one of them is.  Kernels before 5.16, and
+ * sandboxes, refuse that: then for a millisecond, on the first.  0, or EINTR. */
+static inline int rd_futex_wait_any(const rd_wait_word *words, uint32_t count) {
+    static int is_refused = 0; /* of this process; whoever finds it writes the same */
+    if (count <= RD_MOST_WORDS && !rd_load_relaxed(&is_refused)) {
+        if (syscall(449 /* SYS_futex_waitv */, words, count, 0, NULL, 0) >= 0) return 0;
+        if (errno == EINTR || errno == EAGAIN) return errno == EINTR ? EINTR : 0;
+        rd_store_relaxed(&is_refused, 1);
+    }
+    return rd_futex_wait((uint32_t *)(uintptr_t)words[0].word, (uint32_t)words[0].value,
+                         rd_now_ns() + 1000000) == EINTR
+               ? EINTR
+               : 0;
+}
+
 /* A bell is an eventfd: ringing never blocks, listening clears it. */
 static inline int rd_bell_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 

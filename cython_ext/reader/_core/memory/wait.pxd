@@ -26,6 +26,12 @@ cdef extern from "reader/_core/memory/wait.h" nogil:
     void rd_kill(int) noexcept
     int rd_futex_wait(uint32_t*, uint32_t, int64_t) noexcept
     void rd_futex_wake(uint32_t*, int) noexcept
+
+    ctypedef struct rd_wait_word:
+        pass
+
+    rd_wait_word rd_word_of(uint32_t*, uint32_t) noexcept
+    int rd_futex_wait_any(const rd_wait_word*, uint32_t) noexcept
     int rd_bell_open() noexcept
     void rd_bell_ring(int) noexcept
     void rd_bell_clear(int) noexcept

@@ -1,6 +1,6 @@
 # The worker's side of its two rings, and how tasks are encoded.
 from libc.stdint cimport uint32_t, uint64_t
-from reader._core.collate.share cimport Sharing
+from reader._core.collate.share cimport Sharing, rd_guest
 from reader._core.collate.stack cimport BatchWriter
 from reader._core.memory.arena cimport Arena, rd_heap, rd_record, rd_slot
 from reader._core.memory.heap cimport Heap
@@ -33,6 +33,8 @@ cdef class WorkerChannel:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t seq
 
+    cdef int look(self, bint waits) noexcept
+    cdef const rd_guest* guest(self) noexcept
     cdef rd_record record(self, int kind) noexcept
     cdef int send(self, rd_record* record) except -1
     cdef int send_payload(self, int kind, payload) except -1

@@ -23,7 +23,7 @@ from reader._core.memory.stage_times cimport (rd_made_begin, rd_made_end, rd_mad
 from reader._core.memory.wait cimport (load_relaxed_u32, load_u32, rd_now_ns, rd_start_trainer_watch,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 from reader._core.wire.ring cimport (rd_result_push, rd_result_tell, rd_task, rd_task_peek, rd_task_pop,
-                                     rd_task_wait)
+                                     rd_task_look, rd_task_wait)
 
 import os
 
@@ -179,8 +179,9 @@ cdef class WorkerChannel:
         """
         self.writer.attach = make
 
-    def next_task(self):
-        """Wait for a task: return (kind, keys), or None when the pool stops.
+    def next_task(self, bint waits=True):
+        """Wait for a task: return (kind, keys), or None when the pool stops; without ``waits`` also
+        where there is none now.
 
         ``seq`` and ``epoch`` are those of the returned task's batch. Stale tasks are answered here, unless
         `make_stale` was called, and a TASK_EPOCH is answered before it is returned. Keys are None for
@@ -197,7 +198,6 @@ cdef class WorkerChannel:
         cdef const uint8_t* payload = NULL
         cdef rd_record skipped
         cdef Sharing sharing
-        cdef const rd_guest* guest
         while True:
             rc = 0
             if load_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).entered):
@@ -205,18 +205,13 @@ cdef class WorkerChannel:
             if not load_u32(&rd_head(self.arena.c).stop):
                 rc = rd_task_peek(self.arena.c, self.worker_id, task, &payload)
             if rc == 0:
-                sharing = self.writer.sharing
-                guest = NULL
-                if sharing is not None and sharing.is_on:
-                    guest = &sharing.guest
-                with nogil:
-                    rc = rd_task_wait(self.arena.c, self.c, guest)
-                if rc == 0:
+                rc = self.look(waits)
+                if rc == 0 or rc == 3:
                     return None
                 if rc < 0:
                     PyErr_CheckSignals()
                 if rc == 2:
-                    sharing.help(RD_ANY_SEQ)
+                    self.writer.sharing.help(RD_ANY_SEQ)
                 continue
             self.seq = task.seq
             self.epoch = task.epoch
@@ -272,6 +267,32 @@ cdef class WorkerChannel:
                 self.refuse_full(lacks, self.heap.left, self.heap.left, "prefetch_factor")
                 continue
             return kind, keys
+
+    cdef int look(self, bint waits) noexcept:
+        """What `rd_task_wait` returns, or without ``waits`` `rd_task_look`."""
+        cdef const rd_guest* guest = self.guest()
+        cdef int found
+        if not waits:
+            return rd_task_look(self.arena.c, self.c, guest)
+        with nogil:
+            found = rd_task_wait(self.arena.c, self.c, guest)
+        return found
+
+    cdef const rd_guest* guest(self) noexcept:
+        """As whom it makes rows of the others' batches; NULL: it makes none."""
+        if self.writer.sharing is not None and self.writer.sharing.is_on:
+            return &self.writer.sharing.guest
+        return NULL
+
+    @property
+    def has_work(self):
+        """Whether `next_task` would find something to do."""
+        return self.look(False) != 3
+
+    @property
+    def is_stopped(self):
+        """Whether the pool stops: there are no more tasks."""
+        return load_u32(&rd_head(self.arena.c).stop) != 0
 
     @property
     def position(self):

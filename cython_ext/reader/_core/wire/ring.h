@@ -173,22 +173,33 @@ static inline int rd_has_rows_for(const rd_arena *a, const rd_guest *guest) {
            rd_share_find(a, guest, RD_ANY_SEQ) != a->nheaps;
 }
 
-/* Sleep until there is a task or the pool stops (worker).  Returns 1: a task, 0: stop, 2: rows of
- * another's batch to make, as `guest` unless it is NULL, -1: interrupted by a signal. */
+/* What there is to do for a worker: 1: a task, 0: stop, 2: rows of another's batch to make, as
+ * `guest` unless it is NULL, 3: nothing. */
+static inline int rd_task_look(const rd_arena *a, const rd_heap *heap, const rd_guest *guest) {
+    if (rd_load_acquire(&rd_head(a)->stop)) return 0;
+    if (rd_task_waits(heap)) return 1;
+    return rd_has_rows_for(a, guest) ? 2 : 3;
+}
+
+/* Say that the worker is about to sleep: whoever has something for it wakes it then.  Look once more
+ * afterwards. */
+static inline void rd_task_rest(rd_heap *heap) {
+    rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
+    rd_store_seq_cst(&heap->task_waiting, 1u);
+    rd_fence(); /* pairs with those in rd_task_push and rd_share_open */
+}
+
+/* Sleep until there is something to do (worker).  Returns what `rd_task_look` does, or -1: interrupted
+ * by a signal. */
 static inline int rd_task_wait(rd_arena *a, rd_heap *heap, const rd_guest *guest) {
-    rd_header *h = rd_head(a);
     for (;;) {
-        if (rd_load_acquire(&h->stop)) return 0;
-        if (rd_task_waits(heap)) return 1;
-        if (rd_has_rows_for(a, guest)) return 2;
-        rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
-        rd_store_seq_cst(&heap->task_waiting, 1u);
-        rd_fence(); /* pairs with those in rd_task_push and rd_share_open */
-        if (!rd_task_waits(heap) && !rd_load_acquire(&h->stop) && !rd_has_rows_for(a, guest)) {
-            if (rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
-                rd_store_seq_cst(&heap->task_waiting, 0u);
-                return -1;
-            }
+        int found = rd_task_look(a, heap, guest);
+        if (found != 3) return found;
+        rd_task_rest(heap);
+        if (rd_task_look(a, heap, guest) == 3 &&
+            rd_futex_wait(&heap->task_waiting, 1u, -1) == EINTR) {
+            rd_store_seq_cst(&heap->task_waiting, 0u);
+            return -1;
         }
         rd_store_seq_cst(&heap->task_waiting, 0u);
     }

@@ -1,0 +1,307 @@
+"""The processes of a pool: started, signalled, reaped; those of one loader alone.
+
+Imports the starter, handles and templates. The pool that made it calls it, under `lock` where a
+process may be started or ended meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import Protocol
+
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.memory.arena import Arena
+from reader.errors import InternalError
+from reader.processes.handle import WorkerHandle, send_signal
+from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
+from reader.processes.template import pidfd_of
+from reader.worker.loop import WorkerConfig
+
+__all__ = ["GRACE_S", "OwnProcesses", "Processes", "WorkerProcesses", "is_readable"]
+
+_log = logging.getLogger("reader")
+
+GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
+_TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
+
+
+class Processes(Protocol):
+    """The worker processes of a ProcessPool, its own or those it shares."""
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Taken where a process is started, replaced or ended."""
+
+    @property
+    def refusal(self) -> OSError | None:
+        """Of a signal to a worker; None: none was refused."""
+
+    def open(
+        self,
+        config: WorkerConfig,
+        start_method: str | None,
+        workers: int,
+        is_busy: Callable[[int], bool],
+    ) -> None:
+        """Prepare to start processes. Raises what ProcessStarter raises.
+
+        `is_busy`: whether a worker makes a batch of this pool, or was making one when it ended.
+        """
+
+    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+        """Have a process work in an arena; returns its pidfd, good until `release`."""
+
+    def has_ended(self, worker: int) -> bool:
+        """Whether the process of a worker has ended."""
+
+    def reap(self, worker: int) -> tuple[int, int | None]:
+        """Wait for the end of a worker's process; returns its pid and exit code."""
+
+    def release(self, worker: int) -> None:
+        """Close the pidfd of a process that was reaped, when nobody watches it any more."""
+
+    def is_told(self, worker: int) -> bool:
+        """Whether another loader tells of the end that was reaped last, or nobody has to."""
+
+    def kill(self, worker: int) -> bool:
+        """Send SIGKILL to a worker's process; False: it cannot be sent."""
+
+    def kill_all(self) -> None:
+        """Send SIGKILL to all."""
+
+    @property
+    def running(self) -> list[int]:
+        """The workers that have a process which was not reaped."""
+
+    @property
+    def handles(self) -> list[WorkerHandle]:
+        """A handle of each worker, in the order of their numbers; of the last where it died."""
+
+    def end(self) -> None:
+        """Wait until none works in the arena, which was stopped; then end them, or let them go."""
+
+    def close(self) -> None:
+        """Close descriptors, and what starts processes."""
+
+
+class WorkerProcesses:
+    """Starts worker processes, signals and reaps them.
+
+    Attributes:
+        lock: a process is started, replaced or ended.
+        refusal: of a signal to a worker; None: none was refused.
+        starter: see ProcessStarter; None before `open`.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.refusal: OSError | None = None
+        self.starter: ProcessStarter | None = None
+        self._processes: dict[int, BaseProcess] = {}
+        self._pidfds: dict[int, int] = {}
+        self._handles: dict[int, WorkerHandle] = {}
+
+    def open_starter(
+        self,
+        config: WorkerConfig | None,
+        start_method: str | None,
+        workers: int,
+        find_libraries: Callable[[], list[str]] | None = None,
+    ) -> None:
+        """Make the starter, with a template where that is worth it. Raises what it raises.
+
+        `find_libraries`: of workers that are told their configs later; not called under fork.
+        """
+        starter = ProcessStarter(config, start_method)
+        if find_libraries is not None and not starter.is_fork:
+            starter.preload(find_libraries())
+        with interrupt_after():
+            self.starter, starter.has_pool = starter, True
+        if workers > 1 or starter.needs_template:
+            starter.open_template()
+
+    def add(self, worker: int, process: BaseProcess) -> int:
+        """Note a process that was started; returns its pidfd."""
+        self._processes[worker] = process
+        self._handles[worker] = WorkerHandle(process)
+        try:
+            self._pidfds[worker] = pidfd_of(process)
+        except ProcessLookupError:  # it is gone and reaped already: any ended process will do
+            self._pidfds[worker] = _ended_pidfd()
+        return self._pidfds[worker]
+
+    def has_ended(self, worker: int) -> bool:
+        """Whether the process of a worker has ended."""
+        return is_readable(self._pidfds[worker])
+
+    def reap(self, worker: int) -> tuple[int, int | None]:
+        """Wait for the end of a worker's process; returns its pid and exit code."""
+        process = self._processes.pop(worker)
+        pid, exitcode = process.pid or 0, _reap(process)
+        self._handles[worker].note_end(exitcode)
+        return pid, exitcode
+
+    def release(self, worker: int) -> None:
+        """Close the pidfd of a process that was reaped, when nobody watches it any more."""
+        os.close(self._pidfds.pop(worker))
+
+    def is_told(self, worker: int) -> bool:  # noqa: ARG002  there is no other loader
+        """Whether another loader tells of the end that was reaped last."""
+        return False
+
+    def kill(self, worker: int) -> bool:
+        """Send SIGKILL to a worker's process; False: it cannot be sent."""
+        pidfd, process = self._pidfds.get(worker), self._processes.get(worker)
+        if pidfd is None or process is None or process.pid is None:
+            return False
+        try:
+            send_signal(pidfd, process.pid, signal.SIGKILL)
+        except OSError:
+            return False
+        return True
+
+    def kill_all(self) -> None:
+        """Send SIGKILL to all; `refusal` tells where that cannot be done."""
+        self._signal(signal.SIGKILL)
+
+    @property
+    def running(self) -> list[int]:
+        """The workers that have a process which was not reaped."""
+        return list(self._processes)
+
+    @property
+    def handles(self) -> list[WorkerHandle]:
+        """A handle of each worker, in the order of their numbers; of the last where it died."""
+        return [handle for _, handle in sorted(self._handles.items())]
+
+    def end_all(self) -> None:
+        """Wait for processes that were asked to end, then SIGTERM, then SIGKILL; reap."""
+        if not self._wait_ended(time.monotonic() + GRACE_S):
+            self._signal(signal.SIGTERM)
+            if not self._wait_ended(time.monotonic() + _TERM_S):
+                self.kill_all()
+                self._wait_ended(time.monotonic() + _TERM_S if self.refusal else None)
+        self._leave_running()
+        while self._processes:
+            worker, process = self._processes.popitem()
+            self._handles[worker].note_end(_reap(process))
+
+    def close(self) -> None:
+        """Close the descriptors and the template. Batches that the user holds stay valid."""
+        for fd in self._pidfds.values():
+            os.close(fd)
+        self._pidfds.clear()
+        if self.starter is not None:
+            self.starter.close()
+
+    def _leave_running(self) -> None:
+        """Leave workers that no signal reaches: they end after their batch, or with the trainer."""
+        if self.refusal is None:
+            return
+        left = [worker for worker, fd in self._pidfds.items() if not is_readable(fd)]
+        for worker_id in left:
+            leave_process(self._processes.pop(worker_id))
+        if left:
+            _log.warning(
+                "worker processes %s still run: they are busy, and the system refuses to send them"
+                " a signal (%s). They end after their batch, or with this process; allow"
+                " pidfd_send_signal or kill in the sandbox",
+                [self._handles[worker].pid for worker in left],
+                self.refusal,
+            )
+
+    def _wait_ended(self, deadline: float | None) -> bool:
+        """Wait until every worker process ended, or the deadline."""
+        poll = select.poll()
+        for fd in self._pidfds.values():
+            poll.register(fd, select.POLLIN)
+        left = len(self._pidfds)
+        while left:
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            ended = poll.poll(rest)
+            if not ended:
+                return False
+            for fd, _ in ended:
+                poll.unregister(fd)
+                left -= 1
+        return True
+
+    def _signal(self, signum: int) -> None:
+        for worker_id, fd in self._pidfds.items():
+            try:
+                send_signal(fd, self._handles[worker_id].pid or 0, signum)
+            except OSError as error:
+                self.refusal = error
+
+    def start_job(self, worker: int, job: Job) -> int:
+        """Start a process that does a job; returns its pidfd."""
+        if self.starter is None:
+            raise InternalError("a worker process was to be started by a pool that has no starter")
+        return self.add(worker, self.starter.start_job(worker, job))
+
+
+class OwnProcesses(WorkerProcesses):
+    """The processes of one pool alone; see Processes."""
+
+    _config: WorkerConfig | None = None
+
+    def open(
+        self,
+        config: WorkerConfig,
+        start_method: str | None,
+        workers: int,
+        is_busy: Callable[[int], bool],  # noqa: ARG002  they end with the pool
+    ) -> None:
+        """Prepare to start processes."""
+        self._config = config
+        self.open_starter(config, start_method, workers)
+
+    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+        """Start a process; returns its pidfd."""
+        if self.starter is None or self._config is None:
+            raise InternalError("a worker process was to be started in a pool that has none")
+        job = self.starter.job(self._config, arena, bell, keep_slots)
+        return self.start_job(worker, job)
+
+    def end(self) -> None:
+        """Have all end, by signals where they do not by themselves."""
+        with self.lock:
+            self.end_all()
+
+
+def _reap(process: BaseProcess) -> int | None:
+    """Take the exit code of a process that has ended, and free what Python keeps of it."""
+    process.join()
+    pause = threading.Event()
+    for _ in range(100):
+        # another thread that starts a process reaps all; it has the code in a moment
+        if process.exitcode is not None:
+            break
+        pause.wait(0.001)
+    exitcode = process.exitcode
+    popen = process._popen  # type: ignore[attr-defined]
+    if exitcode is None and popen is not None:
+        # the user's own os.wait took the code: tell multiprocessing that it has ended
+        popen.returncode = 255
+    process.join()
+    forget_process(process)
+    return exitcode
+
+
+def _ended_pidfd() -> int:
+    """Return a descriptor that is readable, as the pidfd of a process that has ended."""
+    return os.eventfd(1)
+
+
+def is_readable(fd: int) -> bool:
+    """Whether a descriptor can be read: the process of a pidfd has ended."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,108 @@
+"""The loops of several loaders in one worker process: one task of each in turn.
+
+Imports this package's loop and context, and the random state. It belongs to the main thread of a
+worker process. Each loader finds the worker as it left it: `get_worker_info`, and the global random
+state, which no other loader draws from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from reader._core.wire.channel import WorkerChannel
+from reader.random.seeds import CapturedState
+from reader.worker import context
+from reader.worker.loop import WorkerConfig, WorkerLoop, open_loop
+
+__all__ = ["SharedLoops"]
+
+
+@dataclasses.dataclass
+class _Desk:
+    """A loader's work here, and what it sees of the worker; None where it is at work just now."""
+
+    channel: WorkerChannel
+    config: WorkerConfig
+    loop: WorkerLoop | None = None
+    seen: Any = None  # of `context`
+    shown: Any = None  # what the face's own library says of the worker
+    random: CapturedState | None = None
+
+
+class SharedLoops:
+    """Makes the batches of several loaders, one task of each in turn.
+
+    Args:
+        worker_id: from 0; the same for all of them.
+    """
+
+    def __init__(self, worker_id: int) -> None:
+        self._worker_id = worker_id
+        self._desks: list[_Desk] = []
+        self._at: _Desk | None = None  # the one at which the worker is
+
+    @property
+    def channels(self) -> list[WorkerChannel]:
+        """The channels from which tasks come."""
+        return [desk.channel for desk in self._desks]
+
+    def open(self, channel: WorkerChannel, config: WorkerConfig) -> None:
+        """Begin to work for a loader; it is told if that fails."""
+        self._leave()
+        desk = _Desk(channel, config)
+        desk.loop = open_loop(channel, config, self._worker_id)
+        if desk.loop is None:
+            context.entered()
+            return
+        self._at = desk
+        self._desks.append(desk)
+
+    def work(self) -> bool:
+        """Do one task of each loader that has one; returns whether any had."""
+        has_worked = False
+        for desk in list(self._desks):
+            task = self._next_task(desk)
+            if task is not None and desk.loop is not None:
+                desk.loop.step(*task)
+                has_worked = True
+            del task
+            if desk.channel.is_stopped:
+                self._close(desk)
+        return has_worked
+
+    def close(self) -> None:
+        """Stop working for any loader."""
+        for desk in list(self._desks):
+            self._close(desk)
+
+    def _next_task(self, desk: _Desk) -> tuple[int, Any] | None:
+        if self._at is not desk and desk.channel.has_work:
+            self._enter(desk)  # before anything of the user's is called, or unpickled
+        return desk.channel.next_task(waits=False) if self._at is desk else None
+
+    def _enter(self, desk: _Desk) -> None:
+        self._leave()
+        context.leave(desk.seen)
+        if desk.config.prepare is not None:
+            desk.config.prepare.show(desk.shown)
+        if desk.random is not None:
+            desk.random.put_back()
+        self._at = desk
+
+    def _leave(self) -> None:
+        desk, self._at = self._at, None
+        if desk is None:
+            return
+        desk.seen = context.entered()
+        if desk.config.prepare is not None:
+            desk.shown = desk.config.prepare.shown()
+        if not desk.config.seeds_each_batch:
+            desk.random = CapturedState()
+
+    def _close(self, desk: _Desk) -> None:
+        if self._at is desk:
+            self._leave()
+        self._desks.remove(desk)
+        if desk.loop is not None:
+            desk.loop.close()
