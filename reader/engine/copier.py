@@ -10,9 +10,10 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
-from reader._core.batch.tensor_array import LoDTensorArray
+from reader._core.batch.tensor_array import COPIED, ISSUED, LoDTensorArray
 from reader._core.interpreter.signals import Finalized
 from reader.engine.registrar import Registrar
 from reader.frameworks.device import Device
@@ -66,12 +67,19 @@ class Copier(Finalized):
         registrar: locks slots.
         most: how many copies are under way at most.
         plain_containers: containers of a batch become dicts and lists.
+        place: the number of the device among the loader's places.
     """
 
     def __init__(
-        self, device: Device, registrar: Registrar, most: int = 3, plain_containers: bool = False
+        self,
+        device: Device,
+        registrar: Registrar,
+        most: int = 3,
+        plain_containers: bool = False,
+        place: int = 0,
     ) -> None:
         self._device = device
+        self._place = place
         self.registrar = registrar
         self._most = most
         self._plain_containers = plain_containers
@@ -109,6 +117,7 @@ class Copier(Finalized):
         copy = Copy(batch, self._events.pop() if self._events else device.make_event())
         self._newest = copy
         self._open.append(copy)
+        batch.note(ISSUED, self._place)
         copy.slot = self.registrar.begin(batch)
         tensors: list[Any] = []
         if not device.frees_in_order:
@@ -182,6 +191,8 @@ class Copier(Finalized):
 
     def _let_go_first(self) -> None:
         copy = self._open.popleft()
+        if copy.batch is not None:
+            copy.batch.note(COPIED, self._place)
         event, copy.event, copy.batch, copy.held = copy.event, None, None, None
         self.registrar.end(copy.slot)
         self._events.append(event)
@@ -195,7 +206,7 @@ def end_copies(copiers: list[Copier]) -> None:
         copier.registrar.close()
 
 
-def copier_stats(copiers: list[Copier]) -> dict[str, Any] | None:
+def copier_stats(copiers: Sequence[Copier]) -> dict[str, Any] | None:
     """Return counts of a loader's copies; None: it has no devices. See `DataLoader.stats`."""
     if not copiers:
         return None

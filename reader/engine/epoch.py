@@ -70,9 +70,8 @@ class EpochIterator(QuickSteps):
         cursor, backend = stage.cursor, loan.backend
         has_next = options.on_end is not None
         super().__init__(window, schedule, stage.converter(0), cursor, stats, has_next)
-        self.is_ended = (
-            True  # of this object nothing has to be finalized: dropping the loan does it
-        )
+        self.is_ended = True  # nothing to finalize: dropping the loan does it
+        self.copiers = stage.copiers  # by place; none: these are no devices
         self._loan = loan
         self._schedule = schedule
         self._supervisor = supervisor
@@ -280,8 +279,7 @@ class EpochIterator(QuickSteps):
                 self._pass_shards(task)
                 self.skip(Made(None, task, step=step))
             raise
-        made = Made(batch, task, True, False, step)
-        self.keep(made)
+        self.keep(Made(batch, task, True, False, step, number=item.number))
         has_next = self._options.on_end is not None
         if has_next and self._schedule.is_over and not self.window.has_error:
             self._end()  # begins the next epoch before the user has done with the last batch

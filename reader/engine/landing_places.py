@@ -82,7 +82,10 @@ class LandingPlaces:
         workers = max(1, config.num_workers)
         slots = 2 * (workers * (config.prefetch_factor + 3) + len(devices) * (copies + 1))
         registrar = Registrar(devices[0].locker, slots, config.pin_limit)
-        return [Copier(device, registrar, max(2, copies), plain_containers) for device in devices]
+        return [
+            Copier(device, registrar, max(2, copies), plain_containers, place)
+            for place, device in enumerate(devices)
+        ]
 
     @property
     def _copies_ahead(self) -> int:

@@ -47,29 +47,30 @@ def _spans(seen: Timeline, begin: Any, end: Any) -> list[tuple[float, float]]:
 def _draw_tracks(axes: Axes, seen: Timeline, records: Any) -> None:
     asked, delivered = records["asked_ns"], records["delivered_ns"]
     after = np.append(asked[1:], seen.ended_ns) if len(records) else asked
-    axes.broken_barh(
-        _spans(seen, delivered, after), (-0.4, 0.8), color=_COLORS["step"], label="step"
-    )
-    axes.broken_barh(
-        _spans(seen, asked, delivered), (-0.4, 0.8), color=_COLORS["wait"], label="wait"
-    )
+    _draw_bars(axes, _spans(seen, delivered, after), -0.4, "step")
+    _draw_bars(axes, _spans(seen, asked, delivered), -0.4, "wait")
     names = ["trainer"]
     for worker in range(max(1, seen.measured.workers)):
         is_own = (records["begun_ns"] > 0) & (records["worker"].clip(min=0) == worker)
         own = records[is_own]
         fetched = own["begun_ns"] + own["fetch_ns"]
-        at = (worker + 0.6, 0.8)
-        first = worker == 0
         for name, begin, end in (
             ("fetch", own["begun_ns"], fetched),
             ("collate", fetched, own["sent_ns"]),
         ):
-            label = name if first else f"_{name}"
-            axes.broken_barh(_spans(seen, begin, end), at, color=_COLORS[name], label=label)
+            _draw_bars(axes, _spans(seen, begin, end), worker + 0.6, name, worker == 0)
         names.append(f"worker {worker}" if seen.measured.workers else "making")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.legend(loc="upper right", ncols=4, fontsize=8)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, fontsize=8, frameon=False)
+
+
+def _draw_bars(
+    axes: Axes, spans: list[tuple[float, float]], at: float, name: str, is_named: bool = True
+) -> None:
+    """Draw spans of time; without edges, which would show what takes no time as a line."""
+    label = name if is_named else f"_{name}"
+    axes.broken_barh(spans, (at, 0.8), color=_COLORS[name], label=label, linewidth=0)
 
 
 def _draw_waits(axes: Axes, seen: Timeline, records: Any) -> None:
@@ -86,4 +87,4 @@ def _draw_memory(axes: Axes, seen: Timeline) -> None:
         axes.plot(at, [getattr(sample, name) / (1 << 20) for sample in seen.memory], label=name)
     axes.set_ylabel("MiB")
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper right", ncols=3, fontsize=8)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.95), ncols=3, fontsize=8, frameon=False)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from reader.observe.ceiling import Ceiling
     from reader.observe.profile import Profile
 
-__all__ = ["ObservedFace"]
+__all__ = ["ObservedFace", "ProfiledFace"]
 
 
-class ObservedFace(Observed):
-    """A face that tells how its loop does."""
+class ProfiledFace(Observed):
+    """A face whose loop can be profiled."""
 
     def profile(self) -> Profile:
         """Return a profile of this loader, for a `with` statement around a loop over it.
@@ -29,6 +29,10 @@ class ObservedFace(Observed):
         from reader.observe.profile import Profile
 
         return Profile(self)
+
+
+class ObservedFace(ProfiledFace):
+    """A face that also tells how fast its loop could be: it can be copied."""
 
     def ceiling(
         self,

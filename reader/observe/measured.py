@@ -73,6 +73,10 @@ class Measured:
         major_faults: pages that trainer and workers had to wait for; swap, or files.
         worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
         decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
+        held_s: of batches, from when the program had them until their last view was gone; of those
+            of which both is known.
+        copy_s: of copies to each device, from when they were issued until they were seen to be
+            done; by place.
     """
 
     seconds: float
@@ -101,6 +105,8 @@ class Measured:
     major_faults: int = 0
     worker_s: list[float] = field(default_factory=list)
     decoder: str = ""
+    held_s: float = 0.0
+    copy_s: list[float] = field(default_factory=list)
 
     @property
     def step_s(self) -> float:
@@ -116,4 +122,8 @@ class Measured:
     @property
     def rows(self) -> dict[str, float]:
         """Seconds of each stage, and those of the loop's own steps and waits, by name."""
-        return {**self.stages, "step": self.step_s, "wait": self.first_wait_s + self.wait_s}
+        several = len(self.copy_s) > 1
+        copies = {f"copy {k}" if several else "copy": s for k, s in enumerate(self.copy_s)}
+        held = {"held": self.held_s} if self.held_s else {}
+        own = {"step": self.step_s, "wait": self.first_wait_s + self.wait_s}
+        return {**self.stages, **copies, **held, **own}

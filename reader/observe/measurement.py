@@ -155,6 +155,11 @@ class Measurement:
             major_faults=system.major_faults - before.major_faults + watch.major_faults,
             worker_s=_medians(records, workers),
             decoder=options.decoder,
+            held_s=float(_spans_s(records, "handed_ns", "given_back_ns").sum()),
+            copy_s=[
+                float(_spans_s(records[records["place"] == place], "issued_ns", "copied_ns").sum())
+                for place in range(int(records["place"].max(initial=-1)) + 1)
+            ],
         )
 
     def _own_clock(self) -> WorkerClock | None:
@@ -170,6 +175,12 @@ class Measurement:
         idle = (now - then) / seconds
         stopped = (self._system_ended.stopped_s - self._system.stopped_s) / seconds
         return 0.0 if stopped > _OFTEN else max(0.0, min(cores, idle))
+
+
+def _spans_s(records: npt.NDArray[Any], begin: str, end: str) -> npt.NDArray[np.float64]:
+    """Return the seconds between two fields of records, of those that have both."""
+    known = records[(records[begin] > 0) & (records[end] > 0)]
+    return np.asarray(np.maximum(known[end] - known[begin], 0) * 1e-9, np.float64)
 
 
 def _medians(records: npt.NDArray[Any], workers: int) -> list[float]:

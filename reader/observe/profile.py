@@ -58,7 +58,7 @@ class Profile:
         measured: numbers, see `Measured`.
         verdict: what bounds the loop, see `Verdict`.
         records: of the batches, an array with the fields of
-            `reader._core.wire.times_log.FIELDS`; times in ns of `time.monotonic_ns`, 0: unknown.
+            `reader.observe.watch.RECORD_FIELDS`; times in ns of `time.monotonic_ns`, 0: unknown.
             Of more than 65536, or of more than 512 within a tenth of a second, the last ones.
         memory: bytes of memory at moments of the loop, see `MemorySample`.
     """

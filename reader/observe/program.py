@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from reader._core.wire.times_log import TimesLog
+from reader.engine.backends.backend import WorkerStatus
+from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
+from reader.engine.epoch import EpochIterator
 from reader.observe.measurement import Measurement
 from reader.observe.observed import Observed, ObservedOptions, options_of
 from reader.observe.profile import Profile
@@ -42,6 +45,8 @@ class LoaderOfProgram(Observed):
 
     def __init__(self, engine: Engine) -> None:
         self._engine_ref = weakref.ref(engine)  # a loader that is dropped ends its workers
+        self._batches_ref: weakref.ref[EpochIterator] | None = None
+        self._devices: dict[str, Any] | None = None  # counts of copies, as they were last seen
         self._options = options_of(engine)
         self._times = engine.times
         self._opened_ns: list[int] = []
@@ -60,11 +65,42 @@ class LoaderOfProgram(Observed):
     def _observed_times(self) -> TimesLog:
         return self._times
 
+    def _observed_workers(self) -> list[WorkerStatus]:
+        engine, batches = self._engine_ref(), self._batches()
+        if engine is not None or batches is None:
+            return super()._observed_workers()
+        batches.give_way()
+        return batches.backend.statuses()  # `for batch in DataLoader(...)` drops the loader
+
+    def _observed_stats(self) -> dict[str, Any] | None:
+        engine, batches = self._engine_ref(), self._batches()
+        found: dict[str, Any] = {"arena": None}
+        if engine is not None:
+            found = engine.stats()
+            self._devices = found["devices"]
+        elif batches is not None:
+            self._devices = copier_stats(batches.copiers)
+            arena = batches.backend.arena
+            found["arena"] = None if arena is None else arena.stats()
+        return {**found, "devices": self._devices}
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether neither the loader nor an iterator of it is left."""
+        return self._engine_ref() is None and self._batches() is None
+
+    def _batches(self) -> EpochIterator | None:
+        return None if self._batches_ref is None else self._batches_ref()
+
     def opened(self, engine: Engine) -> None:
         """Note that an epoch begins."""
         self._engine_ref = weakref.ref(engine)
         self._options = options_of(engine)
         self._opened_ns.append(time.monotonic_ns())
+
+    def follow(self, batches: EpochIterator) -> None:
+        """Note the iterator over an epoch: it may be all that is left of the loader."""
+        self._batches_ref = weakref.ref(batches)
 
     def end(self) -> None:
         """End the measurement, at the last batch; what the program did after it is no step."""
@@ -94,6 +130,9 @@ def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
                 loader = found[id(engine.times)] = LoaderOfProgram(engine)
                 listed.append(loader)
             loader.opened(engine)
+            batches = begin(engine)
+            loader.follow(batches)
+            return batches
         return begin(engine)
 
     Engine.__iter__ = begun  # type: ignore[method-assign]
@@ -108,7 +147,7 @@ def measured_loaders() -> Iterator[list[LoaderOfProgram]]:
 def _end_dropped(loaders: Sequence[LoaderOfProgram]) -> None:
     """End the measurements of loaders that the program has dropped: each has a thread."""
     for loader in loaders:
-        if loader._observed_engine() is None:
+        if loader.is_dropped:
             loader.end()
 
 

@@ -47,7 +47,10 @@ def show_top(pid: int | None, seconds: float, is_once: bool, is_json: bool, out:
 def table_of(views: Sequence[LoaderView]) -> str:
     """Return a table with a line for each loader."""
     if not views:
-        return "no loader with worker processes was seen (of programs that this user may look into)"
+        return (
+            "no loader with worker processes was seen (of programs that this user may look into;"
+            " worker threads and loaders without workers cannot be seen from outside: profile them)"
+        )
     head = (
         f"{'pid':>8s} {'batches':>9s} {'per s':>8s} {'waits':>6s} {'busy':>9s} {'fetch':>6s}"
         f" {'longest':>8s} {'batches in':>10s} {'workers in':>10s}  program"

@@ -19,7 +19,14 @@ _SLOW = 10  # times as long as usual
 
 def trace_of(seen: Timeline) -> dict[str, Any]:
     """Return a trace as JSON holds it; times in microseconds since the loop began."""
-    events = [*_names(seen), *_trainer(seen), *_workers(seen), *_memory(seen)]
+    events = [
+        *_names(seen),
+        *_trainer(seen),
+        *_workers(seen),
+        *_spans(seen, "held", "handed_ns", "given_back_ns", _TRAINER),
+        *_spans(seen, "copy", "issued_ns", "copied_ns", seen.measured.workers + 2),
+        *_memory(seen),
+    ]
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -38,6 +45,8 @@ def _names(seen: Timeline) -> Iterator[dict[str, Any]]:
         tracks[worker + 1] = f"worker {worker}"
     if not seen.measured.workers:
         tracks[1] = "trainer, making batches"
+    for place in range(len(seen.measured.copy_s)):
+        tracks[seen.measured.workers + 2 + place] = f"copies to place {place}"
     for track, name in tracks.items():
         yield _event("M", "thread_name", track, 0, args={"name": name})
         yield _event("M", "thread_sort_index", track, 0, args={"sort_index": track})
@@ -85,6 +94,18 @@ def _workers(seen: Timeline) -> Iterator[dict[str, Any]]:
                 "ms": slowest_ns / 1e6,
             }
             yield _event("i", "slow sample", track, begun, s="t", cat="worker", args=slow)
+
+
+def _spans(seen: Timeline, name: str, begin: str, end: str, track: int) -> Iterator[dict[str, Any]]:
+    """Yield spans that overlap: those of copies are on a track for each place."""
+    for number, record in enumerate(seen.records):
+        if not record[begin] or not record[end]:
+            continue
+        args = {"batch": int(record["seq"]), "epoch": int(record["epoch"])}
+        at = track + (int(record["place"]) if name == "copy" else 0)
+        for phase, key in (("b", begin), ("e", end)):
+            at_ns = int(record[key]) - seen.begun_ns
+            yield _event(phase, name, at, at_ns, cat=name, id=number, args=args)
 
 
 def _memory(seen: Timeline) -> Iterator[dict[str, Any]]:

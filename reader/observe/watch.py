@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reader._core.wire.times_log import FIELDS, TimesLog
+from reader._core.wire.times_log import FIELDS, NOTE, NOTED, TimesLog
 from reader.engine.backends.backend import WorkerActivity
 from reader.observe.machine import Machine
 from reader.observe.observed import Observed
@@ -29,12 +29,18 @@ from reader.worker_clock import (
     worker_clock,
 )
 
-__all__ = ["MemorySample", "SystemCounts", "Watch", "system_counts"]
+__all__ = ["RECORD_FIELDS", "MemorySample", "SystemCounts", "Watch", "system_counts"]
+
+# of a batch: those of the log; then when its copy was issued and seen to be done, when the user got
+# it, and when the last view of its memory was gone; to which place it was copied, -1: to none
+RECORD_FIELDS = (*FIELDS, *((name, "i8") for name in NOTED), ("place", "i4"))
 
 _EVERY_S, _AT_FIRST_S, _FIRST_S = 0.1, 0.01, 1.0
 _REST = 50  # times as long as it looks
 _MOST_RECORDS = 1 << 16  # 9 MiB of them
 _MOST_SAMPLES = 1 << 14
+_MOST_NOTES = 1 << 14  # parts of them
+_LOGGED = np.dtype(list(FIELDS))
 
 
 class MemorySample(NamedTuple):
@@ -84,7 +90,8 @@ class Watch:
     """Looks at a loader from `start` to `stop`.
 
     Attributes:
-        records: of the batches that were delivered meanwhile, the last 65536 of them.
+        records: of the batches that were delivered meanwhile, the last 65536 of them; their fields
+            are RECORD_FIELDS.
         memory: samples of it, one for each look.
         computed_s: seconds in which workers computed; None: no worker was seen.
         runnable_s: seconds in which workers had no core; None: no worker was seen.
@@ -96,7 +103,9 @@ class Watch:
         self._loader = loader
         self._times = times
         self._seen = times.count
-        self._parts: list[bytes] = []
+        self._parts: list[tuple[int, bytes]] = []  # the number of the first, and records
+        self._noted: list[bytes] = []
+        self._next_note = times.ask()
         self._ends = threading.Event()
         self._first: dict[tuple[int, int], WorkerClock] = {}
         self._last: dict[tuple[int, int], WorkerClock] = {}
@@ -115,11 +124,29 @@ class Watch:
         self._ends.set()
         self._thread.join()
         self._look()
+        self._times.let()
 
     @property
     def records(self) -> npt.NDArray[Any]:
         """The batches that were delivered, in the order of their delivery."""
-        return np.frombuffer(b"".join(self._parts), np.dtype(list(FIELDS)))
+        parts = [(first, np.frombuffer(part, _LOGGED)) for first, part in self._parts]
+        made = np.zeros(sum(len(part) for _, part in parts), np.dtype(list(RECORD_FIELDS)))
+        made["place"] = -1
+        if not parts:
+            return made
+        logged = np.concatenate([part for _, part in parts])
+        for name in logged.dtype.names or ():
+            made[name] = logged[name]
+        numbers = np.concatenate([first + np.arange(len(part)) for first, part in parts])
+        notes = np.frombuffer(b"".join(self._noted), np.dtype(list(NOTE)))
+        at = np.minimum(np.searchsorted(numbers, notes["number"]), len(numbers) - 1)
+        is_kept = numbers[at] == notes["number"]
+        for kind, name in enumerate(NOTED):
+            own = is_kept & (notes["kind"] == kind)
+            made[name][at[own]] = notes["at_ns"][own]
+            if name == "issued_ns":
+                made["place"][at[own]] = notes["place"][own]
+        return made
 
     @property
     def computed_s(self) -> float | None:
@@ -186,10 +213,14 @@ class Watch:
             )
 
     def _take_records(self) -> None:
-        new = self._times.count - self._seen
-        if new > 0:
-            self._parts.append(self._times.last(new))
-            self._seen += new
-            nbytes = np.dtype(list(FIELDS)).itemsize * _MOST_RECORDS
-            while sum(map(len, self._parts)) > nbytes and len(self._parts) > 1:
+        taken, self._seen = self._times.after(self._seen)
+        if taken:
+            self._parts.append((self._seen - len(taken) // _LOGGED.itemsize, taken))
+            nbytes = _LOGGED.itemsize * _MOST_RECORDS
+            while sum(len(part) for _, part in self._parts) > nbytes and len(self._parts) > 1:
                 del self._parts[0]
+        notes, self._next_note = self._times.noted(self._next_note)
+        if notes:
+            self._noted.append(notes)
+            while len(self._noted) > _MOST_NOTES:
+                del self._noted[0]

@@ -23,7 +23,7 @@ from reader import CollateError, ConfigError, LoDTensor, WorkerDied
 from reader.compat.paddle import ArgumentError, PyReader
 from reader.compat.paddle.generator import GeneratorLoader, from_generator
 from reader.compat.paddle.process_reader import multiprocess_reader
-from reader.errors import DatasetError
+from reader.errors import ConfigTypeError, DatasetError
 from reader.frameworks.paddle_version import DenseTensor
 from tests.contract.feeding import CPU, inputs
 from tests.processes import BOUND_S, wait_until
@@ -825,3 +825,33 @@ def test_static_training_is_the_same_as_with_feeds_by_hand(
     wanted = train(by_hand)
     assert train(by_loader) == wanted
     assert wanted[-1] < wanted[3]
+
+
+@pytest.mark.parametrize("uses_process", [False, True])
+def test_a_profile_sees_the_loop_over_a_generator(uses_process: bool) -> None:
+    loader = from_generator(capacity=2, use_multiprocess=uses_process, return_list=True)
+    with loader.profile() as seen:
+        for _ in range(2):  # another source each time
+            loader.set_batch_generator(batches(4))
+            assert len(list(loader)) == 4
+    loader.close()
+    assert seen.batches == 8
+    assert seen.measured.workers == int(uses_process)
+    assert (seen.records["handed_ns"] >= seen.records["delivered_ns"]).all()
+
+
+def test_a_profile_sees_the_loop_over_a_pyreader() -> None:
+    reader = PyReader(capacity=2, return_list=True)
+    reader.decorate_batch_generator(batches(4))
+    with reader.profile() as seen:
+        assert len(list(reader)) == 4
+    reader.close()
+    assert seen.batches == 4
+
+
+def test_a_reader_of_a_program_has_no_loop_to_profile(static: None) -> None:
+    with getattr(paddle.pir_utils, "OldIrGuard", contextlib.nullcontext)():
+        reader = PyReader(inputs(), capacity=2, iterable=False)
+        with pytest.raises(ConfigTypeError, match=r"exe\.run reads the batches of"):
+            reader.profile().__enter__()
+        reader.close()

@@ -12,7 +12,8 @@ import pytest
 
 import reader
 from reader import ConfigTypeError, ReaderError
-from reader._core.wire.times_log import FIELDS, STAGES
+from reader._core.wire.times_log import STAGES
+from reader.observe.watch import RECORD_FIELDS
 
 SLOW = 21
 ROAD = ["dispatched_ns", "begun_ns", "sent_ns", "arrived_ns", "ordered_ns", "delivered_ns"]
@@ -89,7 +90,7 @@ def test_the_last_batches_are_kept_and_all_are_counted() -> None:
     with reader.DataLoader(list(range(6000))) as loader, reader.profile(loader) as seen:
         assert len(list(loader)) == 6000
     assert seen.batches == 6000
-    assert seen.records.dtype == np.dtype(list(FIELDS))
+    assert seen.records.dtype == np.dtype(list(RECORD_FIELDS))
     kept = seen.records["seq"].tolist()
     assert kept[-512:] == list(range(5488, 6000))
     assert kept == sorted(set(kept))
@@ -115,6 +116,7 @@ def test_loaders_of_each_face_have_a_profile(which: int, workers: int, as_method
     loader.close()
     assert seen.batches == 16
     assert seen.records["epoch"].tolist() == [0] * 8 + [1] * 8
+    assert (seen.records["handed_ns"] >= seen.records["delivered_ns"]).all()
     assert seen.measured.slow_samples[0].index == SLOW
     assert seen.measured.workers == workers
     assert seen.memory[-1].trainer > 0

@@ -137,6 +137,29 @@ for _ in range(3):
     assert only["measured"]["seconds"] < 0.4
 
 
+def test_workers_of_a_loader_that_only_its_loop_holds_are_seen(tmp_path: Path) -> None:
+    script = """
+import threading
+import reader
+
+class Photos:
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        threading.Event().wait(0.01)
+        return float(index)
+
+for batch in reader.DataLoader(Photos(), batch_size=2, num_workers=2):
+    pass
+"""
+    done = run(tmp_path, "--json", "all.json", "train.py", script=script)
+    assert done.returncode == 0, done.stderr
+    (only,) = json.loads((tmp_path / "all.json").read_text())
+    assert only["measured"]["cpu_s"] is not None
+    assert only["verdict"]["bound_by"] == "storage"
+
+
 def test_a_program_without_a_loader_of_ours_is_told_so(tmp_path: Path) -> None:
     done = run(tmp_path, "train.py", script="print('done')")
     assert (done.returncode, done.stdout) == (0, "done\n")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reader.observe.verdict import Verdict
-from tools.verdict_bench.__main__ import Row, main, measure
+from tools.verdict_bench.__main__ import Row, main, measure, peer_row
+from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl
 from tools.verdict_bench.programs import KINDS, PROGRAMS
 
 ROOT = Path(__file__).parents[2]
@@ -29,11 +30,28 @@ def test_each_word_of_a_verdict_has_a_program_and_a_line_in_the_page() -> None:
     assert len(words) == 15
     assert {program.expected for program in PROGRAMS.values()} == words
     page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    page = page.partition("## The words")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| (\w+) \|.*\| (`[^|]*`) \|$", page, re.MULTILINE))
     assert set(rows) == words
     named = {name for row in rows.values() for name in re.findall(r"`([^`]+)`", row)}
     assert named == set(PROGRAMS)
     assert {kind for program in PROGRAMS.values() for kind in program.kinds} == set(KINDS)
+
+
+def test_what_torch_says_of_a_program_stands_beside_the_word() -> None:
+    row = peer_row("one slow sample", PROGRAMS["one slow sample"])
+    assert re.fullmatch(r"\| one slow sample \| sample \| \d+% in `__next__`.* \| .* \|", row), row
+
+
+def test_programs_that_peers_cannot_run_are_left_out_with_the_reason() -> None:
+    assert set(LEFT_OUT) < set(PROGRAMS)
+    for name, reason in LEFT_OUT.items():
+        assert peer_row(name, PROGRAMS[name]) == f"| {name} | left out: {reason} | | |"
+
+
+def test_spdl_names_the_first_stage_whose_queue_is_mostly_empty() -> None:
+    assert SaidOfSpdl({"source": 0.99, "fetch": 0.02, "sink": 0.1}).stage == "fetch"
+    assert SaidOfSpdl({"source": 0.99, "fetch": 0.9, "sink": 0.8}).stage == "consumer"
 
 
 def test_a_row_is_right_where_word_and_gain_are() -> None:

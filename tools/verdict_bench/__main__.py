@@ -2,7 +2,8 @@
 
 Run as ``python -m tools.verdict_bench [NAME ...]``. The exit code is 1 where a word is another than
 expected, or a forecast is more than 25 % off; rows for which other programs took cores do not
-count. Imports the programs; each runs in its own process.
+count. With ``--peers`` the instruments of PyTorch and SPDL look at the same programs, without any
+advice. Imports the programs; each runs in its own process.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from reader.worker_clock import system_clock
+from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl, SaidOfTorch, kind_of, said_by
 from tools.verdict_bench.programs import PROGRAMS, Program
 from tools.verdict_bench.works import rest
 
-__all__ = ["Row", "main", "measure"]
+__all__ = ["Row", "main", "measure", "peer_row"]
 
 _OFF = 0.25
 _TRIES = 4
@@ -114,6 +116,24 @@ def _child(name: str, kind: str, named: str) -> tuple[dict[str, Any], float]:
     return found, (_busy_s() - busy_s - (_own_s() - own_s)) / seconds
 
 
+def peer_row(name: str, program: Program) -> str:
+    """Return a row of a table in Markdown: what this package says, torch.profiler, and SPDL."""
+    reason = LEFT_OUT.get(name) or program.missing()
+    if reason:
+        return f"| {name} | left out: {reason} | | |"
+    word = _child(name, kind_of(program), "")[0]["verdict"]["bound_by"]
+    torch, spdl = (said_by(library, name) for library in ("torch", "spdl"))
+    by_torch = by_spdl = "not installed"
+    if torch is not None:
+        seen = SaidOfTorch(**torch)
+        more = "; ".join([*seen.rows, *seen.warned])
+        by_torch = f"{seen.share:.0%} in `__next__`" + (f"; {more}" if more else "")
+    if spdl is not None:
+        said = SaidOfSpdl(**spdl)
+        by_spdl = f"{said.stage} (" + ", ".join(f"{x:.0%}" for x in said.occupancy.values()) + ")"
+    return f"| {name} | {word} | {by_torch} | {by_spdl} |"
+
+
 def _wait_for_quiet() -> None:
     for _ in range(_PATIENCE_S):
         busy_s = _busy_s()
@@ -137,10 +157,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.verdict_bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROGRAMS))
     parser.add_argument("--sentences", action="store_true", help="print what is said, too")
+    parser.add_argument("--peers", action="store_true", help="what torch and SPDL say of them")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - PROGRAMS.keys()
     if unknown:
         parser.error(f"no program is called {sorted(unknown)}")
+    if options.peers:
+        print("| program | word | torch.profiler | SPDL: stage (occupancy behind each) |")
+        print("|---|---|---|---|")
+        for name in options.names or PROGRAMS:
+            print(peer_row(name, PROGRAMS[name]), flush=True)
+        return 0
     is_right = True
     print(f"{'program':26s} {'workers':10s} {'verdict':10s} {'forecast':>8s} {'measured':>8s}")
     for name, program in PROGRAMS.items():

@@ -80,10 +80,16 @@ _ALL = ("0", "2", "2 threads")
 _APART = ("2", "2 threads")
 
 
+def _loader(options: dict[str, Any], data: Any, **arguments: Any) -> Any:
+    """Return a loader: of this package, or what `made_by` of the options makes."""
+    others = {name: value for name, value in options.items() if name != "made_by"}
+    return options.get("made_by", reader.DataLoader)(data, **arguments, **others)
+
+
 def _step(options: dict[str, Any], is_mended: bool) -> Loop:
     if is_mended:  # a loader that costs nothing
         return Loop([np.zeros((4, 16), np.float32)] * 80, lambda _: rest(0.01))
-    return Loop(reader.DataLoader(Samples(320), batch_size=4, **options), lambda _: rest(0.01))
+    return Loop(_loader(options, Samples(320), batch_size=4), lambda _: rest(0.01))
 
 
 class SlowOrder:
@@ -100,39 +106,39 @@ class SlowOrder:
 
 def _sampler(options: dict[str, Any], is_mended: bool) -> Loop:
     order: Any = [[number] for number in range(120)] if is_mended else SlowOrder()
-    loader = reader.DataLoader(Samples(120), batch_sampler=order, **options)
+    loader = _loader(options, Samples(120), batch_sampler=order)
     return Loop(loader, lambda _: rest(0.004))
 
 
 def _storage(options: dict[str, Any], _is_mended: bool) -> Loop:
-    loader = reader.DataLoader(Samples(400, rest, 0.005), batch_size=4, **options)
+    loader = _loader(options, Samples(400, rest, 0.005), batch_size=4)
     return Loop(loader, lambda _: rest(0.004))
 
 
 def _dataset(options: dict[str, Any], is_mended: bool) -> Loop:
     data = Samples(240, compute, 0.0 if is_mended else 0.01)
-    return Loop(reader.DataLoader(data, batch_size=2, **options), lambda _: rest(0.002))
+    return Loop(_loader(options, data, batch_size=2), lambda _: rest(0.002))
 
 
 def _dataset_and_step(options: dict[str, Any], is_mended: bool) -> Loop:
     data = Samples(160, compute, 0.0 if is_mended else 0.02)
-    loader = reader.DataLoader(data, batch_size=2, **options)
+    loader = _loader(options, data, batch_size=2)
     return Loop(loader, lambda _: compute(0.01))
 
 
 def _workers(options: dict[str, Any], _is_mended: bool) -> Loop:
     data = Samples(200, compute, 0.01)
-    return Loop(reader.DataLoader(data, batch_size=2, **options), lambda _: rest(0.005))
+    return Loop(_loader(options, data, batch_size=2), lambda _: rest(0.005))
 
 
 def _sample(options: dict[str, Any], is_mended: bool) -> Loop:
     data = Samples(300, rest, 0.001, None if is_mended else {151: 1.0})
-    return Loop(reader.DataLoader(data, batch_size=3, **options), lambda _: rest(0.004))
+    return Loop(_loader(options, data, batch_size=3), lambda _: rest(0.004))
 
 
 def _straggler(options: dict[str, Any], is_mended: bool) -> Loop:
     data = Samples(160, rest, 0.003, slow_worker=None if is_mended else 1)
-    return Loop(reader.DataLoader(data, **options), lambda _: rest(0.001))
+    return Loop(_loader(options, data), lambda _: rest(0.001))
 
 
 def _collate_by(work: Callable[[float], None], samples: list[Any]) -> Any:
@@ -143,23 +149,23 @@ def _collate_by(work: Callable[[float], None], samples: list[Any]) -> Any:
 def _collate(options: dict[str, Any], is_mended: bool) -> Loop:
     work = compute if options.get("worker_type") == "thread" else hold_gil
     collate = None if is_mended else functools.partial(_collate_by, work)
-    loader = reader.DataLoader(Samples(480), batch_size=4, collate_fn=collate, **options)
+    loader = _loader(options, Samples(480), batch_size=4, collate_fn=collate)
     return Loop(loader, lambda _: rest(0.002))
 
 
 def _slow_collate(options: dict[str, Any], is_mended: bool) -> Loop:
     collate = None if is_mended else functools.partial(_collate_by, rest)
-    loader = reader.DataLoader(Samples(480), batch_size=4, collate_fn=collate, **options)
+    loader = _loader(options, Samples(480), batch_size=4, collate_fn=collate)
     return Loop(loader, lambda _: rest(0.002))
 
 
 def _gil(options: dict[str, Any], _is_mended: bool) -> Loop:
-    loader = reader.DataLoader(Samples(120, hold_gil, 0.015), **options)
+    loader = _loader(options, Samples(120, hold_gil, 0.015))
     return Loop(loader, lambda _: rest(0.001))
 
 
 def _gil_of_the_step(options: dict[str, Any], _is_mended: bool) -> Loop:
-    loader = reader.DataLoader(Samples(100, hold_gil, 0.012), **options)
+    loader = _loader(options, Samples(100, hold_gil, 0.012))
     return Loop(loader, lambda _: hold_gil(0.015))
 
 
@@ -179,7 +185,7 @@ def _crowd(count: int) -> Iterator[None]:
 
 def _cores(options: dict[str, Any], is_mended: bool) -> Loop:
     count = 0 if is_mended else 2 * len(os.sched_getaffinity(0))
-    loader = reader.DataLoader(Samples(100, compute, 0.012), **options)
+    loader = _loader(options, Samples(100, compute, 0.012))
     return Loop(loader, lambda _: rest(0.002), around=_crowd(count))
 
 
@@ -188,7 +194,7 @@ def _slow_begin(_worker_id: int) -> None:
 
 
 def _start(options: dict[str, Any], _is_mended: bool) -> Loop:
-    loader = reader.DataLoader(Samples(80), batch_size=4, worker_init_fn=_slow_begin, **options)
+    loader = _loader(options, Samples(80), batch_size=4, worker_init_fn=_slow_begin)
     return Loop(loader, lambda _: rest(0.003), epochs=5)
 
 
@@ -200,12 +206,12 @@ def _prefetch(options: dict[str, Any], _is_mended: bool) -> Loop:
             rest(0.1)
 
     options = {"prefetch_factor": 1, **options}
-    return Loop(reader.DataLoader(Samples(200, rest, 0.018), **options), step)
+    return Loop(_loader(options, Samples(200, rest, 0.018)), step)
 
 
 def _decoding(options: dict[str, Any], is_mended: bool) -> Loop:
     data = pictures(480, kept=is_mended)
-    return Loop(reader.DataLoader(data, batch_size=4, **options), lambda _: rest(0.004))
+    return Loop(_loader(options, data, batch_size=4), lambda _: rest(0.004))
 
 
 class _SlowLink(LateDevice):
@@ -261,7 +267,7 @@ def _memory(options: dict[str, Any], is_mended: bool) -> Loop:
     if not is_mended:  # the program fits, and the file does not
         own = int((folder / "memory.current").read_text()) - data.nbytes
         (folder / "memory.max").write_text(str(max(own, 0) + (96 << 20)))
-    loader = reader.DataLoader(data, batch_size=4, **options)
+    loader = _loader(options, data, batch_size=4)
     return Loop(loader, lambda _: rest(0.001), epochs=2)
 
 

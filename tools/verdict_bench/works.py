@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import sys
 import tempfile
 import threading
 import time
@@ -73,16 +74,27 @@ class Samples:
 
     def __getitem__(self, index: int) -> npt.NDArray[np.float32]:
         seconds = self.seconds
-        if self.slow_worker is not None:
-            import reader
-
-            found = reader.get_worker_info()
-            if found is not None and found.id == self.slow_worker:
-                seconds *= 10
+        if self.slow_worker is not None and _worker_id() == self.slow_worker:
+            seconds *= 10
         if seconds:
             self.work(seconds)
         rest(self.slow.get(index, 0.0))
         return np.full(16, index, np.float32)
+
+
+def _worker_id() -> int | None:
+    """Return the number of the worker that asks, of whichever library; None: it is none."""
+    import reader
+
+    found: Any = reader.get_worker_info()
+    if found is None and "torch" in sys.modules:
+        from torch.utils.data import get_worker_info
+
+        found = get_worker_info()
+    if found is not None:
+        return int(found.id)
+    number = threading.current_thread().name.rpartition("_")[2]  # as executors name threads
+    return int(number) if number.isdecimal() else None
 
 
 class _Pictures(Samples):

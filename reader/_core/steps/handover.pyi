@@ -40,6 +40,7 @@ class Made:
     is_error: bool
     step: Callable[[], Any] | None
     parts: list[Made] | None
+    number: int
     def __init__(
         self,
         value: Any,
@@ -48,6 +49,7 @@ class Made:
         is_error: bool = False,
         step: Callable[[], Any] | None = None,
         parts: list[Made] | None = None,
+        number: int = 0,
     ) -> None: ...
 
 class Handover(Finalized):

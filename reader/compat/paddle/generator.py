@@ -14,6 +14,7 @@ import paddle
 
 from reader._core.interpreter.signals import is_interrupt
 from reader._core.steps.handover import Handover, Made
+from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.errors import ArgumentError, also_as
 from reader.compat.paddle.feeding import FeedingLoader
 from reader.compat.paddle.fields import DynamicFields, StaticFields
@@ -21,6 +22,7 @@ from reader.compat.paddle.source import Source, SourceLoader, as_capacity, curre
 from reader.compat.paddle.source_engine import make_engine
 from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.observe.face import ProfiledFace
 from reader.places import parse_places
 
 __all__ = ["GeneratorLoader", "check_feed_list", "from_generator"]
@@ -96,7 +98,7 @@ def check_feed_list(feed_list: Any) -> list[Any]:
     return list(feed_list)
 
 
-class GeneratorLoader(Handover, SourceLoader):
+class GeneratorLoader(Handover, SourceLoader, ProfiledFace):
     """Yields the batches of a generator; made by `from_generator`.
 
     `iter(loader)` and `loader()` are the loader itself, as in Paddle: it has one live iteration,
@@ -135,6 +137,7 @@ class GeneratorLoader(Handover, SourceLoader):
         self._use_multiprocess = bool(use_multiprocess)
         self._drop_last = bool(drop_last)
         self._engine: Engine | None = None
+        self._times = TimesLog()  # of all sources
         self._places = 0
         self._batches: Any = None  # the iterator of the live iteration; kept when exhausted
 
@@ -172,8 +175,12 @@ class GeneratorLoader(Handover, SourceLoader):
             self._use_multiprocess,
             self._drop_last,
         )
+        engine.times = self._times
         # the live iteration keeps the source it began with
         self._engine, self._places = engine, len(parsed)
+
+    def _observed_times(self) -> TimesLog:
+        return self._times
 
     def __call__(self) -> GeneratorLoader:
         """Return the loader itself."""

@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from reader._core.steps.handover import Handover, Made
+from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.generator import from_generator
+from reader.engine.engine import Engine
+from reader.errors import ConfigTypeError
+from reader.observe.face import ProfiledFace
 
 __all__ = ["PyReader"]
 
 _Reader = Callable[[], Iterable[Any]]
 
 
-class PyReader(Handover):
+class PyReader(Handover, ProfiledFace):
     """Read the batches of a generator: `DataLoader.from_generator` under older names.
 
     Args:
@@ -47,6 +51,19 @@ class PyReader(Handover):
     def queue(self) -> Any:
         """Paddle's blocking queue, if the reader is not iterable; else None."""
         return self._loader.queue
+
+    def _observed_engine(self) -> Engine | None:
+        engine: Engine | None = vars(self._loader).get("_engine")
+        return engine
+
+    def _observed_times(self) -> TimesLog:
+        if not self.iterable:
+            raise ConfigTypeError(
+                "profile takes a loader that is iterated over, and exe.run reads the batches of"
+                " this one: make it with iterable=True"
+            )
+        times: TimesLog = self._loader._observed_times()
+        return times
 
     def decorate_sample_generator(
         self, sample_generator: _Reader, batch_size: int, drop_last: bool = True, places: Any = None

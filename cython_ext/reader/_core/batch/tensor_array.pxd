@@ -2,6 +2,7 @@
 from libc.stdint cimport uint64_t
 from reader._core.batch.tensor cimport Schema
 from reader._core.memory.arena cimport Lease, rd_record
+from reader._core.memory.notes cimport rd_notes
 
 
 cdef class LoDTensorArray:
@@ -16,6 +17,7 @@ cdef class LoDTensorArray:
     cdef readonly object attached  # what the worker attached to the batch, or None
     cdef readonly object seq       # batch number, None when made in Python
     cdef readonly object epoch
+    cdef readonly uint64_t number  # one more than its place in the log of times; 0: nobody asks
 
     @staticmethod
     cdef LoDTensorArray from_slot(Lease lease, Schema schema, list objects, bytes packed,
@@ -24,4 +26,5 @@ cdef class LoDTensorArray:
     cdef list make_arrays(self)
     cdef list make_tensors(self)
     cdef list list_tensors(self)
+    cdef int follow(self, rd_notes* notes, uint64_t number) noexcept
     cpdef object place_fields(self, list fields)

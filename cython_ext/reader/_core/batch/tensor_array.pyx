@@ -18,11 +18,14 @@ from reader._core.batch.ndarray cimport rd_make_ndarray
 from reader._core.batch.structure cimport Flat
 from reader._core.batch.tensor cimport LoDTensor, Schema
 from reader._core.memory.arena cimport Lease, PageLock, rd_is_foreign, rd_record, rd_slot
+from reader._core.memory.notes cimport RD_COPIED, RD_ISSUED, rd_notes, rd_notes_add, rd_notes_ref
 from reader._core.memory.wait cimport load_u8
 
 from reader._core.batch.structure import flatten as _flatten_batch
 from reader._core.batch.structure import plain_value
 from reader.errors import DatasetError, ReaderError
+
+ISSUED, COPIED = RD_ISSUED, RD_COPIED  # kinds of notes
 
 cnp.import_array()
 
@@ -253,7 +256,22 @@ cdef class LoDTensorArray:
         made.attached = self.attached
         made.seq = self.seq
         made.epoch = self.epoch
+        made.number = self.number
         return made
+
+    cdef int follow(self, rd_notes* notes, uint64_t number) noexcept:
+        """Have the end of the lease noted; `number`: see the lease."""
+        self.number = number + 1
+        if self.lease is not None and self.lease.c.notes is NULL:
+            rd_notes_ref(notes)
+            self.lease.c.number = number
+            self.lease.c.notes = notes
+        return 0
+
+    def note(self, int kind, int place=0):
+        """Note a copy of the batch now, if a profile asks for it: ISSUED or COPIED, and to which place."""
+        if self.number and self.lease is not None and self.lease.c.notes is not NULL:
+            rd_notes_add(self.lease.c.notes, self.number - 1, place, kind)
 
     def private_copy(self):
         """Return a copy of the batch in memory of this process alone, which holds no slot."""

@@ -1,5 +1,6 @@
 # The contract of layout.h and release.h towards Cython, and the classes of the arena module.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from reader._core.memory.notes cimport rd_notes
 
 cdef extern from "reader/_core/memory/release.h" nogil:
     enum:
@@ -86,8 +87,9 @@ cdef extern from "reader/_core/memory/release.h" nogil:
 
     ctypedef struct rd_lease:
         rd_arena* arena
-        uint64_t slot
+        uint64_t slot, number
         int64_t refs
+        rd_notes* notes
 
     rd_header* rd_head(const rd_arena*) noexcept
     rd_heap* rd_heap_at(const rd_arena*, uint32_t) noexcept

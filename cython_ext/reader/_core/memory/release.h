@@ -1,10 +1,12 @@
 /* How memory comes back: slots are released, trimmed and locked, workers are stopped, and the arena
- * lives until its last reference goes.  Leases count who still views a slot.  May include layout.h.
+ * lives until its last reference goes.  Leases count who still views a slot.
+ * May include layout.h and notes.h.
  */
 #ifndef READER_CORE_RELEASE_H
 #define READER_CORE_RELEASE_H
 
 #include "layout.h"
+#include "notes.h"
 
 /* Whether slots wait for rd_arena_trim.  Without a lock: a hint, but a push rings the bell. */
 static inline int rd_arena_has_trim(const rd_arena *a) {
@@ -213,7 +215,9 @@ static inline void rd_arena_unref(rd_arena *a) {
 typedef struct rd_lease {
     rd_arena *arena;
     uint64_t slot;
-    int64_t refs; /* atomic */
+    int64_t refs;    /* atomic */
+    rd_notes *notes; /* is told of its end, with a reference of its own; NULL: nobody asks */
+    uint64_t number; /* of its batch in the log of times, for `notes` */
 } rd_lease;
 
 static inline rd_lease *rd_lease_take(rd_arena *a, uint64_t slot) {
@@ -222,6 +226,7 @@ static inline rd_lease *rd_lease_take(rd_arena *a, uint64_t slot) {
     lease->arena = a;
     lease->slot = slot;
     lease->refs = 1;
+    lease->notes = NULL;
     rd_arena_ref(a);
     rd_fetch_add(&a->ledger->leases, (int64_t)1);
     rd_store_release(&rd_slot_at(a, slot)->state, RD_HELD);
@@ -235,6 +240,11 @@ static inline void rd_lease_unref(rd_lease *lease) {
     if (!rd_is_foreign(lease->arena)) {
         rd_slot_release(lease->arena, lease->slot);
         rd_fetch_sub(&lease->arena->ledger->leases, (int64_t)1);
+    }
+    if (lease->notes != NULL) {
+        if (!rd_is_foreign(lease->arena))
+            rd_notes_add(lease->notes, lease->number, 0, RD_GIVEN_BACK);
+        rd_notes_unref(lease->notes);
     }
     rd_arena_unref(lease->arena);
     free(lease);

@@ -32,6 +32,7 @@ cdef class Made:
     cdef readonly object step
     cdef readonly list parts
     cdef bint is_accepted
+    cdef public unsigned long long number  # of its batch, for the notes of a log; see LoDTensorArray
     cdef list behind               # tasks that are counted right behind this one; None: none
 
 
@@ -56,3 +57,4 @@ cdef class Handover(Finalized):
     cdef int end_task(self, Made made) except -1
     cdef int accept(self, Made made) except -1
     cdef int count(self, Made made, list tasks) except -1
+    cdef int note_handed(self, Made made) noexcept

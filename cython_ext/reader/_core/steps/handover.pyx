@@ -86,10 +86,12 @@ cdef class Made:
         is_error: `value` is raised.
         step: called, without arguments, in place of accepting the task; it must be written in C.
         parts: the first of `ahead`, of which `value` was made; they are counted with it.
+        number: that of the LoDTensorArray or UserBatch; 0: nobody asks when it was handed over.
     """
 
     def __init__(self, value, Task task=None, bint is_batch=False, bint is_error=False, step=None,
-                 list parts=None):
+                 list parts=None, unsigned long long number=0):
+        self.number = number
         self.value = value
         self.task = task
         self.is_batch = is_batch
@@ -246,6 +248,12 @@ cdef class Handover(Finalized):
             tasks.append(made.task)
         if made.is_batch and self.stats is not None:
             self.stats.batches += 1
+        if made.number:
+            self.note_handed(made)
+        return 0
+
+    cdef int note_handed(self, Made made) noexcept:
+        """Note that the user has a batch; subclasses that have a log do."""
         return 0
 
     def keep(self, Made made not None):

@@ -1,5 +1,5 @@
 # The step that most batches of an epoch take.
-from reader._core.steps.handover cimport Handover, Task
+from reader._core.steps.handover cimport Handover, Made, Task
 from reader._core.steps.window cimport Window
 from reader._core.wire.feeder cimport Feeder
 from reader._core.wire.local_channel cimport LocalFeeder
@@ -18,4 +18,5 @@ cdef class QuickSteps(Handover):
     cdef bint is_made(self) except -1
     cdef bint take_step(self, Window window, Feeder feeder) except -1
     cdef bint make_step(self, Window window, LocalFeeder feeder) except -1
+    cdef int note_handed(self, Made made) noexcept
     cdef int land(self, Task task, object item, object step) except -1

@@ -128,6 +128,7 @@ cdef class QuickSteps(Handover):
         made.task = task
         made.step = step
         task.snapshot = (<UserBatch>item).attached if is_users else (<LoDTensorArray>item).attached
+        made.number = (<UserBatch>item).number if is_users else (<LoDTensorArray>item).number
         try:
             made.value = (<UserBatch>item).value if is_users else self.convert(item)
         except Exception as error:
@@ -136,6 +137,11 @@ cdef class QuickSteps(Handover):
             raise
         made.is_batch = True
         self.made = made
+        return 0
+
+    cdef int note_handed(self, Made made) noexcept:
+        if self.window.times is not None:
+            self.window.times.note_handed(made.number)
         return 0
 
     def land_plain(self, Task task not None, item, step):

@@ -628,6 +628,7 @@ cdef class Feeder:
             times.delivered_ns = rd_now_ns()
             times.asked_ns = self.asked_ns if self.asked_ns else times.delivered_ns
             self.times.add(times)
+            self.times.follow(self.current)
         self.asked_ns = 0
 
     def is_busy(self):

@@ -12,6 +12,7 @@ cdef class UserBatch:
     cdef readonly uint64_t seq       # the number of its task
     cdef readonly object value       # the user's batch
     cdef readonly object attached    # the state that its worker sent with it, or None
+    cdef readonly uint64_t number    # see LoDTensorArray
 
 
 cdef class LocalMemory:

@@ -375,6 +375,10 @@ cdef class LocalFeeder:
             self.times.computed_ns += computed if self.is_slow else CLOCKED * computed
         self.is_slow = times.sent_ns - times.begun_ns > SLOW_NS
         self.times.add(&times)
+        if type(self.current) is not UserBatch:
+            self.times.follow(self.current)
+        elif self.times.notes is not NULL:
+            (<UserBatch>self.current).number = self.times.count
 
     def close(self):
         """Close the channel, and do no more tasks. Idempotent.

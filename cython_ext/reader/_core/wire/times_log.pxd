@@ -1,5 +1,7 @@
 # The last batches that were delivered: what the feeders use of `times_log`.
 from libc.stdint cimport int64_t, uint64_t
+from reader._core.batch.tensor_array cimport LoDTensorArray
+from reader._core.memory.notes cimport rd_notes
 from reader._core.memory.stage_times cimport rd_times
 
 
@@ -10,4 +12,9 @@ cdef class TimesLog:
     cdef int64_t computed_ns       # see `computed_s`
     cdef int64_t[7] totals           # see `sums`
 
+    cdef rd_notes* notes           # of what was delivered; NULL: nobody asks
+    cdef int askers                # who ask for notes
+
+    cdef int follow(self, LoDTensorArray batch) noexcept
+    cdef int note_handed(self, uint64_t number) noexcept
     cdef void add(self, const rd_times* times) noexcept

@@ -1,10 +1,15 @@
 """The times of the last batches that a consumer had, and their sums since the beginning.
 
-Imports the stage times alone. A log belongs to one feeder; only the thread that iterates adds to it.
+Imports the stage times and the notes, and batches to have them noted. A log belongs to one feeder; only the thread that iterates adds to it.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from reader._core.batch.tensor_array cimport LoDTensorArray
+from reader._core.memory.notes cimport (RD_HANDED, RD_NOTES_KEPT, rd_note, rd_notes_add, rd_notes_new,
+                                        rd_notes_read, rd_notes_unref)
+from reader._core.memory.wait cimport load_u64
 
 # Fields of a record in `last`, as numpy.dtype takes them; times in ns of time.monotonic_ns, 0: unknown.
 FIELDS = (
@@ -15,10 +20,19 @@ FIELDS = (
     ("slowest_row", "i4"), ("worker", "i4"), ("rows", "u4"), ("run", "u4"),
 )
 
+# Of a note in `notes`: the batch's number, counted as `count` counts; when; and which of NOTED it is.
+NOTE = (("number", "u8"), ("at_ns", "i8"), ("kind", "u4"), ("place", "u4"))
+NOTED = ("issued_ns", "copied_ns", "handed_ns", "given_back_ns")
+
 STAGES = ("draw", "queue", "fetch", "collate", "send", "order", "ready", "wait")
 
 cdef enum:
     KEPT = 512  # batches
+
+cdef struct packed_note:
+    uint64_t number
+    int64_t at_ns
+    uint32_t kind, place
 
 
 @cython.final
@@ -27,6 +41,64 @@ cdef class TimesLog:
 
     def __dealloc__(self):
         free(self.kept)
+        if self.notes is not NULL:
+            rd_notes_unref(self.notes)
+
+    def ask(self):
+        """Have it noted from now on what becomes of batches once they are delivered; each call pairs
+        with one of `let`. Returns how many notes there were, for `noted`."""
+        if self.notes is NULL:
+            self.notes = rd_notes_new()
+            if self.notes is NULL:
+                raise MemoryError()
+        self.askers += 1
+        return load_u64(&self.notes.count)
+
+    def let(self):
+        """Ask no more."""
+        self.askers -= 1
+        if self.askers == 0 and self.notes is not NULL:
+            rd_notes_unref(self.notes)
+            self.notes = NULL
+
+    def noted(self, uint64_t since):
+        """Return the notes from the one at `since`, NOTE of each as bytes, and where the next will be.
+
+        2048 are kept; notes that were not read in time are left out.
+        """
+        cdef uint64_t count
+        cdef rd_note note
+        cdef packed_note packed
+        cdef int rc
+        cdef list found = []
+        if self.notes is NULL:
+            return b"", since
+        count = load_u64(&self.notes.count)
+        if count - since > RD_NOTES_KEPT:
+            since = count - RD_NOTES_KEPT
+        while since < count:
+            rc = rd_notes_read(self.notes, since, &note)
+            if rc == 0:
+                break  # a thread is just writing it
+            since += 1
+            if rc < 0:
+                continue
+            packed.number, packed.at_ns = note.what >> 16, note.at_ns
+            packed.kind, packed.place = note.what & 255, (note.what >> 8) & 255
+            found.append(PyBytes_FromStringAndSize(<const char*>&packed, sizeof(packed)))
+        return b"".join(found), since
+
+    cdef int follow(self, LoDTensorArray batch) noexcept:
+        """Have the end of the batch that was added last noted, if somebody asks."""
+        if self.notes is not NULL:
+            batch.follow(self.notes, self.count - 1)
+        return 0
+
+    cdef int note_handed(self, uint64_t number) noexcept:
+        """Note that the user has a batch; `number`: see LoDTensorArray."""
+        if number and self.notes is not NULL:
+            rd_notes_add(self.notes, number - 1, 0, RD_HANDED)
+        return 0
 
     cdef void add(self, const rd_times* times) noexcept:
         cdef rd_times* own
@@ -61,6 +133,11 @@ cdef class TimesLog:
     def computed_s(self):
         """Seconds in which the consumer's thread computed while it made batches: without workers alone."""
         return self.computed_ns * 1e-9
+
+    def after(self, uint64_t seen):
+        """Return the times of the batches behind the first `seen`, as `last` does, and how many batches
+        there are; none is added in between."""
+        return self.last(self.count - seen), self.count
 
     def last(self, uint64_t count=KEPT):
         """Return the times of the last batches, oldest first: FIELDS of each, as bytes."""
