@@ -29,7 +29,7 @@ SCREEN, PICTURES = "storage", "sample"  # whose whole report is shown; whose pic
 _PROGRAM = re.compile(r"^### (\w+)\n\n```py\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 _REPORT = re.compile(r"^```text\n-- loader over .*?^```\n", re.M | re.S)
 _COLUMNS = 118
-_SHOWN_S = (0.10, 0.40)  # of the trace
+_SHOWN_S = 0.3  # of the trace
 _COLORS = {"fetch": "#4477aa", "collate": "#66ccee", "step": "#228833", "wait": "#ee6677"}
 
 
@@ -121,7 +121,10 @@ def draw_trace(trace: dict[str, Any], path: Path) -> None:
 
     events = trace["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    begin_us, end_us = (1e6 * each for each in _SHOWN_S)
+    # around the slowest sample, which is what the page tells of
+    slow = max((e for e in events if e["ph"] == "i"), key=lambda e: e["args"]["ms"], default=None)
+    begin_us = 0.0 if slow is None else max(0.0, slow["ts"] - 0.3e6 * _SHOWN_S)
+    end_us = begin_us + 1e6 * _SHOWN_S
     style: Any = {"svg.fonttype": "none", "svg.hashsalt": "profile", "font.size": 9}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(10, 0.9 + 0.55 * len(names)), layout="constrained")

@@ -76,8 +76,9 @@ def test_a_trace_has_tracks_of_trainer_and_workers(workers: int, tmp_path: Path)
     opened = [e["id"] for e in events if e["ph"] == "b"]
     assert opened == [e["id"] for e in events if e["ph"] == "e"]
     assert len(opened) >= (6 if workers else 0)
-    (slow,) = [event for event in events if event["ph"] == "i"]
-    assert slow["s"] == "t"
+    slows = [event for event in events if event["ph"] == "i"]  # the machine may add others
+    slow = max(slows, key=lambda event: float(event["args"]["ms"]))
+    assert {event["s"] for event in slows} == {"t"}
     assert slow["args"]["sample"] == SLOW
     assert any(event["ph"] == "C" and event["args"]["trainer"] > 0 for event in events)
 
