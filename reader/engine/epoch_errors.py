@@ -43,9 +43,10 @@ def late(
     """
     at = [] if took_s is None else [f"{backend.name_of(0)} made it in {took_s:.1f} s"]
     for worker in range(backend.workers) if took_s is None else ():
-        _, seq, row, seconds = backend.feeder.worker_progress(worker)
+        _, seq, row, seconds, is_ready = backend.feeder.worker_progress(worker)
         if seq is None:
-            at.append(f"{backend.name_of(worker)} is idle")
+            is_at = "is idle" if is_ready else "is starting (worker_init_fn, imports)"
+            at.append(f"{backend.name_of(worker)} {is_at}")
         else:
             keys = task_keys(seq)
             sample = f" (dataset index {keys[row]!r})" if 0 <= row < len(keys) else ""

@@ -74,14 +74,15 @@ class Watchdog:
         """Tell what takes long, and end workers that hang."""
         now = time.monotonic()
         for status in self._backend.statuses():
-            if status.activity is not WorkerActivity.BUSY:
+            if status.activity not in (WorkerActivity.BUSY, WorkerActivity.STARTING):
                 self._seen.pop(status.worker_id, None)
                 continue
             at = status.pid, status.batch, status.sample
             seen, since = self._seen.get(status.worker_id, (None, now))
             if seen != at:
                 # the first sample of a batch is not older than the batch
-                since = now - status.since_s if status.sample <= 0 else now
+                is_of_batch = status.batch is not None and status.sample <= 0
+                since = now - status.since_s if is_of_batch else now
                 self._seen[status.worker_id] = at, since
             self._judge(status, now - since)
 
@@ -108,6 +109,10 @@ class Watchdog:
     def _said(self, status: WorkerStatus, seconds: float, stack: str, end: str = "") -> str:
         """Return who is at what, since when, and where in the code."""
         batch, row = status.batch, status.sample
+        who = self._backend.name_of(status.worker_id)
+        if status.activity is WorkerActivity.STARTING:
+            text = f"{who} has been starting for {seconds:.1f} s so far"
+            return f"{text}. It is here:\n{stack}" if stack else text
         keys = [] if batch is None else own_keys(self._keys_of(batch))
         where = f"batch {batch} of epoch {self._epoch}"
         if 0 <= row < len(keys):
@@ -120,7 +125,6 @@ class Watchdog:
             what = f"sample {row} of {where}"
         else:
             what = where
-        who = self._backend.name_of(status.worker_id)
         text = f"{what} has taken {seconds:.1f} s so far, by {who}{end}"
         return f"{text}. It is here:\n{stack}" if stack else text
 

@@ -22,6 +22,7 @@ from reader import (
     DataLoader,
     DatasetError,
     IterableDataset,
+    LoadTimeout,
     WorkerDied,
 )
 
@@ -84,7 +85,7 @@ def test_a_slow_sample_is_told_once_with_its_place(
     loader = DataLoader(dataset, warn_after=0.3, **options)
     with caplog.at_level(logging.WARNING, "reader"), loader:
         assert numbers(loader) == list(range(32))
-    (said,) = caplog.messages
+    (said,) = [each for each in caplog.messages if "has been starting" not in each]
     what = {
         "samples": r"the sample at index 5 \(row 0 of batch 5 of epoch 0\)",
         "stream": r"sample 5 of batch 0 of epoch 0",
@@ -101,6 +102,31 @@ def test_nothing_is_told_of_what_takes_less(caplog: pytest.LogCaptureFixture) ->
             never = DataLoader(Slow(0.6, (5,)), batch_size=8, warn_after=None, **options)
             assert len(list(never)) == 4
     assert not caplog.messages
+
+
+def init_slowly(_: int) -> None:
+    time.sleep(0.7)
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_a_worker_that_takes_long_to_start_is_told(
+    kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "worker_type": kind}
+    with caplog.at_level(logging.WARNING, "reader"):
+        loader = DataLoader(Slow(0), worker_init_fn=init_slowly, warn_after=0.2, **options)
+        assert numbers(loader) == list(range(32))
+    said = [each for each in caplog.messages if "has been starting for 0." in each]
+    assert len(said) == 2
+    assert all("in init_slowly" in each for each in said)
+
+
+def test_a_late_batch_says_which_workers_are_starting() -> None:
+    loader = DataLoader(Slow(0), num_workers=1, worker_init_fn=init_slowly, timeout=0.2)
+    batches = iter(loader)
+    with pytest.raises(LoadTimeout, match="is starting"):
+        next(batches)
+    loader.close()
 
 
 def test_without_workers_a_slow_batch_is_told_when_it_has_come(

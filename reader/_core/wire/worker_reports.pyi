@@ -18,6 +18,7 @@ class WorkerProgress(NamedTuple):
     seq: int | None
     row: int
     seconds: float
+    is_ready: bool = True
 
 class WorkerCounts(NamedTuple):
     batches: int

@@ -55,6 +55,7 @@ class Death:
 class WorkerActivity(enum.Enum):
     """What a worker does."""
 
+    STARTING = "starting"
     IDLE = "idle"
     BUSY = "busy"
     ENDED = "ended"
@@ -67,7 +68,7 @@ class WorkerStatus:
     Attributes:
         worker_id: from 0.
         pid: of its process; with threads, of this one.
-        activity: whether it makes a batch.
+        activity: whether it makes a batch; "starting" until its `worker_init_fn` has returned.
         batch: the number of the task in hand, None when it is idle. With a map-style dataset it is
             the number of the batch in its epoch.
         sample: the row of the sample in hand, -1 when it is at none in particular.

@@ -213,8 +213,10 @@ class Pool(Finalized, abc.ABC):
             if not self.is_usable or not handle.is_alive():
                 found.append(WorkerStatus(worker, handle.pid, WorkerActivity.ENDED))
                 continue
-            _, batch, sample, since_s = self.feeder.worker_progress(worker)
-            activity = WorkerActivity.IDLE if batch is None else WorkerActivity.BUSY
+            _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker)
+            activity = WorkerActivity.BUSY
+            if batch is None:
+                activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
             found.append(
                 WorkerStatus(worker, handle.pid, activity, batch, sample, since_s, handle.thread_id)
             )

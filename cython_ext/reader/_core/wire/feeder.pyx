@@ -396,7 +396,7 @@ cdef class Feeder:
         pid = load_relaxed_u32(&heap.at_pid)
         seq = load_relaxed_u64(&heap.at_seq)
         if since_ns == 0 or seq >= self.sent:  # more than was sent: overwritten
-            return WorkerProgress(pid, None, -1, 0.0)
+            return WorkerProgress(pid, None, -1, 0.0, bool(self.s.workers[worker].said_hello))
         return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index),
                               (rd_now_ns() - since_ns) * 1e-9)
 

@@ -27,11 +27,13 @@ class Damage(collections.namedtuple("Damage", "worker check seen")):
         return f"{self.check} ({self.seen})"
 
 
-class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds")):
+class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row seconds is_ready",
+                                            defaults=[True])):
     """What a worker is making: see `Feeder.worker_progress`.
 
     ``pid``: of its process, or this one's for a thread; ``seq``: the batch, None while idle;
-    ``row``: of the sample in it, -1: none in particular; ``seconds``: since it took the task.
+    ``row``: of the sample in it, -1: none in particular; ``seconds``: since it took the task;
+    ``is_ready``: whether it has started, `worker_init_fn` included.
     """
 
     __slots__ = ()
