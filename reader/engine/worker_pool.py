@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from reader.checks import as_byte_count, as_int
 from reader.config import check_workers
-from reader.engine.backends.shared_processes import SharedWorkers
+from reader.engine.backends.shared_workers import SharedWorkers
 
 __all__ = ["WorkerPool"]
 
@@ -32,7 +32,8 @@ class WorkerPool:
         num_workers: of the processes, 1 or more.
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         max_bytes: limit of the shared memory for the batches of all loaders together, of which each
-            is sure of a quarter of an even share; None: what the machine has.
+            that was made before the first is iterated over is sure of a quarter of an even share;
+            None: what the machine has.
 
     Raises:
         ConfigError: an argument that cannot work.

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import functools
 import os
 import pickle
+import select
 import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +22,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.wake_words import WakeWords
 from reader.available_memory import available_bytes
-from reader.errors import ConfigError, InternalError
+from reader.errors import ConfigError, InternalError, ReaderError, refusal
 from reader.policy import Prepare
 from reader.processes.pickling import PickledConfig, unpickle_config
 from reader.processes.process import InheritedFd, read_file
@@ -32,21 +35,25 @@ __all__ = ["Control", "Forget", "Open", "SharedJob", "Stop"]
 
 _MOST_FDS = MAX_FDS - 3  # of a config: arena, bell and the config itself are beside them
 _MOST_NBYTES = 1 << 16
+_PATIENCE_S = 5.0  # for a worker to read messages that fill its socket: some hundred of them
 
 
 @dataclasses.dataclass(frozen=True)
 class Open:
     """Work for a loader from now on.
 
-    `key`: of its config; `keep_slots`: see WorkerChannel; `budget`: bytes of memory for the batches
-    of all loaders, None: what the machine has; `has_config`: the config comes with this message,
-    pickled; else the worker has it; `prepare`: of this start.
+    `key`: of its config; `part`: see WakeWords; `keep_slots`: see WorkerChannel; `budget`: bytes of
+    memory for the batches of all loaders, None: what the machine has; `loaders`: how many there
+    are; `config_fds`: descriptors of the config, which comes with this message, pickled; 0: the
+    worker has it; `prepare`: of this start.
     """
 
     key: int
+    part: int
     keep_slots: int
     budget: int | None
-    has_config: bool
+    loaders: int
+    config_fds: int
     prepare: Prepare | None
 
 
@@ -78,20 +85,55 @@ class Control:
 
     def __init__(self, words: WakeWords, worker: int) -> None:
         self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours.setblocking(False)
         self._words = words
         self._worker = worker
 
-    def send(self, order: Open | Forget | Stop, fds: Sequence[int] = ()) -> None:
-        """Tell the worker; one that has ended hears nothing, and is noticed elsewhere."""
+    def tell(self, order: Forget | Stop) -> bool:
+        """Tell the worker, without waiting; False: it has too many messages to read.
+
+        One that has ended hears nothing, and is noticed elsewhere.
+        """
+        try:
+            self._send(order, ())
+        except BlockingIOError:
+            return False
+        return True
+
+    def _send(self, order: Open | Forget | Stop, fds: Sequence[int]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self._ours, [pickle.dumps(order, 5)], list(fds))
+            socket.send_fds(self._ours, [pickle.dumps(order, 5)], fds)
         self._words.wake(self._worker)
 
+    def _send_open(self, order: Open, fds: Sequence[int]) -> None:
+        try:
+            try:
+                self._send(order, fds)
+            except BlockingIOError:
+                room = select.poll()
+                room.register(self._ours, select.POLLOUT)
+                room.poll(_PATIENCE_S * 1000)
+                self._send(order, fds)
+        except BlockingIOError:
+            raise ReaderError(
+                f"worker {self._worker} of a WorkerPool has been at a batch for {_PATIENCE_S:g} s,"
+                " and cannot be told of one more loader: it has not read of some hundred before."
+                " Take the batches of fewer loaders at a time, or pass hang_after to the slow one"
+            ) from None
+        except OSError as error:
+            what = f"worker {self._worker} of a WorkerPool"
+            raise refusal(what, "cannot be told of a loader", error) from error
+
     def send_open(self, order: Open, arena: int, bell: int, pickled: PickledConfig | None) -> None:
-        """Send an `Open`, with the descriptors of the arena and the bell, and a pickled config."""
+        """Send an `Open`, with the descriptors of the arena and the bell, and a pickled config.
+
+        Raises:
+            ConfigError: the config has too many descriptors.
+            ReaderError: the worker does not read its messages, or the system refuses one.
+        """
         fds = [arena, bell]
         if pickled is None:
-            self.send(order, fds)
+            self._send_open(order, fds)
             return
         if len(pickled.fds) > _MOST_FDS:
             raise ConfigError(
@@ -101,7 +143,7 @@ class Control:
             )
         data = memory_file("reader-config", pickled.data)
         try:
-            self.send(order, [*fds, data, *pickled.fds])
+            self._send_open(order, [*fds, data, *pickled.fds])
         finally:
             os.close(data)
 
@@ -127,31 +169,22 @@ class SharedJob:
     def work(self, worker_id: int) -> None:
         """Make batches until it is told to stop."""
         words = WakeWords(self.words.fd, self.count)
-        loops = SharedLoops(worker_id)
-        budget: int | None = None
-        configs = dict(self.configs)
-        bells: dict[WorkerChannel, int] = {}  # of the loaders it works for
+        worker = _SharedWorker(worker_id, words, self.configs)
         with socket.socket(fileno=self.control.fd) as control:
             while True:
                 if words.take(worker_id):
                     for order, fds in _received(control):
                         if isinstance(order, Stop):
-                            loops.close()
+                            worker.loops.close()
                             return
                         if isinstance(order, Forget):
-                            configs.pop(order.key, None)
+                            worker.configs.pop(order.key, None)
                         else:
-                            budget = order.budget
-                            _open(loops, worker_id, configs, order, fds, bells)
-                            _share_budget(loops.channels, budget)
-                has_worked = loops.work()
-                channels = loops.channels
-                if len(channels) < len(bells):
-                    _share_budget(channels, budget)
-                    for channel in bells.keys() - set(channels):
-                        os.close(bells.pop(channel))
+                            worker.open(order, fds)
+                has_worked = worker.loops.work()
+                worker.leave_stopped()
                 if not has_worked:
-                    words.wait(worker_id, channels)
+                    words.wait(worker_id, worker.loops.channels)
 
 
 def _received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
@@ -166,35 +199,69 @@ def _received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
         yield pickle.loads(data), fds
 
 
-def _open(
-    loops: SharedLoops,
-    worker_id: int,
-    configs: dict[int, loop.WorkerConfig],
-    order: Open,
-    fds: list[int],
-    bells: dict[WorkerChannel, int],
-) -> None:
-    arena, bell, *config_fds = fds
-    channel = WorkerChannel(Arena.attach(arena), worker_id, bell, order.keep_slots, available_bytes)
-    bells[channel] = bell  # it is closed when the channel is not open, or no more
-    try:
-        if order.has_config:
-            data, *held = config_fds
-            configs[order.key] = unpickle_config(read_file(data), held)
-        if order.key not in configs:
+class _SharedWorker:
+    """What a worker has of the loaders: configs, loops, and the memory that they share.
+
+    Args:
+        worker_id: from 0.
+        words: say for which loader it works.
+        configs: by key, of the loaders that it knows.
+    """
+
+    def __init__(
+        self, worker_id: int, words: WakeWords, configs: dict[int, loop.WorkerConfig]
+    ) -> None:
+        self.configs = dict(configs)
+        self.loops = SharedLoops(worker_id, functools.partial(words.enter, worker_id))
+        self._worker_id = worker_id
+        self._open: dict[WorkerChannel, tuple[int, int]] = {}  # its bell, and the loader's key
+        self._budget: int | None = None
+        self._loaders = 0
+
+    def open(self, order: Open, fds: list[int]) -> None:
+        """Begin to work for a loader."""
+        arena, bell, *config_fds = fds
+        channel = WorkerChannel(
+            Arena.attach(arena), self._worker_id, bell, order.keep_slots, available_bytes
+        )
+        self._open[channel] = bell, order.key  # the bell is closed when the channel is not open
+        self._budget, self._loaders = order.budget, order.loaders
+        try:
+            self.loops.open(channel, order.part, lambda: self._config(order, config_fds))
+        finally:
+            for fd in config_fds:  # of a loader that has stopped already
+                os.close(fd)
+        self._share_budget()
+
+    def _config(self, order: Open, fds: list[int]) -> loop.WorkerConfig:
+        if len(fds) < order.config_fds:
+            raise OSError(
+                errno.EMFILE,
+                "a worker that several loaders share cannot take over the"
+                " descriptors of a dataset: it has too many open files (ulimit -n)",
+            )
+        if fds:
+            data, *held = fds
+            fds.clear()
+            self.configs[order.key] = unpickle_config(read_file(data), held)
+        if order.key not in self.configs:
             raise InternalError("a shared worker has no config of a loader that it is to work for")
-        config = dataclasses.replace(configs[order.key], prepare=order.prepare)
-    except BaseException as error:
-        channel.fail(loop.carried(error))
-    else:
-        loops.open(channel, config)
+        return dataclasses.replace(self.configs[order.key], prepare=order.prepare)
 
+    def leave_stopped(self) -> None:
+        """Let go of the arenas of loaders that have stopped."""
+        if len(self._open) == len(self.loops.channels):
+            return
+        for channel in self._open.keys() - set(self.loops.channels):
+            os.close(self._open.pop(channel)[0])
+        self._share_budget()
 
-def _share_budget(channels: list[WorkerChannel], budget: int | None) -> None:
-    """Have the arenas of channels own no more than so many bytes together."""
-    if budget is None:
-        return
-    arenas = [channel.arena for channel in channels]
-    for arena in arenas:
-        others = [other for other in arenas if other is not arena]
-        arena.share_budget(others or None, budget)
+    def _share_budget(self) -> None:
+        """Have the arenas own no more memory together than the pool may."""
+        channels = self.loops.channels
+        idle = max(0, self._loaders - len({self._open[channel][1] for channel in channels}))
+        for channel in channels:
+            channel.beside = [other for other in channels if other is not channel]
+            if self._budget is not None:
+                others = [other.arena for other in channel.beside]
+                channel.arena.share_budget(others, self._budget, idle)

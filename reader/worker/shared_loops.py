@@ -8,12 +8,13 @@ state, which no other loader draws from.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.channel import WorkerChannel
 from reader.random.seeds import CapturedState
 from reader.worker import context
-from reader.worker.loop import WorkerConfig, WorkerLoop, open_loop
+from reader.worker.loop import WorkerConfig, WorkerLoop, carried, open_loop
 
 __all__ = ["SharedLoops"]
 
@@ -23,6 +24,7 @@ class _Desk:
     """A loader's work here, and what it sees of the worker; None where it is at work just now."""
 
     channel: WorkerChannel
+    part: int
     config: WorkerConfig
     loop: WorkerLoop | None = None
     seen: Any = None  # of `context`
@@ -35,10 +37,12 @@ class SharedLoops:
 
     Args:
         worker_id: from 0; the same for all of them.
+        enter: called with the number of a loader's part before code of that loader runs.
     """
 
-    def __init__(self, worker_id: int) -> None:
+    def __init__(self, worker_id: int, enter: Callable[[int], None]) -> None:
         self._worker_id = worker_id
+        self._say = enter
         self._desks: list[_Desk] = []
         self._at: _Desk | None = None  # the one at which the worker is
 
@@ -47,10 +51,20 @@ class SharedLoops:
         """The channels from which tasks come."""
         return [desk.channel for desk in self._desks]
 
-    def open(self, channel: WorkerChannel, config: WorkerConfig) -> None:
-        """Begin to work for a loader; it is told if that fails."""
+    def open(
+        self, channel: WorkerChannel, part: int, find_config: Callable[[], WorkerConfig]
+    ) -> None:
+        """Begin to work for a loader, unless it has stopped; it is told if that fails."""
         self._leave()
-        desk = _Desk(channel, config)
+        self._say(part)
+        if channel.is_stopped:
+            return
+        try:
+            config = find_config()  # which may unpickle it
+        except BaseException as error:
+            channel.fail(carried(error))
+            return
+        desk = _Desk(channel, part, config)
         desk.loop = open_loop(channel, config, self._worker_id)
         if desk.loop is None:
             context.entered()
@@ -77,9 +91,12 @@ class SharedLoops:
             self._close(desk)
 
     def _next_task(self, desk: _Desk) -> tuple[int, Any] | None:
-        if self._at is not desk and desk.channel.has_work:
+        if self._at is not desk:
+            if not desk.channel.has_work:
+                return None
             self._enter(desk)  # before anything of the user's is called, or unpickled
-        return desk.channel.next_task(waits=False) if self._at is desk else None
+        self._say(desk.part)
+        return desk.channel.next_task(waits=False)
 
     def _enter(self, desk: _Desk) -> None:
         self._leave()

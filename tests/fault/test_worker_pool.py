@@ -12,10 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from reader import DataLoader, LoadTimeout, WorkerDied, WorkerPool
-from tests.datasets import Augmented, Killer, PidRows, Rows, Stuck, check_rows, digest_of
+from reader import DataLoader, LoadTimeout, ReaderError, WorkerDied, WorkerPool
+from reader.engine.backends.shared_processes import SharedProcesses
+from reader.processes import shared_process
+from tests.datasets import (
+    Augmented,
+    Killer,
+    PidRows,
+    Rows,
+    Stuck,
+    check_rows,
+    digest_of,
+    listen,
+    tell,
+)
 from tests.fault.test_records import Overwrites
 from tests.processes import Program, Wire, open_pid, wait_gone
 
@@ -129,6 +142,54 @@ def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_ended(
         assert pool.pids != [pid]
 
 
+class Hangs(Rows):
+    """Rows; whoever does `what` says its pid on one FIFO and blocks on another."""
+
+    def __init__(self, what: str, says: str, hears: str) -> None:
+        super().__init__(8)
+        self.what = what
+        self.says = says
+        self.hears = hears
+        self.trainer = os.getpid()
+
+    def hang(self, what: str) -> None:
+        if what == self.what and os.getpid() != self.trainer:
+            tell(self.says, str(os.getpid()))
+            listen(self.hears)
+
+    def init(self, _: int) -> None:
+        self.hang("init")
+
+    def set_epoch(self, _: int) -> None:
+        self.hang("epoch")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.hang("unpickle")
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        self.hang("sample")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("what", ["init", "epoch", "unpickle", "sample"])
+def test_09_worker_that_hangs_in_any_code_of_a_loader_is_ended_with_it(
+    what: str, says: Wire, gate: Wire
+) -> None:
+    with WorkerPool(1) as pool:
+        good = DataLoader(PidRows(64), batch_size=4, pool=pool)
+        others = iter(good)
+        found = [next(others)]
+        hangs = Hangs(what, says.path, gate.path)
+        stuck = DataLoader(hangs, batch_size=4, pool=pool, worker_init_fn=hangs.init)
+        batches = iter(stuck)
+        pidfd = open_pid(int(says.hear()))
+        del batches  # nobody takes them any more
+        stuck.close()
+        wait_gone([pidfd])
+        whole([*found, *others], 64, 4)
+
+
 def test_damage_of_shared_memory_costs_no_batch_of_any_loader() -> None:
     done = os.memfd_create("done")
     with WorkerPool(2) as pool:
@@ -175,6 +236,44 @@ def test_loaders_in_threads_of_their_own() -> None:
     for k in range(4):
         for n in range(3):
             whole(found[k][100 * n : 100 * n + 100], 400, 4)
+
+
+def test_loader_that_begins_while_another_thread_closes_the_pool_has_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = SharedProcesses.open
+
+    def open_and_close(self: SharedProcesses, *args: Any) -> None:
+        opened(self, *args)
+        closer = threading.Thread(target=pool.close)
+        closer.start()
+        closer.join()
+
+    with WorkerPool(2) as pool:
+        loader = DataLoader(PidRows(16), batch_size=4, pool=pool)
+        monkeypatch.setattr(SharedProcesses, "open", open_and_close)
+        whole(list(loader), 16, 4)
+        assert len(pool.pids) == 2
+
+
+def test_04_worker_that_does_not_read_of_new_loaders_is_named(
+    monkeypatch: pytest.MonkeyPatch, says: Wire, gate: Wire
+) -> None:
+    monkeypatch.setattr(shared_process, "_PATIENCE_S", 0.1)
+    with WorkerPool(1) as pool:
+        slow = DataLoader(Stuck(0, says.path, gate.path, count=8), batch_size=4, pool=pool)
+        loaders = [DataLoader(Rows(8), batch_size=4, pool=pool) for _ in range(3)]
+        held = iter(slow)
+        says.hear()
+        with pytest.raises(ReaderError, match="worker 0 of a WorkerPool has been at a batch for"):
+            for n in range(3000):
+                next_one = iter(loaders[n % 3])
+                loaders[n % 3].close()
+        gate.say()
+        whole(list(held), 8, 4)
+        for loader in loaders:
+            whole(list(loader), 8, 4)
+        del next_one
 
 
 def test_forked_trainer_has_workers_of_its_own() -> None:

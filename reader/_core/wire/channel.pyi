@@ -31,6 +31,7 @@ def watch_trainer(trainer_pidfd: int) -> None: ...
 @final
 class WorkerChannel:
     packs: bool
+    beside: list[WorkerChannel]
     def __init__(
         self,
         arena: Arena,

@@ -20,7 +20,8 @@ from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
-from reader.engine.backends.shared_processes import SharedWorkers
+from reader.engine.backends.shared_processes import SharedProcesses
+from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
 from reader.errors import ConfigError, ReaderError
 from reader.frameworks import make_unpacked
@@ -185,7 +186,7 @@ class PoolCache:
         active = None if self.active is None else self.active()
         if self._shared is not None:
             max_bytes = config.max_bytes or self._shared.max_bytes
-            part = self._shared.part(self._key)
+            part = SharedProcesses(self._shared, self._key)
             return ProcessPool(workers, config.window, max_bytes, None, active, part)
         return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
 

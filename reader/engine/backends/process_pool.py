@@ -58,8 +58,8 @@ class ProcessPool(Pool):
     # -- starting --------------------------------------------------------------------------------
 
     def _start_processes(self, config: WorkerConfig, start_method: str | None) -> None:
-        is_busy = functools.partial(_is_busy, self.feeder)  # without the pool: that would stay
-        self._processes.open(config, start_method, self.workers, is_busy)
+        is_ready = functools.partial(_is_ready, self.feeder)  # without the pool: that would stay
+        self._processes.open(config, start_method, self.workers, is_ready)
         for worker_id in range(self._active):
             self._start_worker(worker_id)
 
@@ -175,10 +175,10 @@ class ProcessPool(Pool):
         self._processes.kill_all()
 
 
-def _is_busy(feeder: Feeder, worker: int) -> bool:
-    """Whether a worker makes a batch, or was making one when it ended."""
+def _is_ready(feeder: Feeder, worker: int) -> bool:
+    """Whether a worker has said that it runs."""
     try:
-        return feeder.worker_progress(worker).seq is not None
+        return feeder.worker_progress(worker).is_ready
     except ReaderError:  # the pool was closed
         return False
 

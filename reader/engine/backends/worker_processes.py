@@ -48,11 +48,11 @@ class Processes(Protocol):
         config: WorkerConfig,
         start_method: str | None,
         workers: int,
-        is_busy: Callable[[int], bool],
+        is_ready: Callable[[int], bool],
     ) -> None:
         """Prepare to start processes. Raises what ProcessStarter raises.
 
-        `is_busy`: whether a worker makes a batch of this pool, or was making one when it ended.
+        `is_ready`: whether a worker has said that it works for this pool.
         """
 
     def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
@@ -257,7 +257,7 @@ class OwnProcesses(WorkerProcesses):
         config: WorkerConfig,
         start_method: str | None,
         workers: int,
-        is_busy: Callable[[int], bool],  # noqa: ARG002  they end with the pool
+        is_ready: Callable[[int], bool],  # noqa: ARG002  they end with the pool
     ) -> None:
         """Prepare to start processes."""
         self._config = config

@@ -143,6 +143,7 @@ cdef class Arena:
     cdef rd_arena* c              # one counted reference; NULL once it is given back
     cdef list others              # arenas in this process that share a budget with it, or None
     cdef uint64_t budget_nbytes   # of all of them together
+    cdef uint32_t idle            # others that will share it and have no arena yet
 
     cdef uint64_t limit(self)
     cdef int check_open(self) except -1

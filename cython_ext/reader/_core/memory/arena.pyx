@@ -98,13 +98,15 @@ cdef class Arena:
             rd_arena_unref(self.c)
             self.c = NULL
 
-    def share_budget(self, list others, uint64_t nbytes):
+    def share_budget(self, list others not None, uint64_t nbytes, uint32_t idle=0):
         """From now on own no more than ``nbytes`` of memory together with other arenas.
 
-        Each is sure of a quarter of an even share, whatever the others use.
+        Each is sure of a quarter of an even share, whatever the others use; ``idle``: how many are to
+        have one that are not there yet.
         """
         self.others = others
         self.budget_nbytes = nbytes
+        self.idle = idle
 
     cdef uint64_t limit(self):
         """Return how many bytes of memory the slots may own now."""
@@ -114,7 +116,8 @@ cdef class Arena:
             return self.c.limit_nbytes
         rd_fence()  # of two that take memory at once, one sees the other's
         left = self.budget_nbytes
-        sure = left // (4 * (len(self.others) + 1))
+        sure = left // (4 * (len(self.others) + 1 + self.idle))
+        left -= self.idle * sure
         for each in self.others:
             other = each
             if other.c is not NULL:

@@ -45,5 +45,6 @@ cdef class Heap:
     cdef void end_grant(self) noexcept nogil
     cdef void note_written(self, rd_slot* slot, uint64_t used) noexcept nogil
     cdef int trim_own(self) noexcept nogil
+    cdef void free_spare(self) noexcept nogil
     cdef bint knows(self, rd_slot* slot) noexcept nogil
     cdef void abandon(self, rd_slot* slot) noexcept nogil

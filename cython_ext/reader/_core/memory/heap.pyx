@@ -168,6 +168,12 @@ cdef class Heap:
             self.hot[k].resize(kept)
         return count
 
+    cdef void free_spare(self) noexcept nogil:
+        """Give back all that is not in use, and what was granted in advance."""
+        self.collect()
+        self.trim_own()
+        self.end_grant()
+
     cdef rd_slot* carve(self, uint64_t capacity) except? NULL:
         """Make a new slot, in the current chunk or in a new one."""
         cdef rd_header* head = rd_head(self.arena.c)

@@ -21,6 +21,7 @@ cpdef enum TaskKind:
 cdef class WorkerChannel:
     cdef readonly Arena arena
     cdef readonly Heap heap
+    cdef public list beside       # of this worker, for other loaders: what they spare goes when memory is short
     cdef readonly BatchWriter writer
     cdef rd_heap* c
     cdef uint32_t worker_id

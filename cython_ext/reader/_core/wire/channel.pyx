@@ -128,6 +128,7 @@ cdef class WorkerChannel:
         self.leave_shares()
         self.heap = Heap(arena, worker_id, keep_slots, available_bytes)
         self.writer = BatchWriter(self.heap, side)
+        self.beside = []
         store_relaxed_u32(&self.c.at_pid, os.getpid())
         store_relaxed_i64(&self.c.at_since_ns, 0)
 
@@ -220,9 +221,9 @@ cdef class WorkerChannel:
             if sharing is not None:
                 sharing.begin_task(self.run, self.epoch)
             if task.kind == TASK_TRIM:
-                self.heap.collect()
-                self.heap.trim_own()
-                self.heap.end_grant()
+                self.heap.free_spare()
+                for beside in self.beside:
+                    (<WorkerChannel>beside).heap.free_spare()
                 rd_trim_malloc()
             if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and not self.writer.makes_stale
                                           and task.run != load_u32(&rd_head(self.arena.c).run)):

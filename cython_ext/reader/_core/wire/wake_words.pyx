@@ -1,4 +1,4 @@
-"""WakeWords: what a worker sleeps on that serves several loaders.
+"""WakeWords: what a worker sleeps on that serves several loaders, and for which of them it works.
 
 Imports the channels. The page of words is shared by the trainer, which wakes, and its workers, each
 of which sleeps on its own word and on the task rings of all its channels.
@@ -11,7 +11,7 @@ from libc.string cimport strerror
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from reader._core.memory.wait cimport (exchange_u32, rd_futex_wait_any, rd_futex_wake, rd_wait_word,
-                                       rd_word_of, store_u32)
+                                       load_u32, rd_fence, rd_word_of, store_u32)
 from reader._core.wire.channel cimport WorkerChannel
 from reader._core.wire.ring cimport rd_task_look, rd_task_rest
 
@@ -19,10 +19,11 @@ from reader.errors import ReaderError
 
 cdef enum:
     STRIDE = 16  # words between two: each has a cache line of its own
+    AT = 1       # the word behind it: the part of a loader for which the worker runs code, 0: none
 
 
 cdef class WakeWords:
-    """One word for each worker, in a memory file.
+    """Two words for each worker, in a memory file: one wakes it, one says for whom it works.
 
     ``fd``: the file, of at least `nbytes(count)` bytes; it may be closed afterwards. ``count``: workers.
     """
@@ -60,6 +61,23 @@ cdef class WakeWords:
         cdef uint32_t* word = self.word(worker)
         return word[0] != 0 and exchange_u32(word, 0) != 0
 
+    def enter(self, uint32_t worker, uint32_t part):
+        """Say that the worker runs code for a part of a loader from now on; 0: for none.
+
+        The worker looks afterwards whether the arena of that part was stopped.
+        """
+        store_u32(self.word(worker) + AT, part)
+        rd_fence()
+
+    def at(self, uint32_t worker):
+        """Return the part of a loader for which the worker runs code, or ran it when it died; 0: none.
+
+        Whoever has stopped an arena before, and does not find its part here, knows that no code runs
+        for it any more.
+        """
+        rd_fence()
+        return load_u32(self.word(worker) + AT)
+
     def wait(self, uint32_t worker, list channels not None):
         """Sleep until the worker is woken, or one of its channels has something to do.
 
@@ -72,6 +90,7 @@ cdef class WakeWords:
         cdef int rc = 0
         if words is NULL:
             raise MemoryError()
+        store_u32(self.word(worker) + AT, 0)
         try:
             words[0] = rd_word_of(self.word(worker), 0)
             for i in range(count):
