@@ -85,3 +85,18 @@ def test_loaders_of_a_face_share_the_workers_of_a_pool(face: str) -> None:
 def test_pool_contradicts_another_number_of_workers(face: str) -> None:
     with WorkerPool(1) as pool, pytest.raises(ValueError, match="contradicts pool=WorkerPool"):
         make(face, 1, pool=pool, num_workers=2)
+
+
+def test_paddle_loader_that_is_given_another_pool_has_its_workers() -> None:
+    from reader.compat.paddle import DataLoader as Paddle
+
+    with WorkerPool(2) as pool, WorkerPool(1) as other:
+        loader = Paddle([np.float32(n) for n in range(8)], batch_size=4, pool=pool)
+        assert len(list(loader)) == 2
+        loader.pool = other
+        assert len(list(loader)) == 2
+        assert (loader.num_workers, len(pool.pids), len(other.pids)) == (1, 2, 1)
+        loader.pool = None
+        assert len(list(loader)) == 2
+        assert loader.num_workers == 0
+        assert not loader._persistent_workers

@@ -136,8 +136,8 @@ class DataLoader(_Base, Generic[T_co]):
         prefetch_next_epoch: bool = False,
         pool: WorkerPool | None = None,
     ) -> None:
-        num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
         arguments = {name: value for name, value in locals().items() if name in _ARGUMENTS}
+        num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
         # Paddle takes more than its types say: the checks below decide
         samples: Any = dataset
         size: Any = batch_size
