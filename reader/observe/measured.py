@@ -73,6 +73,7 @@ class Measured:
         major_faults: pages that trainer and workers had to wait for; swap, or files.
         worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
         decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
+        persists: whether workers stay between epochs.
         held_s: of batches, from when the program had them until their last view was gone; of those
             of which both is known.
         copy_s: of copies to each device, from when they were issued until they were seen to be
@@ -105,6 +106,7 @@ class Measured:
     major_faults: int = 0
     worker_s: list[float] = field(default_factory=list)
     decoder: str = ""
+    persists: bool = False
     held_s: float = 0.0
     copy_s: list[float] = field(default_factory=list)
 

@@ -66,7 +66,7 @@ class Measurement:
         self._system_ended = system_counts(self._machine)
         self._watch.stop()
         self.records = self._watch.records
-        options = self._loader._observed_options() or ObservedOptions(0, 0, False, "")
+        options = self._loader._observed_options() or ObservedOptions(0, 0, False, "", False)
         apart = self._leave_out(opened_ns)
         self._apart_s = float(apart.sum())
         replay = replay_of(self.records, self.begun_ns, self.ended_ns, *options[:2])
@@ -155,6 +155,7 @@ class Measurement:
             major_faults=system.major_faults - before.major_faults + watch.major_faults,
             worker_s=_medians(records, workers),
             decoder=options.decoder,
+            persists=options.persists,
             held_s=float(_spans_s(records, "handed_ns", "given_back_ns").sum()),
             copy_s=[
                 float(_spans_s(records[records["place"] == place], "issued_ns", "copied_ns").sum())

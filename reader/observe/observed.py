@@ -26,19 +26,22 @@ class ObservedOptions(NamedTuple):
         ahead: batches that are made ahead, in all.
         uses_threads: whether workers are threads.
         decoder: see `decoder_of`.
+        persists: whether workers stay between epochs.
     """
 
     workers: int
     ahead: int
     uses_threads: bool
     decoder: str
+    persists: bool
 
 
 def options_of(engine: Engine) -> ObservedOptions:
     """Return how an engine works."""
     config, (workers, factor) = engine.config, choice_of(engine.config, engine.auto)
     ahead = factor * max(1, workers)
-    return ObservedOptions(workers, ahead, config.uses_threads, decoder_of(config.dataset))
+    decoder, persists = decoder_of(config.dataset), config.persistent_workers
+    return ObservedOptions(workers, ahead, config.uses_threads, decoder, persists)
 
 
 class Observed:

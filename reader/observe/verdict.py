@@ -228,14 +228,20 @@ class _Judge:
             return None
         of = "the first batch" if seen.epochs < 2 else f"the first batches of {seen.epochs} epochs"
         kept = (seen.epochs - 1) / seen.epochs if seen.epochs > 1 else 1.0
-        options = {"persistent_workers": True} if seen.epochs > 1 and seen.workers else {}
+        advice = "Begin before the loop what the first sample waits for."
+        options = {}
+        if seen.workers:
+            advice = "Open files when they are first used, not in __init__."
+        if seen.workers and not seen.persists:
+            advice = (
+                "Keep the workers between epochs: persistent_workers=True; and open files when they"
+                " are first used, not in __init__."
+            )
+            options = {"persistent_workers": True} if seen.epochs > 1 else {}
         return self._say(
             "start",
             f"{firsts_s:.2f} s of it for {of}",
-            "Keep the workers between epochs: persistent_workers=True; and open files when they"
-            " are first used, not in __init__."
-            if seen.workers
-            else "Begin before the loop what the first sample waits for.",
+            advice,
             start_s * kept,
             **options,
         )

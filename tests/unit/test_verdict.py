@@ -124,3 +124,11 @@ def test_the_slow_sample_is_named() -> None:
 )
 def test_a_verdict_of_the_least_and_the_most_that_can_be_seen(changed: dict[str, Any]) -> None:
     assert judge(dataclasses.replace(BUSY, **changed)).sentence
+
+
+@pytest.mark.parametrize("persists", [False, True])
+def test_workers_that_persist_are_not_advised_to(persists: bool) -> None:
+    late = dataclasses.replace(BUSY, first_wait_s=6.0, wait_s=2.0, persists=persists)
+    advice = judge(late).advice
+    assert ("persistent_workers" in advice) == (not persists)
+    assert "when they are first used" in advice
