@@ -65,13 +65,17 @@ class PickledConfig(Finalized):
         self.close()
 
 
-def pickle_config(config: WorkerConfig) -> PickledConfig:
+def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'") -> PickledConfig:
     """Pickle what workers are given, as multiprocessing pickles the arguments of a process.
 
     So a dataset may hold what a process can be given only at its start: values, arrays, locks,
     events, queues and connections of multiprocessing, sockets and shared torch tensors. Classes and
     functions that workers cannot import are pickled with their code: lambdas, local ones, and those
     of a main module that is no file.
+
+    Args:
+        config: what to pickle.
+        remedy: said in the error, besides opening in the worker what cannot be pickled; "": none.
 
     Raises:
         ConfigError: neither pickle nor cloudpickle can pickle it.
@@ -99,8 +103,8 @@ def pickle_config(config: WorkerConfig) -> PickledConfig:
                 raise ConfigError(
                     f"the {name}, {shown(part)}, cannot be sent to worker processes:"
                     f" {its_error}{_at_fault(part)}. Open files, locks and connections"
-                    " lazily in the worker (in __getitem__ or worker_init_fn), or use"
-                    " start_method='fork'"
+                    " lazily in the worker (in __getitem__ or worker_init_fn)"
+                    f"{remedy and ', or ' + remedy}"
                 ) from its_error
         raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
 

@@ -167,7 +167,9 @@ class SharedProcesses:
         if self._config is None:
             raise InternalError("a config was to be pickled before its pool was opened")
         if self._pickled is None:
-            self._pickled = pickle_config(dataclasses.replace(self._config, prepare=None))
+            is_fork = self._shared.starter is not None and self._shared.starter.is_fork
+            remedy = "" if is_fork else "pass start_method='fork' to WorkerPool"
+            self._pickled = pickle_config(dataclasses.replace(self._config, prepare=None), remedy)
         return self._pickled
 
     def has_ended(self, worker: int) -> bool:
