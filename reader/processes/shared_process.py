@@ -254,6 +254,7 @@ class _SharedWorker:
             return
         for channel in self._open.keys() - set(self.loops.channels):
             os.close(self._open.pop(channel)[0])
+            channel.beside = []  # two that stop at once would keep each other, and their arenas
         self._share_budget()
 
     def _share_budget(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,25 @@ def test_loader_that_has_not_begun_is_sure_of_its_share() -> None:
         wait_until(is_full)
         assert count_of(other) == 4
         assert count_of(batches) + len(kept) == 200
+
+
+def arenas_of(pid: int) -> int:
+    return Path(f"/proc/{pid}/maps").read_text().count("reader-arena")
+
+
+def test_workers_let_go_of_arenas_of_loaders_that_end_together() -> None:
+    with WorkerPool(1) as pool:
+        stays = DataLoader(Rows(8), batch_size=4, pool=pool)
+        list(stays)
+        before = arenas_of(pool.pids[0])
+        for _ in range(10):
+            loaders = [DataLoader(Rows(8), batch_size=4, pool=pool) for _ in range(4)]
+            batches = [iter(loader) for loader in loaders]
+            for each in batches:
+                next(each)
+            del each, batches, loaders
+            list(stays)
+        wait_until(lambda: arenas_of(pool.pids[0]) <= before + 1)
 
 
 def test_loader_between_epochs_leaves_its_memory_to_the_others() -> None:
