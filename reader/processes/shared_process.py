@@ -184,6 +184,7 @@ class SharedJob:
                 has_worked = worker.loops.work()
                 worker.leave_stopped()
                 if not has_worked:
+                    worker.loops.rest()
                     words.wait(worker_id, worker.loops.channels)
 
 

@@ -42,7 +42,8 @@ class SharedLoops:
 
     def __init__(self, worker_id: int, enter: Callable[[int], None]) -> None:
         self._worker_id = worker_id
-        self._say = enter
+        self._enter_part = enter
+        self._part = 0  # that it was called with last
         self._desks: list[_Desk] = []
         self._at: _Desk | None = None  # the one at which the worker is
 
@@ -72,6 +73,14 @@ class SharedLoops:
         self._at = desk
         self._desks.append(desk)
 
+    def rest(self) -> None:
+        """Say that no code of a loader runs: there is nothing to do."""
+        self._say(0)
+
+    def _say(self, part: int) -> None:
+        self._part = part
+        self._enter_part(part)
+
     def work(self) -> bool:
         """Do one task of each loader that has one; returns whether any had."""
         has_worked = False
@@ -95,7 +104,8 @@ class SharedLoops:
             if not desk.channel.has_work:
                 return None
             self._enter(desk)  # before anything of the user's is called, or unpickled
-        self._say(desk.part)
+        if self._part != desk.part:
+            self._say(desk.part)
         return desk.channel.next_task(waits=False)
 
     def _enter(self, desk: _Desk) -> None:

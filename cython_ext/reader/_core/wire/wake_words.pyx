@@ -90,7 +90,6 @@ cdef class WakeWords:
         cdef int rc = 0
         if words is NULL:
             raise MemoryError()
-        store_u32(self.word(worker) + AT, 0)
         try:
             words[0] = rd_word_of(self.word(worker), 0)
             for i in range(count):
