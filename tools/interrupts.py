@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import reader
-from reader import DataLoader, IterableDataset, get_worker_info
+from reader import DataLoader, IterableDataset, WorkerPool, get_worker_info
 from reader.policy import BatchPolicy, Policy
 from tests.faces import Face
 from tests.ledger import Ledger, settle
@@ -46,6 +46,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "map-thread": _THREADS,
     "map-process": _PROCESSES,
     "map-new-processes": {"num_workers": 2},
+    "map-pool": {},
+    "stream-pool": {},
     "map-any": {"num_workers": 2, "worker_type": "thread", "in_order": False},
     "map-places": {"num_workers": 2, "worker_type": "thread", "places": ["cpu", "cpu"]},
     "map-device": {**_THREADS, "places": "late:0"},
@@ -173,6 +175,8 @@ def make(kind: str) -> Any:
         return _paddle_loader(kind)
     if kind == "map-generator":
         return DataLoader(dataset, batch_sampler=Batches(), **options)
+    if kind.endswith("-pool"):
+        options = {"pool": WorkerPool(2)}
     return DataLoader(dataset, batch_size=4, **options)
 
 
