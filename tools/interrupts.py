@@ -180,6 +180,18 @@ def make(kind: str) -> Any:
     return DataLoader(dataset, batch_size=4, **options)
 
 
+def close(loader: Any) -> None:
+    """Close a loader, where it can be closed, and the pool that it has to itself.
+
+    Python may keep a loader: it loses a reference to an exception at whose raising a signal comes.
+    """
+    if hasattr(loader, "close"):
+        loader.close()
+    pool = getattr(getattr(loader, "config", None), "pool", None)
+    if pool is not None:
+        pool.close()
+
+
 def _torch_loader(kind: str, options: dict[str, Any]) -> Any:
     import torch
 
@@ -342,8 +354,7 @@ def _check(
     if [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR2)] != handlers:
         result.failures["the handlers of signals are not put back"] += 1
     Epoch(loader, Tracer(0, 0))  # closes what the last one left
-    if hasattr(loader, "close"):
-        loader.close()
+    close(loader)
     del loader
     gc.collect()
     _count_left(before, result)
@@ -356,8 +367,7 @@ def _check_state(kind: str, state: Any, found: list[int], place: str, result: Re
     fresh = make(kind)
     fresh.load_state_dict(state)
     rest = Epoch(fresh, Tracer(0, 0))
-    if hasattr(fresh, "close"):
-        fresh.close()
+    close(fresh)
     is_over = len(found) == COUNT  # the next epoch may come
     if rest.error or sorted(found * (not is_over) + rest.found) not in (
         [[], list(range(COUNT))] if is_over else [list(range(COUNT))]
@@ -484,8 +494,7 @@ def storm(kind: str, seconds: float, seed: str) -> Result:
     # an exception may replace another one that is on its way: that is no failure
     result.interrupts, result.dropped = handler.raised, len(handler.places)
     take_epoch(loader, handler)
-    if hasattr(loader, "close"):
-        loader.close()
+    close(loader)
     del loader, sender
     gc.collect()
     _count_left(before, result)
