@@ -28,7 +28,7 @@ from reader.processes.template_process import MAX_FDS, recv_fds
 from reader.worker import loop
 from reader.worker.shared_loops import SharedLoops
 
-__all__ = ["Control", "Forget", "Open", "SharedJob", "Stop"]
+__all__ = ["Control", "Forget", "Open", "SharedJob", "Stop", "received"]
 
 _MOST_FDS = MAX_FDS - 3  # of a config: arena, bell and the config itself are beside them
 _MOST_NBYTES = 1 << 16
@@ -81,7 +81,7 @@ class Control:
         self._words = words
         self._worker = worker
 
-    def send(self, order: Open | Forget | Stop, fds: Sequence[int] = ()) -> None:
+    def send(self, order: Any, fds: Sequence[int] = ()) -> None:
         """Tell the worker; one that has ended hears nothing, and is noticed elsewhere."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._ours, [pickle.dumps(order, 5)], list(fds))
@@ -134,7 +134,7 @@ class SharedJob:
         with socket.socket(fileno=self.control.fd) as control:
             while True:
                 if words.take(worker_id):
-                    for order, fds in _received(control):
+                    for order, fds in received(control):
                         if isinstance(order, Stop):
                             loops.close()
                             return
@@ -154,7 +154,8 @@ class SharedJob:
                     words.wait(worker_id, channels)
 
 
-def _received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
+def received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
+    """Yield the messages that have come, with their descriptors."""
     while True:
         try:
             data, fds = recv_fds(control, _MOST_NBYTES, socket.MSG_DONTWAIT)
