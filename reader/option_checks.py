@@ -238,8 +238,8 @@ def take_backend(o: dict[str, Any]) -> None:
     ):
         if not is_left_out:
             raise ConfigError(
-                f"{name}={got(o[name])} says how workers of this machine run, and backend={backend!r}"
-                f" starts them elsewhere. Leave out {name}"
+                f"{name}={got(o[name])} says how workers of this machine run, and"
+                f" backend={backend!r} starts them elsewhere. Leave out {name}"
             )
     o["persistent_workers"] = True
 

@@ -57,7 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "caching": _WORKER,
     "streams": _WORKER,
     "processes": _WORKER,
-    "cluster": (*_WORKER, "processes"),
+    "cluster": (*_WORKER, "processes", "_version"),
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "collate", "frameworks"),

@@ -1,48 +1,33 @@
 """The process that brings the batches of remote workers into the trainer's arena.
 
-Imports the relays, and Ray where it runs. It is a process beside the trainer, which Ray's client
-does not slow: it takes tasks off the rings as a worker does, sends them to actors, and lands their
-answers. When an actor ends, its pipe is closed, at which the trainer sees a worker that died.
+Imports the lines to workers, and Ray where it runs. It is a process beside the trainer, whose
+interpreter Ray's client then does not slow: it takes tasks off the rings as a worker does, sends
+them to actors, and lands their answers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import pickle
+import logging
+import re
 import socket
 import time
-from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
-from reader._core.memory.arena import Arena
-from reader._core.wire.channel import WorkerChannel
-from reader._core.wire.relay import RelayedTask, TaskRelay
 from reader._core.wire.wake_words import WakeWords
-from reader.available_memory import available_bytes
+from reader.cluster.line import Line, Start
 from reader.cluster.ray_backend import Ray
-from reader.cluster.remote_worker import RemoteWorker, Sent
+from reader.cluster.remote_worker import RemoteWorker
 from reader.errors import ReaderError
 from reader.processes.process import InheritedFd, read_file
 from reader.processes.shared_process import Stop, received
-from reader.worker.loop import carried
 
-__all__ = ["Ended", "Kill", "LanderJob", "Start"]
+__all__ = ["Kill", "LanderJob"]
 
-_CALLS = 2  # of one actor at a time: the next one is there when it has done with one
-_MANY = 32  # tasks of one call
-_SMALL_NBYTES = 1 << 16  # of a batch: so small ones travel together
+_log = logging.getLogger("reader")
 _LOOK_S = 0.001
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """Start a remote worker. `worker`: its number; `keep_slots`: see WorkerChannel."""
-
-    worker: int
-    keep_slots: int
-    in_flight: int
+_CONNECT_S = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,172 +37,215 @@ class Kill:
     worker: int
 
 
-class Ended(NamedTuple):
-    """What the trainer is told of a worker that ended: its process there, and why."""
-
-    pid: int
-    cause: str
-
-
 @dataclasses.dataclass(frozen=True)
 class LanderJob:
     """Brings the batches of all remote workers of a pool.
 
     `control`: messages of the trainer; `words`: see WakeWords; `config`: a memory file with the
-    pickled config.
+    pickled config; `may_move`: any worker may make any batch; `makes_stale`: see TaskRelay.
     """
 
     control: InheritedFd
     words: InheritedFd
     config: InheritedFd
     backend: Ray
+    may_move: bool
     makes_stale: bool
 
     def work(self, worker_id: int) -> None:
         """Land batches until it is told to stop."""
-        import ray
-
         words = WakeWords(self.words.fd, 1)
-        config = bytes(read_file(self.config.fd))
-        error: BaseException | None = None
-        try:
-            connect(ray, self.backend)
-            stored = ray.put(config)
-            kind = ray.remote(RemoteWorker).options(**self.backend.actor_options())
-        except BaseException as found:  # told at each worker
-            error = found
-        lines: list[_Line] = []
+        cluster = _Cluster(self.backend, bytes(read_file(self.config.fd)))
+        lander = _Lander(cluster, self.backend, self.may_move, self.makes_stale)
         with socket.socket(fileno=self.control.fd) as control:
             while True:
                 if words.take(worker_id):
                     for order, fds in received(control):
                         if isinstance(order, Stop):
-                            with contextlib.suppress(Exception):
-                                ray.shutdown()
+                            cluster.close()
                             return
                         if isinstance(order, Kill):
-                            for line in lines:
-                                if line.worker == order.worker:
-                                    line.kill(ray)
-                            continue
-                        line = _Line(order, fds, self.makes_stale)
-                        if error is not None:
-                            line.fail(error)
-                            continue
-                        line.start(kind.remote(stored, order.worker, order.in_flight))
-                        lines.append(line)
-                refs: dict[Any, _Line] = {}
-                lines = [line for line in lines if not line.is_ended]
-                for line in lines:
-                    line.send(ray)
-                    refs.update((call.ref, line) for call in line.calls)
-                if not refs:
-                    words.wait(worker_id, [line.channel for line in lines])
-                    continue
-                firsts = [line.calls[0].ref for line in lines if line.calls]
-                ready, _ = ray.wait(firsts, num_returns=len(firsts), timeout=0)
-                if not ready:
-                    ready, _ = ray.wait(firsts, num_returns=1, timeout=_LOOK_S)
-                for ref in ready:
-                    refs[ref].land(ray)
+                            lander.kill(order.worker)
+                        else:
+                            lander.open(order, fds)
+                if not lander.step():
+                    words.wait(worker_id, lander.channels)
 
 
-def connect(ray: Any, backend: Ray) -> None:
-    """Connect this process to the cluster, or start a local one."""
-    ray.init(
-        address=backend.address,
-        runtime_env=backend.runtime_env,
-        log_to_driver=False,
-        logging_level="ERROR",
-        include_dashboard=False if backend.address is None else None,
-    )
+class _Cluster:
+    """The connection to the cluster, and what its workers are given.
 
+    Attributes:
+        error: why there is none; None: there is one.
+    """
 
-@dataclasses.dataclass
-class _Call:
-    ref: Any
-    tasks: list[RelayedTask]  # [] of the start
-
-
-class _Line:
-    """What goes to one remote worker, and comes from it."""
-
-    def __init__(self, order: Start, fds: list[int], makes_stale: bool) -> None:
-        arena, bell, self._pipe = fds
-        self.worker = order.worker
-        self.calls: deque[_Call] = deque()
-        self.is_ended = False
-        self._bell = bell
-        self.channel = WorkerChannel(
-            Arena.attach(arena), order.worker, bell, order.keep_slots, available_bytes
-        )
-        self._relay = TaskRelay(self.channel, makes_stale)
-        self._actor: Any = None
-        self._host, self._pid = "a node that did not take it", 0
-        self._nbytes = _SMALL_NBYTES + 1  # of the last batch
-        self._is_quick = False
-
-    def start(self, actor: Any) -> None:
-        """Have the actor say that it runs."""
-        self._actor = actor
-        self.calls.append(_Call(actor.start.remote(), []))
-
-    def send(self, ray: Any) -> None:
-        """Send the tasks that wait, as far as the actor may have them."""
-        if self.channel.is_stopped:
-            self.kill(ray)
-            self._end(None)
-            return
-        while len(self.calls) < _CALLS:
-            most = _MANY if self._nbytes <= _SMALL_NBYTES and self._is_quick else 1
-            tasks: list[RelayedTask] = []
-            while len(tasks) < most and (task := self._relay.next_task()) is not None:
-                tasks.append(task)
-            if not tasks:
-                return
-            ref = self._actor.work.remote([tuple(task) for task in tasks])
-            self.calls.append(_Call(ref, tasks))
-
-    def land(self, ray: Any) -> None:
-        """Land the answers of the oldest call."""
-        call = self.calls[0]
-        began = time.monotonic()
+    def __init__(self, backend: Ray, config: bytes) -> None:
+        self.error: BaseException | None = None
+        self._ray: Any = None
         try:
-            found = ray.get(call.ref)
-        except Exception as error:  # the actor is gone, with its node or alone
-            self._end(error)
-            return
-        self._is_quick = time.monotonic() - began < 0.05
-        self.calls.popleft()
-        if call.tasks:
-            answers: list[Sent] = found
-        else:
-            self._host, self._pid, answers = found
-        for sent in answers:
-            for number, schema in sent.schemas.items():
-                self._relay.keep(number, schema)
-            self._relay.land(sent.answer, sent.data)
-            if sent.data is not None:
-                self._nbytes = len(sent.data)
+            self._connect(backend, config)
+        except BaseException as error:  # told at each worker
+            self.error = error
 
-    def kill(self, ray: Any) -> None:
-        """End the actor at once."""
-        if self._actor is not None:
+    def _connect(self, backend: Ray, config: bytes) -> None:
+        import ray
+
+        self._ray = ray
+        _check_address(backend.address)
+        options: dict[str, Any] = {"address": backend.address, "runtime_env": backend.runtime_env}
+        if backend.address is None:
+            options["include_dashboard"] = False
+        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        _check_resources(ray.nodes(), backend.resources)
+        self._config = ray.put(config)
+        self._kind = ray.remote(RemoteWorker).options(**backend.actor_options())
+
+    def start(self, order: Start) -> Any:
+        """Return the actor of a worker, which starts."""
+        return self._kind.remote(self._config, order.worker, order.in_flight)
+
+    def ready(self, refs: list[Any]) -> list[Any]:
+        """Return those of the results that have come; waits for a moment where none has."""
+        found, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not found:
+            found, _ = self._ray.wait(refs, num_returns=1, timeout=_LOOK_S)
+        return list(found)
+
+    def get(self, ref: Any) -> Any:
+        """Return a result. Raises what Ray raises where the actor is gone."""
+        return self._ray.get(ref)
+
+    def kill(self, actor: Any) -> None:
+        """End an actor at once."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(actor)
+
+    def free(self) -> dict[str, float]:
+        """Return what is free in the cluster."""
+        found: dict[str, float] = self._ray.available_resources()
+        return found
+
+    def close(self) -> None:
+        """Leave the cluster; its actors end, and with them one that was started for this."""
+        if self._ray is not None:
             with contextlib.suppress(Exception):
-                ray.kill(self._actor)
+                self._ray.shutdown()
 
-    def fail(self, error: BaseException) -> None:
-        """Say that the worker cannot start."""
-        told = ReaderError(f"workers on Ray cannot be started: {type(error).__name__}: {error}")
-        self.channel.fail(carried(told))  # the pipe stays: its end would be a death
 
-    def _end(self, error: BaseException | None) -> None:
-        self.is_ended = True
-        self.calls.clear()
-        with contextlib.suppress(OSError):
-            if error is not None:
-                words = " ".join(str(error).split())[:1000]
-                cause = f"pid {self._pid} on {self._host}: {type(error).__name__}: {words}"
-                os.write(self._pipe, pickle.dumps(Ended(self._pid, cause)))
-        os.close(self._pipe)
-        os.close(self._bell)
+class _Lander:
+    """Sends the tasks of all lines, and lands what comes back."""
+
+    def __init__(self, cluster: _Cluster, backend: Ray, may_move: bool, makes_stale: bool) -> None:
+        self._cluster = cluster
+        self._backend = backend
+        self._may_move = may_move
+        self._makes_stale = makes_stale
+        self._schemas: dict[tuple[str, int], bytes] = {}
+        self._lines: list[Line] = []
+        self._begun = time.monotonic()
+        self._is_told = False  # that there is no room
+
+    @property
+    def channels(self) -> list[Any]:
+        """From which tasks come."""
+        return [line.channel for line in self._lines]
+
+    def open(self, order: Start, fds: list[int]) -> None:
+        """Start a worker."""
+        line = Line(order, fds, self._makes_stale, self._schemas)
+        if self._cluster.error is not None:
+            error = self._cluster.error
+            kind = "" if isinstance(error, ReaderError) else f"{type(error).__name__}: "
+            line.fail(ReaderError(f"workers on Ray cannot be started: {kind}{error}"))
+            return
+        line.start(self._cluster.start(order))
+        self._lines.append(line)
+        self._begun, self._is_told = time.monotonic(), False
+
+    def kill(self, worker: int) -> None:
+        """End the actor of a worker."""
+        for line in self._lines:
+            if line.worker == worker:
+                self._cluster.kill(line.actor)
+
+    def step(self) -> bool:
+        """Send what may be sent, and land what has come; False: nothing is under way."""
+        for line in self._lines:
+            if line.channel.is_stopped:
+                self._cluster.kill(line.actor)
+                line.end(None)
+        self._lines = [line for line in self._lines if not line.is_ended]
+        started = [line for line in self._lines if line.is_started]
+        for number, line in enumerate(self._lines):
+            actor = line.actor
+            if not line.is_started and self._may_move and started:
+                actor = started[number % len(started)].actor  # till there is room for its own
+            while (line.is_started or actor is not line.actor) and self._has_room():
+                if not line.send(actor):
+                    break
+        firsts = {line.calls[0].ref: line for line in self._lines if line.calls}
+        firsts |= {line.starting: line for line in self._lines if line.starting is not None}
+        if not firsts:
+            return False
+        self._tell_room()
+        for ref in self._cluster.ready(list(firsts)):
+            line = firsts[ref]
+            try:
+                line.land(ref, self._cluster.get(ref))
+            except Exception as error:  # the actor is gone, alone or with its node
+                line.end(error)
+        return True
+
+    def _has_room(self) -> bool:
+        """Whether more batches may be made: they lie in the cluster's store until they land."""
+        nbytes = sum(line.in_flight_nbytes for line in self._lines)
+        return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
+
+    def _tell_room(self) -> None:
+        """Say once that workers wait for room in the cluster."""
+        if self._is_told or time.monotonic() - self._begun < self._backend.start_timeout:
+            return
+        self._is_told = True
+        waiting = [line.worker for line in self._lines if not line.is_started]
+        if waiting:
+            _log.warning(
+                "%d of %d remote workers wait for room in the cluster: each takes %s, and %s is"
+                " free. The loader goes on with those there are",
+                len(waiting),
+                len(self._lines),
+                self._backend.resources,
+                {name: each for name, each in self._cluster.free().items() if ":" not in name},
+            )
+
+
+def _check_address(address: str | None) -> None:
+    """Refuse an address at which nothing answers, in seconds: Ray tries for a minute."""
+    if address is None or address in ("auto", "local"):
+        return
+    found = re.fullmatch(r"(?P<host>[^:/]+|\[[^]]+\]):(?P<port>\d+)", address)
+    if found is None:
+        raise ReaderError(
+            f'address={address!r} is no address of a cluster: pass "host:6379", that of its head,'
+            ' or "auto". Clients of ray:// cannot land batches: run this program on a node'
+        )
+    try:
+        place = found["host"].strip("[]"), int(found["port"])
+        socket.create_connection(place, timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise ReaderError(
+            f"nothing answers at address={address!r}: {error}. Is the cluster up (ray status), and"
+            " is that the port of its head?"
+        ) from error
+
+
+def _check_resources(nodes: list[dict[str, Any]], wanted: dict[str, float]) -> None:
+    """Refuse what no node of the cluster has."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    if any(all(has.get(name, 0) >= each for name, each in wanted.items()) for has in alive):
+        return
+    names = sorted(wanted)
+    there = [{name: has.get(name, 0) for name in names} for has in alive]
+    raise ReaderError(
+        f"no node of the cluster has resources={wanted}, which each worker takes: its"
+        f" {len(alive)} nodes have {there}. Lower resources, or add such a node"
+    )

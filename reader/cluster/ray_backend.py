@@ -73,11 +73,9 @@ class Ray:
 
     def actor_options(self) -> dict[str, Any]:
         """Return the options of an actor."""
-        others = {name: each for name, each in self.resources.items() if name not in _OWN}
-        found: dict[str, Any] = {
-            _OWN[name]: each for name, each in self.resources.items() if name in _OWN
-        }
-        found.setdefault("num_cpus", 0)
+        others = dict(self.resources)
+        found: dict[str, Any] = {"num_cpus": 0}
+        found.update((option, others.pop(name)) for name, option in _OWN.items() if name in others)
         if others:
             found["resources"] = others
         if self.strategy is not None:

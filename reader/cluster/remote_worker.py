@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+import uuid
 from typing import Any, NamedTuple
 
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
+from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.processes.pickling import unpickle_config
 from reader.worker.loop import WorkerLoop, carried, open_loop
@@ -21,8 +24,12 @@ __all__ = ["RemoteWorker", "Sent"]
 
 
 class Sent(NamedTuple):
-    """An answer, the bytes of its slot, and schemas that were not sent before, by number."""
+    """An answer of a worker, the bytes of its slot, and new schemas, by number.
 
+    `worker` names the process for good, which has its own numbers.
+    """
+
+    worker: str
     answer: Answer
     data: Any
     schemas: dict[int, bytes]
@@ -42,6 +49,7 @@ class RemoteWorker:
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)
         self._sent: set[int] = {0}  # schemas
+        self._name = uuid.uuid4().hex
         self._loop: WorkerLoop | None = None
         try:
             found = unpickle_config(bytearray(config), [])
@@ -50,20 +58,19 @@ class RemoteWorker:
         else:
             self._loop = open_loop(self._channel, found, worker_id)
 
-    def start(self) -> tuple[str, int, list[Sent]]:
-        """Return the machine, the process, and whether the worker could start."""
-        return socket.gethostname(), os.getpid(), self._answers()
+    def start(self) -> tuple[str, int, str, list[Sent]]:
+        """Return the machine, the process, this version, and whether the worker could start."""
+        return socket.gethostname(), os.getpid(), __version__, self._answers()
 
-    def work(self, tasks: list[tuple[Any, ...]]) -> list[Sent]:
-        """Do tasks, in their order; returns the answers."""
+    def work(self, tasks: list[tuple[Any, ...]]) -> tuple[float, list[Sent]]:
+        """Do tasks, in their order; returns the seconds that they took, and the answers."""
+        began = time.monotonic()
         self._relay.release()  # what was returned last has been copied by now
-        if self._loop is None:
-            return []
-        for each in tasks:
+        for each in tasks if self._loop is not None else ():
             task = self._relay.begin(RelayedTask(*each))
-            if task is not None:
+            if task is not None and self._loop is not None:
                 self._loop.step(*task)
-        return self._answers()
+        return time.monotonic() - began, self._answers()
 
     def _answers(self) -> list[Sent]:
         found = []
@@ -73,5 +80,5 @@ class RemoteWorker:
             if answer.schema not in self._sent:
                 self._sent.add(answer.schema)
                 new[answer.schema] = self._relay.schema(answer.schema)
-            found.append(Sent(answer, data, new))
+            found.append(Sent(self._name, answer, data, new))
         return found

@@ -14,7 +14,8 @@ from multiprocessing.process import BaseProcess
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.wake_words import WakeWords
-from reader.cluster.lander import Ended, Kill, LanderJob, Start
+from reader.cluster.lander import Kill, LanderJob
+from reader.cluster.line import Ended, Start
 from reader.cluster.ray_backend import Ray
 from reader.engine.backends.worker_processes import WorkerProcesses, is_readable
 from reader.errors import InternalError
@@ -47,7 +48,7 @@ class RemoteProcesses(WorkerProcesses):
         self._control: Control | None = None
         self._words: WakeWords | None = None
         self._words_fd = self._config_fd = -1
-        self._makes_stale = False
+        self._makes_stale = self._may_move = False
         self._numbers: set[int] = set()
         self._causes: dict[int, str] = {}
         self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
@@ -61,6 +62,7 @@ class RemoteProcesses(WorkerProcesses):
     ) -> None:
         """Prepare to start workers."""
         self._makes_stale = config.makes_stale
+        self._may_move = config.stream is None
         data = pickle_remote(config)
         with interrupt_after():
             self._config_fd = memory_file("reader-config", data)
@@ -103,6 +105,7 @@ class RemoteProcesses(WorkerProcesses):
             InheritedFd(self._words_fd),
             InheritedFd(self._config_fd),
             self._backend,
+            self._may_move,
             self._makes_stale,
         )
         try:

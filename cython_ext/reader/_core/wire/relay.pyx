@@ -113,7 +113,7 @@ cdef class TaskRelay:
 
     cdef readonly WorkerChannel channel
     cdef bint makes_stale
-    cdef dict schemas             # number at the worker -> offset of the KEPT slot here
+    cdef dict schemas             # key -> offset of the KEPT slot
     cdef object sent              # tasks without an answer, the oldest first
 
     def __init__(self, WorkerChannel channel not None, bint makes_stale=False):
@@ -155,31 +155,31 @@ cdef class TaskRelay:
             return found
         return None
 
-    def knows(self, number):
-        """Whether a schema of the worker is here."""
-        return number == 0 or number in self.schemas
+    def knows(self, key):
+        """Whether a schema is here."""
+        return key in self.schemas
 
-    def keep(self, number, bytes pickled not None):
-        """Keep a schema of the worker. ArenaFull."""
-        self.schemas[number] = self.channel.writer.keep_schema(pickled)
+    def keep(self, key, bytes pickled not None):
+        """Keep a schema of a worker under a key. ArenaFull."""
+        self.schemas[key] = self.channel.writer.keep_schema(pickled)
 
-    def land(self, answer, data):
+    def land(self, answer, data, key=None):
         """Answer the oldest task that was taken; or send what the worker says of its start.
 
-        ``data``: the bytes of its slot, or None. Copies them once, without the GIL. Where there is no
+        ``data``: the bytes of its slot, or None; ``key``: of its schema. Copies the bytes once, without the GIL. Where there is no
         memory for them, that is the answer.
         """
         is_own = answer.kind == RD_HELLO or answer.kind == RD_FAILED
         if not is_own:
             task = self.sent.popleft()
             self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
-        self.answer(answer, data)
+        self.answer(answer, data, key)
         if self.sent:  # it is at the next one now
             task = self.sent[0]
             self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
             self.channel.note_begun()
 
-    cdef int answer(self, answer, data) except -1:
+    cdef int answer(self, answer, data, key) except -1:
         cdef WorkerChannel channel = self.channel
         cdef rd_record record
         cdef rd_slot* slot = NULL
@@ -206,7 +206,7 @@ cdef class TaskRelay:
             channel.heap.note_written(slot, nbytes)
             record.slot = rd_slot_offset(channel.arena.c, slot)
             record.generation = slot.generation
-            record.schema = self.schemas[answer.schema] if answer.schema else 0
+            record.schema = self.schemas[key] if answer.schema else 0
             record.attached_nbytes = answer.attached
             record.has_fields_within = answer.within
             record.payload_sum = answer.sum
