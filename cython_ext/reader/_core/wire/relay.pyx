@@ -114,7 +114,7 @@ cdef class TaskRelay:
     cdef readonly WorkerChannel channel
     cdef bint makes_stale
     cdef dict schemas             # key -> offset of the KEPT slot
-    cdef object sent              # tasks without an answer, the oldest first
+    cdef object sent              # (task, whether it asks for no batch) without an answer, in order
 
     def __init__(self, WorkerChannel channel not None, bint makes_stale=False):
         self.channel = channel
@@ -127,7 +127,6 @@ cdef class TaskRelay:
         cdef WorkerChannel channel = self.channel
         cdef rd_task task
         cdef const uint8_t* payload = NULL
-        cdef rd_record skipped
         while not load_u32(&rd_head(channel.arena.c).stop):
             if not rd_task_peek(channel.arena.c, channel.worker_id, &task, &payload):
                 return None
@@ -137,23 +136,36 @@ cdef class TaskRelay:
                 channel.heap.trim_own()
                 channel.heap.end_grant()
             is_stale = not self.makes_stale and task.run != load_u32(&rd_head(channel.arena.c).run)
-            if task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and is_stale):
-                rd_task_pop(channel.c, &task)
-                skipped = channel.record(RD_SKIPPED)
-                channel.send(&skipped)
-                continue
+            is_skipped = task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and is_stale)
             found = RelayedTask(task.seq, task.epoch, task.run, task.kind,
                                 (<const char*>payload)[:task.nbytes])
-            if task.kind != TASK_EPOCH:
-                self.sent.append(found)
-                if len(self.sent) == 1:
-                    channel.note_begun()
+            self.sent.append((found, is_skipped or task.kind == TASK_EPOCH))
+            if len(self.sent) == 1:
+                channel.note_begun()
             rd_task_pop(channel.c, &task)
-            if task.kind == TASK_EPOCH:
-                skipped = channel.record(RD_SKIPPED)
-                channel.send(&skipped)
-            return found
+            self.skip()
+            if not is_skipped:
+                return found
         return None
+
+    cdef int skip(self) except -1:
+        """Answer tasks that ask for no batch, in their turn: answers come in the order of the tasks."""
+        cdef rd_record skipped
+        while self.sent:
+            task, is_skipped = self.sent[0]
+            self.at(task)
+            if not is_skipped:
+                return 0
+            self.sent.popleft()
+            store_relaxed_i64(&self.channel.c.at_since_ns, 0)
+            skipped = self.channel.record(RD_SKIPPED)
+            self.channel.send(&skipped)
+        return 0
+
+    cdef int at(self, task) except -1:
+        """Be at a task: what is sent next answers it."""
+        self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
+        return 0
 
     def knows(self, key):
         """Whether a schema is here."""
@@ -171,12 +183,10 @@ cdef class TaskRelay:
         """
         is_own = answer.kind == RD_HELLO or answer.kind == RD_FAILED
         if not is_own:
-            task = self.sent.popleft()
-            self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
+            self.at(self.sent.popleft()[0])
         self.answer(answer, data, key)
+        self.skip()
         if self.sent:  # it is at the next one now
-            task = self.sent[0]
-            self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
             self.channel.note_begun()
 
     cdef int answer(self, answer, data, key) except -1:
