@@ -13,6 +13,7 @@ import logging
 import re
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
@@ -26,7 +27,6 @@ from reader.processes.shared_process import Stop, received
 __all__ = ["Kill", "LanderJob"]
 
 _log = logging.getLogger("reader")
-_LOOK_S = 0.001
 _CONNECT_S = 3.0
 
 
@@ -56,7 +56,13 @@ class LanderJob:
         """Land batches until it is told to stop."""
         words = WakeWords(self.words.fd, 1)
         cluster = _Cluster(self.backend, bytes(read_file(self.config.fd)))
-        lander = _Lander(cluster, self.backend, self.may_move, self.makes_stale)
+        lander = _Lander(
+            cluster,
+            self.backend,
+            self.may_move,
+            self.makes_stale,
+            lambda _: words.wake(worker_id),
+        )
         with socket.socket(fileno=self.control.fd) as control:
             while True:
                 if words.take(worker_id):
@@ -68,8 +74,8 @@ class LanderJob:
                             lander.kill(order.worker)
                         else:
                             lander.open(order, fds)
-                if not lander.step():
-                    words.wait(worker_id, lander.channels)
+                lander.step()
+                words.wait(worker_id, lander.channels)
 
 
 class _Cluster:
@@ -104,17 +110,6 @@ class _Cluster:
         """Return the actor of a worker, which starts."""
         return self._kind.remote(self._config, order.worker, order.in_flight)
 
-    def ready(self, refs: list[Any]) -> list[Any]:
-        """Return those of the results that have come; waits for a moment where none has."""
-        found, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        if not found:
-            found, _ = self._ray.wait(refs, num_returns=1, timeout=_LOOK_S)
-        return list(found)
-
-    def get(self, ref: Any) -> Any:
-        """Return a result. Raises what Ray raises where the actor is gone."""
-        return self._ray.get(ref)
-
     def kill(self, actor: Any) -> None:
         """End an actor at once."""
         with contextlib.suppress(Exception):
@@ -135,24 +130,33 @@ class _Cluster:
 class _Lander:
     """Sends the tasks of all lines, and lands what comes back."""
 
-    def __init__(self, cluster: _Cluster, backend: Ray, may_move: bool, makes_stale: bool) -> None:
+    def __init__(
+        self,
+        cluster: _Cluster,
+        backend: Ray,
+        may_move: bool,
+        makes_stale: bool,
+        wake: Callable[[Any], None],
+    ) -> None:
         self._cluster = cluster
         self._backend = backend
         self._may_move = may_move
         self._makes_stale = makes_stale
         self._schemas: dict[tuple[str, int], bytes] = {}
+        self._wake = wake
         self._lines: list[Line] = []
         self._begun = time.monotonic()
         self._is_told = False  # that there is no room
 
     @property
     def channels(self) -> list[Any]:
-        """From which tasks come."""
-        return [line.channel for line in self._lines]
+        """From which tasks can be taken now."""
+        lines = self._lines if self._has_room() else []
+        return [line.channel for line in lines if not line.is_full and self._actor_of(line)]
 
     def open(self, order: Start, fds: list[int]) -> None:
         """Start a worker."""
-        line = Line(order, fds, self._makes_stale, self._schemas)
+        line = Line(order, fds, self._makes_stale, self._schemas, self._wake)
         if self._cluster.error is not None:
             error = self._cluster.error
             kind = "" if isinstance(error, ReaderError) else f"{type(error).__name__}: "
@@ -168,33 +172,30 @@ class _Lander:
             if line.worker == worker:
                 self._cluster.kill(line.actor)
 
-    def step(self) -> bool:
-        """Send what may be sent, and land what has come; False: nothing is under way."""
+    def step(self) -> None:
+        """Land what has come, and send what may be sent."""
         for line in self._lines:
             if line.channel.is_stopped:
                 self._cluster.kill(line.actor)
                 line.end(None)
-        self._lines = [line for line in self._lines if not line.is_ended]
-        started = [line for line in self._lines if line.is_started]
-        for number, line in enumerate(self._lines):
-            actor = line.actor
-            if not line.is_started and self._may_move and started:
-                actor = started[number % len(started)].actor  # till there is room for its own
-            while (line.is_started or actor is not line.actor) and self._has_room():
-                if not line.send(actor):
-                    break
-        firsts = {line.calls[0].ref: line for line in self._lines if line.calls}
-        firsts |= {line.starting: line for line in self._lines if line.starting is not None}
-        if not firsts:
-            return False
-        self._tell_room()
-        for ref in self._cluster.ready(list(firsts)):
-            line = firsts[ref]
+                continue
             try:
-                line.land(ref, self._cluster.get(ref))
+                line.land()
             except Exception as error:  # the actor is gone, alone or with its node
                 line.end(error)
-        return True
+        self._lines = [line for line in self._lines if not line.is_ended]
+        for line in self._lines:
+            actor = self._actor_of(line)
+            while actor is not None and self._has_room() and line.send(actor):
+                pass
+        self._tell_room()
+
+    def _actor_of(self, line: Line) -> Any:
+        """Return who does the tasks of a line: another's actor till there is room for its own."""
+        if line.is_started:
+            return line.actor
+        started = [other.actor for other in self._lines if other.is_started]
+        return started[line.worker % len(started)] if started and self._may_move else None
 
     def _has_room(self) -> bool:
         """Whether more batches may be made: they lie in the cluster's store until they land."""

@@ -11,6 +11,8 @@ import dataclasses
 import os
 import pickle
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from reader._core.memory.arena import Arena
@@ -26,7 +28,7 @@ __all__ = ["Ended", "Line", "Start"]
 
 _CALLS = 2  # of one actor at a time: the next one is there when it has done with one
 _MANY = 32  # tasks of one call
-_SMALL_NBYTES = 1 << 16  # of a batch: so small ones travel together, where they are made quickly
+_TOGETHER_NBYTES = 1 << 20  # of batches that travel together, where they are made quickly
 _QUICK_S = 0.005
 _SAID = 1000  # characters of what Ray says
 
@@ -51,7 +53,7 @@ class Ended(NamedTuple):
 
 
 class _Call(NamedTuple):
-    ref: Any
+    result: Future[Any]
     tasks: int  # that are answered
 
 
@@ -63,10 +65,10 @@ class Line:
         fds: of the arena, the bell, and the pipe whose end says that the worker has ended.
         makes_stale: see TaskRelay.
         schemas: of the batches of all workers, by worker and number.
+        wake: called in a thread of Ray's when a result has come.
 
     Attributes:
         actor: None before `start`.
-        starting: the result that says that the actor runs; None: it does.
         calls: without a result so far, the oldest first.
     """
 
@@ -76,12 +78,13 @@ class Line:
         fds: list[int],
         makes_stale: bool,
         schemas: dict[tuple[str, int], bytes],
+        wake: Callable[[Any], None],
     ) -> None:
         arena, self._bell, self._pipe = fds
         self.worker = order.worker
         self.calls: deque[_Call] = deque()
         self.actor: Any = None
-        self.starting: Any = None
+        self._starting: Future[Any] | None = None
         self.is_ended = False
         self.is_started = False
         self.channel = WorkerChannel(
@@ -89,6 +92,7 @@ class Line:
         )
         self._relay = TaskRelay(self.channel, makes_stale)
         self._schemas = schemas
+        self._wake = wake
         self._epoch: RelayedTask | None = None  # that the own actor was not told of
         self._place = Ended(0, "a node that did not take it")
         self._nbytes = 0  # of the last batch
@@ -96,20 +100,33 @@ class Line:
 
     def start(self, actor: Any) -> None:
         """Have the actor say that it runs."""
-        self.actor, self.starting = actor, actor.start.remote()
+        self.actor, self._starting = actor, self._awaited(actor.start.remote())
+
+    def _awaited(self, ref: Any) -> Future[Any]:
+        """Return the result of a call, which wakes the lander when it has come."""
+        found: Future[Any] = ref.future()
+        found.add_done_callback(self._wake)
+        return found
 
     @property
     def in_flight_nbytes(self) -> int:
         """How many bytes the batches under way take, as far as one knows."""
         return self._nbytes * sum(call.tasks for call in self.calls)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether enough is under way."""
+        return len(self.calls) >= _CALLS
+
     def send(self, actor: Any) -> bool:
         """Send tasks that wait to an actor; False: there are none, or it has enough."""
-        if len(self.calls) >= _CALLS:
+        if self.is_full:
             return False
-        is_small = 0 < self._nbytes <= _SMALL_NBYTES and self._is_quick
+        most = 1
+        if self._is_quick and self._nbytes:
+            most = max(1, min(_MANY, _TOGETHER_NBYTES // self._nbytes))
         tasks: list[RelayedTask] = []
-        while len(tasks) < (_MANY if is_small else 1):
+        while len(tasks) < most:
             task = self._relay.next_task()
             if task is None:
                 break
@@ -124,21 +141,23 @@ class Line:
             sent.insert(0, tuple(self._epoch))
             if actor is self.actor:
                 self._epoch = None
-        self.calls.append(_Call(actor.work.remote(sent), len(tasks)))
+        self.calls.append(_Call(self._awaited(actor.work.remote(sent)), len(tasks)))
         return True
 
-    def land(self, ref: Any, result: Any) -> None:
-        """Land a result."""
-        if ref == self.starting:
-            self._begin(*result)
-            return
-        seconds, answers = result
-        self._is_quick = seconds < _QUICK_S * self.calls.popleft().tasks
-        for sent in answers:
-            self._take(sent)
+    def land(self) -> None:
+        """Land the results that have come. Raises what Ray raises where the actor is gone."""
+        if self._starting is not None and self._starting.done():
+            starting, self._starting = self._starting, None
+            self._begin(*starting.result())
+        while self.calls and self.calls[0].result.done():
+            call = self.calls.popleft()
+            seconds, answers = call.result.result()
+            self._is_quick = seconds < _QUICK_S * call.tasks
+            for sent in answers:
+                self._take(sent)
 
     def _begin(self, host: str, pid: int, version: str, answers: list[Sent]) -> None:
-        self.starting, self.is_started = None, True
+        self.is_started = True
         self._place = Ended(pid, host)
         if version != __version__:
             self.fail(

@@ -23,6 +23,9 @@ from reader.worker.loop import WorkerLoop, carried, open_loop
 __all__ = ["RemoteWorker", "Sent"]
 
 
+_SMALL_NBYTES = 1 << 14
+
+
 class Sent(NamedTuple):
     """An answer of a worker, the bytes of its slot, and new schemas, by number.
 
@@ -75,7 +78,10 @@ class RemoteWorker:
     def _answers(self) -> list[Sent]:
         found = []
         while (taken := self._relay.take()) is not None:
-            answer, data = taken
+            answer, rows = taken
+            data: Any = rows
+            if rows is not None and len(rows) <= _SMALL_NBYTES:
+                data = rows.tobytes()  # within the pickle: quicker than a buffer beside it
             new: dict[int, bytes] = {}
             if answer.schema not in self._sent:
                 self._sent.add(answer.schema)
