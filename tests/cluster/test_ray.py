@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -107,7 +108,9 @@ def test_killed_actors_cost_no_batch(backend: Ray, number: int) -> None:
         for n, batch in enumerate(loader):
             batches.append(batch)
             if n in kills:
-                os.kill(chance.choice(actors()), signal.SIGKILL)
+                wait_until(lambda: bool(actors()))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(actors()), signal.SIGKILL)
     assert digest_of(batches) == want
 
 
