@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu gluon augmentation integrations old-paddle simdev evidence sanitize nightly matrix format clean distclean
+	gpu gluon augmentation integrations cluster old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -39,6 +39,7 @@ help:
 	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
 	@echo "make gluon    tests and speed beside MXNet 1.9.1, in an environment of its own"
 	@echo "make augmentation  tests beside Albumentations and OpenCV, in an environment of its own"
+	@echo "make cluster  tests of workers on Ray, in an environment of its own"
 	@echo "make integrations  tests beside Lightning, transformers and VisualDL, in an environment of its own"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
@@ -118,6 +119,7 @@ quick: $(VENV)/.has-test build
 evidence: $(VENV)/.has-test build
 	$(PY) -m pytest $(PARALLEL) --variants all tests/peers tests/device tests/tools tests/unit/test_bench.py --peers run -m "(evidence or paired) and not gpu" $(ARGS)
 	$(MAKE) integrations ARGS=
+	$(MAKE) cluster ARGS=
 
 # The same tests on a core that checks every step; the release build is put back after.
 test-debug: $(VENV)/.has-test debug
@@ -179,6 +181,12 @@ augmentation: build
 	$(VENV)-augmentation/bin/python -m pytest -n 2 -o filterwarnings=ignore --peers run $(OF_AUGMENTATION) $(ARGS)
 
 # Libraries that train by our loaders, or show what they do, and are too large for `make test`.
+# Workers on a cluster of Ray: three nodes on this machine.
+cluster: build
+	$(PYTHON) -m venv $(VENV)-cluster
+	$(VENV)-cluster/bin/python -m pip --disable-pip-version-check install --quiet -r requirements/ray.txt
+	$(VENV)-cluster/bin/python -m pytest tests/cluster $(ARGS)
+
 OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning transformers visualdl)
 integrations: build
 	$(PYTHON) -m venv $(VENV)-integrations

@@ -37,6 +37,7 @@ PACKAGES = [
     "reader.caching",
     "reader.streams",
     "reader.processes",
+    "reader.cluster",
     "reader.engine",
     "reader.engine.backends",
     "reader.frameworks",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reader._core.batch.tensor_array import LoDTensorArray
     from reader._core.wire.blocking_queue import BlockingQueue
     from reader.caching.cache import cache
+    from reader.cluster.ray_backend import Ray
     from reader.data import (
         BatchSampler,
         BucketBatchSampler,
@@ -100,6 +101,7 @@ __all__ = [
     "QueueKilled",
     "RaggedFields",
     "RandomSampler",
+    "Ray",
     "ReaderError",
     "RecordIO",
     "RecordWriter",
@@ -142,6 +144,7 @@ _HOMES = {
         "reader._core.batch.tensor": "LoDTensor",
         "reader._core.batch.tensor_array": "LoDTensorArray",
         "reader.caching.cache": "cache",
+        "reader.cluster.ray_backend": "Ray",
         "reader.data": """
             BatchSampler BucketBatchSampler ChainDataset ComposeDataset ConcatDataset Dataset
             DistributedBatchSampler DistributedSampler IterableDataset RaggedFields RandomSampler

@@ -34,6 +34,7 @@ from reader.option_checks import (
     check_workers,
     of_pool,
     take_auto,
+    take_backend,
     take_pool,
 )
 from reader.places import CPU, Place, parse_places
@@ -88,6 +89,7 @@ class LoaderConfig:
     reseed: Callable[[Any, int], Any] | None = None
     start_method: str | None = None
     pool: Any = None
+    backend: Any = None
     worker_type: str = "process"
     seed_globals: bool = True
     drop_last_group: bool | None = False
@@ -180,6 +182,7 @@ class LoaderConfig:
         take_pool(o)
         o["auto"] = take_auto(o, dataset, is_iterable)
         _convert_numbers(o)
+        take_backend(o)
         check_framework(o["framework"])
         o["places"] = parse_places(o["places"])
         o["feed_list"] = as_feed_list(o["feed_list"], o["framework"], o["return_list"])

@@ -164,6 +164,7 @@ class WorkerDied(ReaderError, RuntimeError):
         damage: which check of shared memory failed, and the values it saw, if the loader ended all
             workers because of it.
         was_ready: whether the worker had reported that it runs; used only if it was idle.
+        cause: what is known of the end of a worker on another machine.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class WorkerDied(ReaderError, RuntimeError):
         indices: Sequence[int] | None = None,
         damage: str | None = None,
         was_ready: bool = True,
+        cause: str | None = None,
     ) -> None:
         if signal_name is None and exitcode is not None and exitcode < 0:
             signal_name = _signal_name(-exitcode)
@@ -191,13 +193,16 @@ class WorkerDied(ReaderError, RuntimeError):
         self.indices = None if indices is None else list(indices)
         self.damage = damage
         self.was_ready = was_ready or batch is not None
+        self.cause = cause
         super().__init__(message if message is not None else self._compose())
 
     def _compose(self) -> str:
         worker = "a worker" if self.worker_id is None else f"worker {self.worker_id}"
-        if self.pid is not None:
+        if self.pid is not None and self.cause is None:
             worker += f" (pid {self.pid})"
-        if self.signal_name is not None:
+        if self.cause is not None:
+            end = "ended"
+        elif self.signal_name is not None:
             end = f"was killed by {self.signal_name}"
         elif self.exitcode is not None:
             end = f"ended by itself with exit code {self.exitcode}"
@@ -216,6 +221,8 @@ class WorkerDied(ReaderError, RuntimeError):
         return f"{worker} {end} {work}. {self._remedy()}"
 
     def _remedy(self) -> str:
+        if self.cause is not None:
+            return f"It was on a cluster: {self.cause}"
         if self.damage is not None:
             return (
                 "Workers were ended, because a check of their shared memory failed:"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reader.checks import names_arguments
+from reader.cluster.ray_backend import Ray
 from reader.config import LoaderConfig, as_auto
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
 from reader.data.dataset import Indexed
@@ -117,6 +118,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         start_method: "fork", "forkserver" or "spawn"; None: Python's own default.
         pool: a WorkerPool, whose workers several loaders share, in the place of `num_workers`; they
             persist between epochs.
+        backend: a `reader.Ray`: the workers are on the machines of a cluster, and persist between
+            epochs. None: they are on this one. See docs/cluster.md.
         worker_type: "process", or "thread": the workers run in this process, on this very dataset,
             and nothing is pickled. The dataset must allow calls from several threads. Threads pay
             off where it waits or releases the GIL (files, decoders, NumPy on large arrays).
@@ -193,6 +196,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         reseed: Callable[[Any, int], Any] | None = None,
         start_method: Literal["fork", "forkserver", "spawn"] | None = None,
         pool: WorkerPool | None = None,
+        backend: Ray | None = None,
         worker_type: Literal["process", "thread"] = "process",
         seed_globals: bool = True,
         drop_last_group: bool | None = False,
@@ -233,6 +237,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
             reseed=reseed,
             start_method=start_method,
             pool=pool,
+            backend=backend,
             worker_type=worker_type,
             seed_globals=seed_globals,
             drop_last_group=drop_last_group,

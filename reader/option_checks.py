@@ -38,6 +38,7 @@ __all__ = [
     "check_workers",
     "of_pool",
     "take_auto",
+    "take_backend",
     "take_pool",
 ]
 
@@ -214,6 +215,33 @@ def check_auto(workers: Any, factor: Any, dataset: Any, is_iterable: bool) -> No
         raise ConfigError(
             f'{name}="auto" changes what there is while training, and {what}: pass a number'
         )
+
+
+def take_backend(o: dict[str, Any]) -> None:
+    """Check where the workers run, in place: elsewhere they persist between epochs."""
+    backend = o["backend"]
+    if backend is None:
+        return
+    if not hasattr(type(backend), "actor_options"):
+        raise ConfigTypeError(
+            f"backend must be a reader.Ray, or None for workers of this machine, got {got(backend)}"
+        )
+    if o["num_workers"] == 0:
+        raise ConfigError(
+            f"backend={backend!r} needs remote workers, got num_workers=0. Pass how many there are"
+            " to be, as num_workers=8"
+        )
+    for name, is_left_out in (
+        ("pool", o["pool"] is None),
+        ("start_method", o["start_method"] is None),
+        ("worker_type", o["worker_type"] == "process"),
+    ):
+        if not is_left_out:
+            raise ConfigError(
+                f"{name}={got(o[name])} says how workers of this machine run, and"
+                f" backend={backend!r} starts them elsewhere. Leave out {name}"
+            )
+    o["persistent_workers"] = True
 
 
 def take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:

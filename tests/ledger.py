@@ -126,7 +126,8 @@ def _processes() -> dict[int, str]:
     below = [(pid, here) for pid in _children(here)]
     while below:
         pid, parent = below.pop()
-        below += [(child, pid) for child in _children(pid)]
+        if _read(f"/proc/{pid}/comm").strip() != "raylet":  # which starts workers as it likes
+            below += [(child, pid) for child in _children(pid)]
         if pid in allowed:
             continue
         # The name stands in parentheses and may hold any byte, parentheses too.

@@ -28,7 +28,10 @@ _DATA = (
     "data",
 )
 _WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
-_ENGINE = (*_WORKER, "caching", "streams", "processes", "collate", "frameworks", "engine")
+_ENGINE = (
+    *(*_WORKER, "caching", "streams", "processes", "cluster", "collate"),
+    *("frameworks", "engine"),
+)
 
 # What each room may import beside itself. The face (reader/__init__.py) may import them all.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -54,6 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "caching": _WORKER,
     "streams": _WORKER,
     "processes": _WORKER,
+    "cluster": (*_WORKER, "processes", "_version"),
     "frameworks": (*_CORE, "data"),
     "engine": tuple(room for room in _ENGINE if room != "engine"),
     "images": (*_WORKER, "caching", "collate", "frameworks"),
@@ -91,6 +95,7 @@ OPTIONAL = {"ml_dtypes"}
 OF_ROOMS = {
     "simplejpeg": ("images",),
     "pandas": ("sharing",),
+    "ray": ("cluster",),
     "pyarrow": ("data",),
     "threadpoolctl": ("observe",),
     **dict.fromkeys(

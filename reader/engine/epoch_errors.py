@@ -212,6 +212,7 @@ def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDi
         indices=indices,
         damage=None if death.damage is None else str(death.damage),
         was_ready=death.started,
+        cause=death.cause,
     )
 
 

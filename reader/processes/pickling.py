@@ -27,7 +27,14 @@ from reader.errors import ConfigError, shown
 from reader.processes.main_module import ByReference, ByValue, is_imported
 from reader.worker.loop import WorkerConfig
 
-__all__ = ["NotFound", "PickledConfig", "not_found", "pickle_config", "unpickle_config"]
+__all__ = [
+    "NotFound",
+    "PickledConfig",
+    "not_found",
+    "pickle_config",
+    "pickle_remote",
+    "unpickle_config",
+]
 
 _PROTOCOL = 5
 _FROM_USER = ("dataset", "collate_fn", "worker_init_fn", "reseed")
@@ -107,6 +114,29 @@ def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'")
                     f"{remedy and ', or ' + remedy}"
                 ) from its_error
         raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
+
+
+def pickle_remote(config: WorkerConfig) -> bytes:
+    """Pickle what workers on other machines are given: code of the main module goes with it.
+
+    Raises:
+        ConfigError: it cannot be pickled, or holds a descriptor of this machine.
+    """
+    try:
+        pickled = _pickle(config, ByValue)
+    except Exception as error:
+        if is_interrupt(error):
+            raise
+        pickled = pickle_config(config)  # which names what is at fault
+    count = len(pickled.fds)
+    pickled.close()
+    if count:
+        raise ConfigError(
+            f"the dataset holds {count} descriptors of this machine (locks, queues, sockets or"
+            " shared tensors), and workers on other machines cannot have them. Open them lazily in"
+            " the worker"
+        )
+    return pickled.data
 
 
 def _at_fault(part: Any) -> str:

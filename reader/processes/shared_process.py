@@ -31,7 +31,7 @@ from reader.processes.template_process import MAX_FDS, recv_fds
 from reader.worker import loop
 from reader.worker.shared_loops import SharedLoops
 
-__all__ = ["Control", "Forget", "Open", "SharedJob", "Stop"]
+__all__ = ["Control", "Forget", "Open", "SharedJob", "Stop", "received"]
 
 _MOST_FDS = MAX_FDS - 3  # of a config: arena, bell and the config itself are beside them
 _MOST_NBYTES = 1 << 16
@@ -89,7 +89,7 @@ class Control:
         self._words = words
         self._worker = worker
 
-    def tell(self, order: Forget | Stop) -> bool:
+    def tell(self, order: Any) -> bool:
         """Tell the worker, without waiting; False: it has too many messages to read.
 
         One that has ended hears nothing, and is noticed elsewhere.
@@ -100,12 +100,17 @@ class Control:
             return False
         return True
 
-    def _send(self, order: Open | Forget | Stop, fds: Sequence[int]) -> None:
+    def _send(self, order: Any, fds: Sequence[int]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._ours, [pickle.dumps(order, 5)], fds)
         self._words.wake(self._worker)
 
-    def _send_open(self, order: Open, fds: Sequence[int]) -> None:
+    def send(self, order: Any, fds: Sequence[int]) -> None:
+        """Tell the worker, with descriptors; waits for a time where it has too many messages.
+
+        Raises:
+            ReaderError: the worker does not read its messages, or the system refuses one.
+        """
         try:
             try:
                 self._send(order, fds)
@@ -133,7 +138,7 @@ class Control:
         """
         fds = [arena, bell]
         if pickled is None:
-            self._send_open(order, fds)
+            self.send(order, fds)
             return
         if len(pickled.fds) > _MOST_FDS:
             raise ConfigError(
@@ -143,7 +148,7 @@ class Control:
             )
         data = memory_file("reader-config", pickled.data)
         try:
-            self._send_open(order, [*fds, data, *pickled.fds])
+            self.send(order, [*fds, data, *pickled.fds])
         finally:
             os.close(data)
 
@@ -173,7 +178,7 @@ class SharedJob:
         with socket.socket(fileno=self.control.fd) as control:
             while True:
                 if words.take(worker_id):
-                    for order, fds in _received(control):
+                    for order, fds in received(control):
                         if isinstance(order, Stop):
                             worker.loops.close()
                             return
@@ -188,7 +193,8 @@ class SharedJob:
                     words.wait(worker_id, worker.loops.channels)
 
 
-def _received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
+def received(control: socket.socket) -> Iterator[tuple[Any, list[int]]]:
+    """Yield the messages that have come, with their descriptors."""
     while True:
         try:
             data, fds = recv_fds(control, _MOST_NBYTES, socket.MSG_DONTWAIT)

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue BucketBatchSampler ChainDataset CollateError
 ComposeDataset ConcatDataset ConfigError ConfigTypeError DataLoader Dataset DatasetError
 DistributedBatchSampler DistributedSampler ImageError InternalError IterableDataset LoDTensor
-LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler ReaderError RecordIO
-RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
+LoDTensorArray LoadTimeout QueueClosed QueueKilled RaggedFields RandomSampler Ray ReaderError
+RecordIO RecordWriter SampleIndexError Sampler SamplerError SequenceSampler StateError Subset
 SubsetRandomSampler TableRows TensorDataset TokenWindows WeightedRandomSampler WorkerDied WorkerInfo
 WorkerPool cache concat_ragged get_worker_info mix profile random_split rebatch register_container
 sample_rng shard share shuffle_buffer without""".split()

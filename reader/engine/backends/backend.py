@@ -34,6 +34,7 @@ class Death:
         busy: the one of them that it was at; None: it was idle.
         row: of the sample in it that it was at; -1: none in particular.
         is_told: it was ended on purpose, or another loader that it worked for tells of it.
+        cause: what is known of the end of a worker on another machine.
         started: whether it ever reported that it runs.
         is_used_up: whether it had reported that its copy of an iterable dataset is exhausted.
         damage: which check of shared memory failed, and the values that it saw, if all workers were
@@ -50,6 +51,7 @@ class Death:
     damage: Damage | None = None
     row: int = -1
     is_told: bool = False
+    cause: str | None = None
 
 
 class WorkerActivity(enum.Enum):

@@ -20,6 +20,7 @@ from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
 from reader.engine.backends.process_pool import ProcessPool
+from reader.engine.backends.remote_processes import RemoteProcesses
 from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.shared_workers import SharedWorkers
 from reader.engine.backends.thread_pool import ThreadPool
@@ -188,6 +189,10 @@ class PoolCache:
             max_bytes = config.max_bytes or self._shared.max_bytes
             part = SharedProcesses(self._shared, self._key)
             return ProcessPool(workers, config.window, max_bytes, None, active, part)
+        if config.backend is not None:
+            in_flight = 2 * -(-config.window // config.num_workers) + 2
+            remote = RemoteProcesses(config.backend, in_flight)
+            return ProcessPool(workers, config.window, config.max_bytes, None, active, remote)
         return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
 
 

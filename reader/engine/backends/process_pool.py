@@ -124,6 +124,7 @@ class ProcessPool(Pool):
                     damage=damage if is_of_all else found.get(worker),
                     row=rows.get(worker, -1),
                     is_told=damage is None and processes.is_told(worker),
+                    cause=processes.cause_of(worker),
                 )
             )
         if damage is not None:

@@ -192,6 +192,10 @@ class SharedProcesses:
         life = self._last[worker]
         return life.is_wanted or life.teller is not self
 
+    def cause_of(self, worker: int) -> str | None:
+        """Return what is known of the end that was reaped last, beside its exit code."""
+        return self._shared.cause_of(worker)
+
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
         life = self._lives.get(worker)

@@ -70,6 +70,9 @@ class Processes(Protocol):
     def is_told(self, worker: int) -> bool:
         """Whether another loader tells of the end that was reaped last, or nobody has to."""
 
+    def cause_of(self, worker: int) -> str | None:
+        """Return what is known of the end that was reaped last, beside its exit code."""
+
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
 
@@ -155,6 +158,10 @@ class WorkerProcesses:
     def is_told(self, worker: int) -> bool:  # noqa: ARG002  there is no other loader
         """Whether another loader tells of the end that was reaped last."""
         return False
+
+    def cause_of(self, worker: int) -> str | None:  # noqa: ARG002  its exit code is all
+        """Return what is known of the end that was reaped last, beside its exit code."""
+        return None
 
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""

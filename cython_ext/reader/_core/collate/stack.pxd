@@ -39,6 +39,7 @@ cdef class BatchWriter:
     cdef uint32_t untimed          # rows are timed whose number has none of these bits
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
+    cdef uint64_t keep_schema(self, bytes pickled) except 0
     cdef int put_beside(self, list objects, Schema schema, rd_record* record) except -1
     cdef bytes payload(self, list objects, Schema schema, bytes packed, rd_record* record)
     cdef rd_slot* begin(self, Plan plan, Py_ssize_t count) except? NULL

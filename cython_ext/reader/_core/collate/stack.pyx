@@ -660,18 +660,19 @@ cdef class BatchWriter:
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0:
         """Return the offset of the KEPT slot with the schema; 0: each batch carries it instead."""
-        cdef rd_slot* slot
-        cdef bytes pickled
-        cdef const char* data
         key = (schema.structure, tuple(schema.types), schema.origins)
         found = self.schemas.get(key)
         if found is not None:
             return found
         if len(self.schemas) >= KEPT_SCHEMAS:
             return 0
-        pickled = pickle_schema(schema)
-        slot = self.heap.alloc(len(pickled))
-        data = pickled
+        found = self.schemas[key] = self.keep_schema(pickle_schema(schema))
+        return found
+
+    cdef uint64_t keep_schema(self, bytes pickled) except 0:
+        """Return the offset of a new KEPT slot with a pickled schema."""
+        cdef rd_slot* slot = self.heap.alloc(len(pickled))
+        cdef const char* data = pickled
         memcpy(<char*>self.heap.arena.c.base + slot.start, data, len(pickled))
         slot.objects_nbytes = len(pickled)
         self.heap.note_written(slot, len(pickled))
@@ -679,8 +680,7 @@ cdef class BatchWriter:
         slot.objects = rd_place_sum(slot)
         slot.nfields = rd_payload_sum(NULL, 0, data, len(pickled))
         store_u32(&slot.state, RD_KEPT)
-        self.schemas[key] = rd_slot_offset(self.heap.arena.c, slot)
-        return self.schemas[key]
+        return rd_slot_offset(self.heap.arena.c, slot)
 
 
 cdef inline int ndim_of(object field) noexcept:

@@ -34,6 +34,8 @@ cdef class WorkerChannel:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t seq
 
+    cdef object keys_of(self, int* kind, const char* payload, Py_ssize_t nbytes)
+    cdef void note_begun(self) noexcept
     cdef int look(self, bint waits) noexcept
     cdef const rd_guest* guest(self) noexcept
     cdef rd_record record(self, int kind) noexcept

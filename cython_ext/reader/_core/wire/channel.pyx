@@ -192,9 +192,7 @@ cdef class WorkerChannel:
         """
         cdef rd_task its_head
         cdef rd_task* task = &its_head
-        cdef int rc
-        cdef Py_ssize_t i, n
-        cdef int64_t* numbers
+        cdef int rc, kind
         cdef int64_t lacks  # bytes that the task's samples need and that are not there
         cdef const uint8_t* payload = NULL
         cdef rd_record skipped
@@ -231,35 +229,14 @@ cdef class WorkerChannel:
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 continue
-            n = task.nbytes
             kind = task.kind
-            if kind == TASK_INDICES or kind == TASK_INDEX or kind == TASK_AGAIN:
-                numbers = <int64_t*>payload
-                if kind != TASK_INDICES:
-                    keys = numbers[0]
-                elif self.takes_indices:
-                    keys = Indices.of(<const char*>payload, n)
-                else:
-                    keys = [numbers[i] for i in range(n // 8)]
-            elif kind == TASK_NEXT or kind == TASK_ENTER:
-                keys = None
-            else:
-                try:
-                    keys = pickle.loads((<const char*>payload)[:n])
-                except BaseException as error:  # an answer, and not the end of the worker
-                    if kind == TASK_EPOCH:
-                        raise
-                    kind, keys = TASK_BROKEN, error
+            keys = self.keys_of(&kind, <const char*>payload, task.nbytes)
             if kind == TASK_EPOCH:
                 rd_task_pop(self.c, task)
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
                 return kind, keys
-            store_relaxed_u64(&self.c.at_seq, task.seq)
-            store_relaxed_u32(&self.c.at_run, task.run)
-            store_relaxed_i64(&self.c.at_index, -1)
-            rd_made_begin(&self.writer.made, rd_now_ns())
-            store_relaxed_i64(&self.c.at_since_ns, self.writer.made.begun_ns)
+            self.note_begun()
             lacks = 0
             if kind != TASK_ENTER:
                 lacks = self.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
@@ -268,6 +245,34 @@ cdef class WorkerChannel:
                 self.refuse_full(lacks, self.heap.left, self.heap.left, "prefetch_factor")
                 continue
             return kind, keys
+
+    cdef object keys_of(self, int* kind, const char* payload, Py_ssize_t nbytes):
+        """Decode the keys of a task; its kind becomes TASK_BROKEN where that raises."""
+        cdef Py_ssize_t i
+        cdef int64_t* numbers = <int64_t*>payload
+        if kind[0] == TASK_INDICES or kind[0] == TASK_INDEX or kind[0] == TASK_AGAIN:
+            if kind[0] != TASK_INDICES:
+                return numbers[0]
+            if self.takes_indices:
+                return Indices.of(payload, nbytes)
+            return [numbers[i] for i in range(nbytes // 8)]
+        if kind[0] == TASK_NEXT or kind[0] == TASK_ENTER:
+            return None
+        try:
+            return pickle.loads(payload[:nbytes])
+        except BaseException as error:  # an answer, and not the end of the worker
+            if kind[0] == TASK_EPOCH:
+                raise
+            kind[0] = TASK_BROKEN
+            return error
+
+    cdef void note_begun(self) noexcept:
+        """Show that the worker is at the batch of its task from now on."""
+        store_relaxed_u64(&self.c.at_seq, self.seq)
+        store_relaxed_u32(&self.c.at_run, self.run)
+        store_relaxed_i64(&self.c.at_index, -1)
+        rd_made_begin(&self.writer.made, rd_now_ns())
+        store_relaxed_i64(&self.c.at_since_ns, self.writer.made.begun_ns)
 
     cdef int look(self, bint waits) noexcept:
         """What `rd_task_wait` returns, or without ``waits`` `rd_task_look`."""

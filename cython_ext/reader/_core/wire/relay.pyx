@@ -1,0 +1,248 @@
+"""Tasks and answers of workers on other machines, as values that can be sent.
+
+Imports the channels. At the trainer's machine a TaskRelay takes the tasks of a channel as bytes, and
+lands answers in its arena by one copy. At the worker's machine an AnswerRelay gives a worker's own
+channel tasks, and takes its answers out of that worker's arena as they lie.
+"""
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from reader._core.memory.arena cimport (RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
+                                        rd_head, rd_record, rd_slot, rd_slot_at, rd_slot_offset,
+                                        rd_slot_release)
+from reader._core.memory.wait cimport load_u32, store_relaxed_i64, store_relaxed_u64, store_u32
+from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_NEXT, TASK_AGAIN, TASK_TRIM, WorkerChannel
+from reader._core.wire.ring cimport rd_result_pop, rd_task, rd_task_peek, rd_task_pop
+
+import collections
+
+import numpy as np
+
+from reader.errors import ArenaFull, InternalError
+
+
+class RelayedTask(collections.namedtuple("RelayedTask", "seq epoch run kind payload")):
+    """A task as it was sent. ``payload``: its encoded keys."""
+
+    __slots__ = ()
+
+
+class Answer(collections.namedtuple("Answer", "kind fields objects nbytes attached within sum schema full")):
+    """What a worker answered, without the bytes of its slot.
+
+    ``fields``: how many; ``objects``: where they begin, ``nbytes`` of them, ``attached`` of which are
+    attached; ``within``: whether they are pickled around fields; ``sum``: of field table and objects;
+    ``schema``: number of the schema at that worker, 0: the objects carry it, or there is none; ``full``: of
+    a lack of memory what was needed, left, the limit, and whether it is the arena's own.
+    """
+
+    __slots__ = ()
+
+
+@cython.final
+cdef class AnswerRelay:
+    """The trainer's part of a worker's rings, at the worker's machine. ``channel``: the worker's."""
+
+    cdef WorkerChannel channel
+    cdef uint64_t head            # results taken from the ring
+    cdef list held                # offsets of slots whose bytes were handed out
+
+    def __init__(self, WorkerChannel channel not None):
+        self.channel = channel
+        self.held = []
+
+    def begin(self, task):
+        """Give the worker a task: return (kind, keys) as `WorkerChannel.next_task` does; None: there is
+        no memory for its samples, and it is answered."""
+        cdef WorkerChannel channel = self.channel
+        cdef bytes payload = task.payload
+        cdef int kind = task.kind
+        cdef int64_t lacks
+        channel.seq, channel.epoch, channel.run = task.seq, task.epoch, task.run
+        store_u32(&rd_head(channel.arena.c).run, channel.run)
+        keys = channel.keys_of(&kind, payload, len(payload))
+        if kind == TASK_EPOCH:
+            return kind, keys
+        channel.note_begun()
+        if kind != TASK_ENTER:
+            lacks = channel.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
+            if lacks:
+                channel.refuse_full(lacks, channel.heap.left, channel.heap.left, "prefetch_factor")
+                return None
+        return kind, keys
+
+    def take(self):
+        """Return the next answer and the bytes of its slot, as an array of uint8 or None; None: there is
+        no answer. The bytes stay as they are until `release`."""
+        cdef rd_record record
+        cdef rd_slot* slot
+        cdef uint64_t used
+        if rd_result_pop(self.channel.arena.c, self.channel.worker_id, &self.head, &record) != 1:
+            return None
+        if record.kind == RD_FULL:
+            full = record.need_bytes, record.have_bytes, record.limit_bytes, bool(record.is_at_limit)
+            return Answer(record.kind, 0, 0, 0, 0, 0, 0, 0, full), None
+        if record.slot == 0:
+            return Answer(record.kind, 0, 0, 0, 0, 0, 0, 0, None), None
+        slot = rd_slot_at(self.channel.arena.c, record.slot)
+        used = used_of(self.channel.arena.c.base + slot.start, slot)
+        self.held.append(record.slot)
+        data = np.asarray(<uint8_t[:max(used, 1)]>(self.channel.arena.c.base + slot.start))[:used]
+        return Answer(record.kind, slot.nfields, slot.objects, slot.objects_nbytes, record.attached_nbytes,
+                      record.has_fields_within, record.payload_sum, record.schema, None), data
+
+    def schema(self, uint64_t number):
+        """Return a schema, pickled."""
+        cdef rd_slot* slot = rd_slot_at(self.channel.arena.c, number)
+        return (<const char*>self.channel.arena.c.base + slot.start)[:slot.objects_nbytes]
+
+    def release(self):
+        """Give the worker back the slots whose bytes were handed out: they have been copied."""
+        while self.held:
+            rd_slot_release(self.channel.arena.c, <uint64_t>self.held.pop())
+
+
+@cython.final
+cdef class TaskRelay:
+    """A worker's part of its rings, at the trainer's machine.
+
+    ``channel``: of the worker; ``makes_stale``: tasks of an abandoned epoch are sent, too.
+    """
+
+    cdef readonly WorkerChannel channel
+    cdef bint makes_stale
+    cdef dict schemas             # key -> offset of the KEPT slot
+    cdef object sent              # (task, whether it asks for no batch) without an answer, in order
+
+    def __init__(self, WorkerChannel channel not None, bint makes_stale=False):
+        self.channel = channel
+        self.makes_stale = makes_stale
+        self.schemas = {}
+        self.sent = collections.deque()
+
+    def next_task(self):
+        """Return a RelayedTask, or None where there is none now. A TASK_EPOCH is answered already."""
+        cdef WorkerChannel channel = self.channel
+        cdef rd_task task
+        cdef const uint8_t* payload = NULL
+        while not load_u32(&rd_head(channel.arena.c).stop):
+            if not rd_task_peek(channel.arena.c, channel.worker_id, &task, &payload):
+                return None
+            channel.seq, channel.epoch, channel.run = task.seq, task.epoch, task.run
+            if task.kind == TASK_TRIM:
+                channel.heap.collect()
+                channel.heap.trim_own()
+                channel.heap.end_grant()
+            is_stale = not self.makes_stale and task.run != load_u32(&rd_head(channel.arena.c).run)
+            is_skipped = task.kind == TASK_TRIM or (task.kind != TASK_EPOCH and is_stale)
+            found = RelayedTask(task.seq, task.epoch, task.run, task.kind,
+                                (<const char*>payload)[:task.nbytes])
+            self.sent.append((found, is_skipped or task.kind == TASK_EPOCH))
+            if len(self.sent) == 1:
+                channel.note_begun()
+            rd_task_pop(channel.c, &task)
+            self.skip()
+            if not is_skipped:
+                return found
+        return None
+
+    cdef int skip(self) except -1:
+        """Answer tasks that ask for no batch, in their turn: answers come in the order of the tasks."""
+        cdef rd_record skipped
+        while self.sent:
+            task, is_skipped = self.sent[0]
+            self.at(task)
+            if not is_skipped:
+                return 0
+            self.sent.popleft()
+            store_relaxed_i64(&self.channel.c.at_since_ns, 0)
+            skipped = self.channel.record(RD_SKIPPED)
+            self.channel.send(&skipped)
+        return 0
+
+    cdef int at(self, task) except -1:
+        """Be at a task: what is sent next answers it."""
+        self.channel.seq, self.channel.epoch, self.channel.run = task.seq, task.epoch, task.run
+        return 0
+
+    def knows(self, key):
+        """Whether a schema is here."""
+        return key in self.schemas
+
+    def keep(self, key, bytes pickled not None):
+        """Keep a schema of a worker under a key. ArenaFull."""
+        self.schemas[key] = self.channel.writer.keep_schema(pickled)
+
+    def land(self, answer, data, key=None):
+        """Answer the oldest task that was taken; or send what the worker says of its start.
+
+        ``data``: the bytes of its slot, or None; ``key``: of its schema. Copies the bytes once, without the GIL. Where there is no
+        memory for them, that is the answer.
+        """
+        is_own = answer.kind == RD_HELLO or answer.kind == RD_FAILED
+        if not is_own:
+            self.at(self.sent.popleft()[0])
+        self.answer(answer, data, key)
+        self.skip()
+        if self.sent:  # it is at the next one now
+            self.channel.note_begun()
+
+    cdef int answer(self, answer, data, key) except -1:
+        cdef WorkerChannel channel = self.channel
+        cdef rd_record record
+        cdef rd_slot* slot = NULL
+        cdef uint64_t nbytes = 0
+        cdef Py_buffer view
+        record = channel.record(answer.kind)
+        if answer.full is not None:
+            record.need_bytes, record.have_bytes, record.limit_bytes, is_at_limit = answer.full
+            record.is_at_limit = 1 if is_at_limit else 0
+        elif data is not None:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                nbytes = <uint64_t>view.len
+                slot = channel.heap.alloc(max(nbytes, 1))
+                copy_bytes(channel.arena.c.base + slot.start, view.buf, nbytes)
+            except ArenaFull as full:
+                channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
+                return 0
+            finally:
+                PyBuffer_Release(&view)
+            slot.nfields = answer.fields
+            slot.objects = answer.objects
+            slot.objects_nbytes = answer.nbytes
+            channel.heap.note_written(slot, nbytes)
+            record.slot = rd_slot_offset(channel.arena.c, slot)
+            record.generation = slot.generation
+            record.schema = self.schemas[key] if answer.schema else 0
+            record.attached_nbytes = answer.attached
+            record.has_fields_within = answer.within
+            record.payload_sum = answer.sum
+        if answer.kind == RD_BATCH:
+            channel.done(&record)
+        else:
+            store_relaxed_i64(&channel.c.at_since_ns, 0)
+            channel.send(&record)
+        return 0
+
+
+cdef uint64_t used_of(const uint8_t* start, const rd_slot* slot) noexcept:
+    """Return how many bytes of a slot its worker wrote: to the end of the last field or object."""
+    cdef uint64_t used = slot.objects + slot.objects_nbytes
+    cdef const int64_t* entry = <const int64_t*>start
+    cdef uint32_t i
+    for i in range(slot.nfields):
+        used = max(used, <uint64_t>(entry[0] + max(entry[1], 1)))
+        entry += 3 + entry[2]
+    return max(used, <uint64_t>(<const uint8_t*>entry - start))
+
+
+cdef int copy_bytes(uint8_t* out, const void* data, uint64_t nbytes) except -1:
+    if nbytes >= 1 << 15:
+        with nogil:
+            memcpy(out, data, nbytes)
+    else:
+        memcpy(out, data, nbytes)
+    return 0

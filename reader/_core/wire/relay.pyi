@@ -1,0 +1,43 @@
+# Types of reader._core.wire.relay; the contract is in its .pyx. Holds no code.
+
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from reader._core.wire.channel import WorkerChannel
+
+class RelayedTask(NamedTuple):
+    seq: int
+    epoch: int
+    run: int
+    kind: int
+    payload: bytes
+
+class Answer(NamedTuple):
+    kind: int
+    fields: int
+    objects: int
+    nbytes: int
+    attached: int
+    within: int
+    sum: int
+    schema: int
+    full: tuple[int, int, int, bool] | None
+
+@final
+class AnswerRelay:
+    def __init__(self, channel: WorkerChannel) -> None: ...
+    def begin(self, task: RelayedTask) -> tuple[int, Any] | None: ...
+    def take(self) -> tuple[Answer, np.ndarray | None] | None: ...
+    def schema(self, number: int) -> bytes: ...
+    def release(self) -> None: ...
+
+@final
+class TaskRelay:
+    def __init__(self, channel: WorkerChannel, makes_stale: bool = False) -> None: ...
+    @property
+    def channel(self) -> WorkerChannel: ...
+    def next_task(self) -> RelayedTask | None: ...
+    def knows(self, key: Any) -> bool: ...
+    def keep(self, key: Any, pickled: bytes) -> None: ...
+    def land(self, answer: Answer, data: Any, key: Any = None) -> None: ...

@@ -1,0 +1,252 @@
+"""The process that brings the batches of remote workers into the trainer's arena.
+
+Imports the lines to workers, and Ray where it runs. It is a process beside the trainer, whose
+interpreter Ray's client then does not slow: it takes tasks off the rings as a worker does, sends
+them to actors, and lands their answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import re
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from reader._core.wire.wake_words import WakeWords
+from reader.cluster.line import Line, Start
+from reader.cluster.ray_backend import Ray
+from reader.cluster.remote_worker import RemoteWorker
+from reader.errors import ReaderError
+from reader.processes.process import InheritedFd, read_file
+from reader.processes.shared_process import Stop, received
+
+__all__ = ["Kill", "LanderJob"]
+
+_log = logging.getLogger("reader")
+_CONNECT_S = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Kill:
+    """End a remote worker at once."""
+
+    worker: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LanderJob:
+    """Brings the batches of all remote workers of a pool.
+
+    `control`: messages of the trainer; `words`: see WakeWords; `config`: a memory file with the
+    pickled config; `may_move`: any worker may make any batch; `makes_stale`: see TaskRelay.
+    """
+
+    control: InheritedFd
+    words: InheritedFd
+    config: InheritedFd
+    backend: Ray
+    may_move: bool
+    makes_stale: bool
+
+    def work(self, worker_id: int) -> None:
+        """Land batches until it is told to stop."""
+        words = WakeWords(self.words.fd, 1)
+        cluster = _Cluster(self.backend, bytes(read_file(self.config.fd)))
+        lander = _Lander(
+            cluster,
+            self.backend,
+            self.may_move,
+            self.makes_stale,
+            lambda _: words.wake(worker_id),
+        )
+        with socket.socket(fileno=self.control.fd) as control:
+            while True:
+                if words.take(worker_id):
+                    for order, fds in received(control):
+                        if isinstance(order, Stop):
+                            cluster.close()
+                            return
+                        if isinstance(order, Kill):
+                            lander.kill(order.worker)
+                        else:
+                            lander.open(order, fds)
+                lander.step()
+                words.wait(worker_id, lander.channels)
+
+
+class _Cluster:
+    """The connection to the cluster, and what its workers are given.
+
+    Attributes:
+        error: why there is none; None: there is one.
+    """
+
+    def __init__(self, backend: Ray, config: bytes) -> None:
+        self.error: BaseException | None = None
+        self._ray: Any = None
+        try:
+            self._connect(backend, config)
+        except BaseException as error:  # told at each worker
+            self.error = error
+
+    def _connect(self, backend: Ray, config: bytes) -> None:
+        import ray
+
+        self._ray = ray
+        _check_address(backend.address)
+        options: dict[str, Any] = {"address": backend.address, "runtime_env": backend.runtime_env}
+        if backend.address is None:
+            options["include_dashboard"] = False
+        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        _check_resources(ray.nodes(), backend.resources)
+        self._config = ray.put(config)
+        self._kind = ray.remote(RemoteWorker).options(**backend.actor_options())
+
+    def start(self, order: Start) -> Any:
+        """Return the actor of a worker, which starts."""
+        return self._kind.remote(self._config, order.worker, order.in_flight)
+
+    def kill(self, actor: Any) -> None:
+        """End an actor at once."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(actor)
+
+    def free(self) -> dict[str, float]:
+        """Return what is free in the cluster."""
+        found: dict[str, float] = self._ray.available_resources()
+        return found
+
+    def close(self) -> None:
+        """Leave the cluster; its actors end, and with them one that was started for this."""
+        if self._ray is not None:
+            with contextlib.suppress(Exception):
+                self._ray.shutdown()
+
+
+class _Lander:
+    """Sends the tasks of all lines, and lands what comes back."""
+
+    def __init__(
+        self,
+        cluster: _Cluster,
+        backend: Ray,
+        may_move: bool,
+        makes_stale: bool,
+        wake: Callable[[Any], None],
+    ) -> None:
+        self._cluster = cluster
+        self._backend = backend
+        self._may_move = may_move
+        self._makes_stale = makes_stale
+        self._schemas: dict[tuple[str, int], bytes] = {}
+        self._wake = wake
+        self._lines: list[Line] = []
+        self._begun = time.monotonic()
+        self._is_told = False  # that there is no room
+
+    @property
+    def channels(self) -> list[Any]:
+        """From which tasks can be taken now."""
+        lines = self._lines if self._has_room() else []
+        return [line.channel for line in lines if not line.is_full and self._actor_of(line)]
+
+    def open(self, order: Start, fds: list[int]) -> None:
+        """Start a worker."""
+        line = Line(order, fds, self._makes_stale, self._schemas, self._wake)
+        if self._cluster.error is not None:
+            error = self._cluster.error
+            kind = "" if isinstance(error, ReaderError) else f"{type(error).__name__}: "
+            line.fail(ReaderError(f"workers on Ray cannot be started: {kind}{error}"))
+            return
+        line.start(self._cluster.start(order))
+        self._lines.append(line)
+        self._begun, self._is_told = time.monotonic(), False
+
+    def kill(self, worker: int) -> None:
+        """End the actor of a worker."""
+        for line in self._lines:
+            if line.worker == worker:
+                self._cluster.kill(line.actor)
+
+    def step(self) -> None:
+        """Land what has come, and send what may be sent."""
+        for line in self._lines:
+            if line.channel.is_stopped:
+                self._cluster.kill(line.actor)
+                line.end(None)
+                continue
+            try:
+                line.land()
+            except Exception as error:  # the actor is gone, alone or with its node
+                line.end(error)
+        self._lines = [line for line in self._lines if not line.is_ended]
+        for line in self._lines:
+            actor = self._actor_of(line)
+            while actor is not None and self._has_room() and line.send(actor):
+                pass
+        self._tell_room()
+
+    def _actor_of(self, line: Line) -> Any:
+        """Return who does the tasks of a line: another's actor till there is room for its own."""
+        if line.is_started:
+            return line.actor
+        started = [other.actor for other in self._lines if other.is_started]
+        return started[line.worker % len(started)] if started and self._may_move else None
+
+    def _has_room(self) -> bool:
+        """Whether more batches may be made: they lie in the cluster's store until they land."""
+        nbytes = sum(line.in_flight_nbytes for line in self._lines)
+        return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
+
+    def _tell_room(self) -> None:
+        """Say once that workers wait for room in the cluster."""
+        if self._is_told or time.monotonic() - self._begun < self._backend.start_timeout:
+            return
+        self._is_told = True
+        waiting = [line.worker for line in self._lines if not line.is_started]
+        if waiting:
+            _log.warning(
+                "%d of %d remote workers wait for room in the cluster: each takes %s, and %s is"
+                " free. The loader goes on with those there are",
+                len(waiting),
+                len(self._lines),
+                self._backend.resources,
+                {name: each for name, each in self._cluster.free().items() if ":" not in name},
+            )
+
+
+def _check_address(address: str | None) -> None:
+    """Refuse an address at which nothing answers, in seconds: Ray tries for a minute."""
+    if address is None or address in ("auto", "local"):
+        return
+    found = re.fullmatch(r"(?P<host>[^:/]+|\[[^]]+\]):(?P<port>\d+)", address)
+    if found is None:
+        raise ReaderError(
+            f'address={address!r} is no address of a cluster: pass "host:6379", that of its head,'
+            ' or "auto". Clients of ray:// cannot land batches: run this program on a node'
+        )
+    try:
+        place = found["host"].strip("[]"), int(found["port"])
+        socket.create_connection(place, timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise ReaderError(
+            f"nothing answers at address={address!r}: {error}. Is the cluster up (ray status), and"
+            " is that the port of its head?"
+        ) from error
+
+
+def _check_resources(nodes: list[dict[str, Any]], wanted: dict[str, float]) -> None:
+    """Refuse what no node of the cluster has."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    if any(all(has.get(name, 0) >= each for name, each in wanted.items()) for has in alive):
+        return
+    names = sorted(wanted)
+    there = [{name: has.get(name, 0) for name in names} for has in alive]
+    raise ReaderError(
+        f"no node of the cluster has resources={wanted}, which each worker takes: its"
+        f" {len(alive)} nodes have {there}. Lower resources, or add such a node"
+    )

@@ -1,0 +1,86 @@
+"""Ray: where workers on other machines come from, as the argument `backend` of a loader.
+
+Imports the checks. An object of options; it owns no resource, and Ray is imported by the processes
+that use it alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from typing import Any
+
+from reader.checks import as_byte_count
+from reader.errors import ConfigError, ConfigTypeError, got
+
+__all__ = ["Ray"]
+
+_MAX_BYTES = 256 << 20
+_MOST_PARALLEL = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ray:
+    """Workers are actors on a cluster of Ray: pass it as `backend=` with `num_workers`.
+
+    Args:
+        address: of the cluster, as `ray.init` takes it: "auto", "host:port"; None: the one that
+            this program is connected to, or that the environment names (RAY_ADDRESS), else a local
+            one that starts with the workers.
+        resources: what each worker takes, as {"CPU": 1}; other names are the cluster's own.
+        max_in_flight_bytes: most bytes of batches that have been made and not landed yet, so that a
+            slow trainer does not fill the cluster's object store.
+        runtime_env: of the workers, as `ray.init` takes it.
+        strategy: `scheduling_strategy` of the actors, such as "SPREAD"; None: Ray's default.
+        start_timeout: seconds after which workers that the cluster has no room for are told.
+
+    Raises:
+        ConfigError: Ray is not installed, or an argument cannot work.
+    """
+
+    address: str | None = None
+    resources: dict[str, float] = dataclasses.field(default_factory=lambda: {"CPU": 1.0})
+    max_in_flight_bytes: int = _MAX_BYTES
+    runtime_env: dict[str, Any] | None = None
+    strategy: str | None = "SPREAD"
+    start_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        if "ray" not in sys.modules and importlib.util.find_spec("ray") is None:
+            raise ConfigError(
+                "reader.Ray needs the package ray, which is not installed here. Run: pip install"
+                ' "lodreader[ray]"'
+            )
+        if self.address is not None and not isinstance(self.address, str):
+            raise ConfigTypeError(
+                f'address must be a string such as "auto" or "host:6379", got {got(self.address)}'
+            )
+        if not isinstance(self.resources, dict):
+            raise ConfigTypeError(
+                f'resources must be a dict such as {{"CPU": 1}}, got {got(self.resources)}'
+            )
+        for name, amount in self.resources.items():
+            is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+            if not isinstance(name, str) or not is_number or not 0 <= amount < float("inf"):
+                raise ConfigError(
+                    "resources has names and how much of each a worker takes, 0 or more, got"
+                    f" {name!r}: {got(amount)}"
+                )
+        remedy = "It bounds what of the object store is taken."
+        size = as_byte_count("max_in_flight_bytes", self.max_in_flight_bytes, low=1, remedy=remedy)
+        object.__setattr__(self, "max_in_flight_bytes", size)
+
+    def actor_options(self) -> dict[str, Any]:
+        """Return the options of an actor."""
+        others = dict(self.resources)
+        found: dict[str, Any] = {"num_cpus": 0}
+        found.update((option, others.pop(name)) for name, option in _OWN.items() if name in others)
+        if others:
+            found["resources"] = others
+        if self.strategy is not None:
+            found["scheduling_strategy"] = self.strategy
+        return {**found, "max_restarts": 0, "max_task_retries": 0}
+
+
+_OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}

@@ -1,0 +1,179 @@
+"""The remote workers of a pool, as a pool of processes sees its processes.
+
+Imports the lander and what starts processes. See Processes: a worker has a pipe in the place of a
+pidfd, which the lander closes when the actor has ended, or by ending itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+
+from reader._core.interpreter.signals import interrupt_after
+from reader._core.memory.arena import Arena
+from reader._core.wire.wake_words import WakeWords
+from reader.cluster.lander import Kill, LanderJob
+from reader.cluster.line import Ended, Start
+from reader.cluster.ray_backend import Ray
+from reader.engine.backends.worker_processes import WorkerProcesses, is_readable
+from reader.errors import InternalError
+from reader.processes.handle import WorkerHandle
+from reader.processes.pickling import pickle_remote
+from reader.processes.process import InheritedFd
+from reader.processes.shared_process import Control, Stop
+from reader.processes.template import memory_file
+from reader.worker.loop import WorkerConfig
+
+__all__ = ["RemoteProcesses"]
+
+_LANDER = 0  # its number among the processes
+_MOST_NBYTES = 4096  # of what is told of an end: less than a pipe takes at once
+
+
+class RemoteProcesses(WorkerProcesses):
+    """The lander and the pipes of its workers; see Processes.
+
+    Args:
+        backend: where the workers are.
+        in_flight: the most tasks that one may have.
+    """
+
+    def __init__(self, backend: Ray, in_flight: int) -> None:
+        super().__init__()
+        self._backend = backend
+        self._in_flight = in_flight
+        self._pipes: dict[int, int] = {}
+        self._control: Control | None = None
+        self._words: WakeWords | None = None
+        self._words_fd = self._config_fd = -1
+        self._makes_stale = self._may_move = False
+        self._numbers: set[int] = set()
+        self._causes: dict[int, str] = {}
+        self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
+
+    def open(
+        self,
+        config: WorkerConfig,
+        start_method: str | None,  # noqa: ARG002  nothing of the trainer is inherited
+        workers: int,  # noqa: ARG002
+        is_busy: Callable[[int], bool],  # noqa: ARG002  they end with the pool
+    ) -> None:
+        """Prepare to start workers."""
+        self._makes_stale = config.makes_stale
+        self._may_move = config.stream is None
+        data = pickle_remote(config)
+        with interrupt_after():
+            self._config_fd = memory_file("reader-config", data)
+            self._words_fd = memory_file("reader-words", bytes(WakeWords.nbytes(1)))
+        self._words = WakeWords(self._words_fd, 1)
+        self.open_starter(None, "spawn", 1)
+
+    def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
+        """Have the lander start a worker; returns the pipe that is readable when it has ended."""
+        if self._control is None or self.has_lander_ended():
+            self._start_lander()
+        if self._control is None:
+            raise InternalError("a remote worker was to be started without a lander")
+        read, write = os.pipe()
+        try:
+            order = Start(worker, keep_slots, self._in_flight)
+            self._control.send(order, [arena.fd, bell, write])
+        finally:
+            os.close(write)
+        self._pipes[worker] = read
+        self._landers[worker] = self._processes[_LANDER]
+        self._numbers.add(worker)
+        return read
+
+    def has_lander_ended(self) -> bool:
+        """Whether the lander is gone."""
+        return super().has_ended(_LANDER)
+
+    def _start_lander(self) -> None:
+        if self._words is None:
+            raise InternalError("a lander was to be started in a pool that was not opened")
+        if self._control is not None:
+            super().reap(_LANDER)
+            super().release(_LANDER)
+            self._control.close()
+            os.lseek(self._config_fd, 0, os.SEEK_SET)
+        control = Control(self._words, _LANDER)
+        job = LanderJob(
+            InheritedFd(control.theirs.fileno()),
+            InheritedFd(self._words_fd),
+            InheritedFd(self._config_fd),
+            self._backend,
+            self._may_move,
+            self._makes_stale,
+        )
+        try:
+            self.start_job(_LANDER, job)
+        except BaseException:
+            control.close()
+            raise
+        control.theirs.close()
+        self._control = control
+
+    def has_ended(self, worker: int) -> bool:
+        """Whether a worker has ended."""
+        return is_readable(self._pipes[worker])
+
+    def reap(self, worker: int) -> tuple[int, int | None]:
+        """Return what is known of the process, which is no exit code."""
+        data = os.read(self._pipes[worker], _MOST_NBYTES)
+        end = Ended(0, "the process beside this one that brings its batches ended")
+        if data:
+            end = pickle.loads(data)
+        elif self._landers[worker] is self._processes.get(_LANDER):
+            self._processes[_LANDER].join()  # it ends, or has ended
+        self._causes[worker] = end.cause
+        return end.pid, None
+
+    def cause_of(self, worker: int) -> str | None:
+        """Return what is known of the end that was reaped last."""
+        return self._causes.get(worker)
+
+    def release(self, worker: int) -> None:
+        """Close the pipe of a worker that has ended."""
+        os.close(self._pipes.pop(worker))
+
+    def kill(self, worker: int) -> bool:
+        """End a worker at once."""
+        if self._control is None:
+            return False
+        return self._control.tell(Kill(worker))
+
+    def kill_all(self) -> None:
+        """End the lander, and so all."""
+        super().kill_all()
+
+    @property
+    def running(self) -> list[int]:
+        """The workers that were not reaped."""
+        return list(self._pipes)
+
+    @property
+    def handles(self) -> list[WorkerHandle]:
+        """The handle of the lander, for each worker."""
+        return [self._handles[_LANDER]] * len(self._numbers) if _LANDER in self._handles else []
+
+    def end(self) -> None:
+        """Have the lander end, and its actors with it."""
+        with self.lock:
+            if self._control is not None:
+                self._control.tell(Stop())
+            self.end_all()
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        super().close()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        for fd in [*self._pipes.values(), self._words_fd, self._config_fd]:
+            if fd >= 0:
+                os.close(fd)
+        self._pipes.clear()
+        self._words_fd = self._config_fd = -1

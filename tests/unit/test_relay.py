@@ -1,0 +1,192 @@
+"""Tasks and answers as values: a worker's rings in two arenas, and pickles between them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+
+from reader._core.memory.arena import Arena
+from reader._core.wire.channel import TaskKind, WorkerChannel, encode_task
+from reader._core.wire.failure import FailureKind
+from reader._core.wire.feeder import Feeder
+from reader._core.wire.relay import TaskRelay
+from reader.cluster.remote_worker import RemoteWorker
+from reader.processes.pickling import pickle_remote
+from reader.worker.loop import WorkerConfig
+from reader.worker.worker_state import EpochStart
+
+
+class Samples:
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 50:
+            raise ValueError("bad")
+        return {"x": np.full((3, 4), index, np.float32), "name": str(index)}
+
+
+class Road:
+    """A feeder, and a worker to which only pickled values go."""
+
+    def __init__(self, dataset: Any, limit: int | None = None) -> None:
+        config = WorkerConfig(
+            dataset=dataset,
+            collate_fn=None,
+            worker_init_fn=None,
+            num_workers=1,
+            seed=None,
+            base_seed=0,
+        )
+        self.arena = Arena.create(1, 8, limit)
+        self.feeder = Feeder(self.arena, 1, 8, 8)
+        self.feeder.start()
+        self.feeder.attach(0)
+        self.feeder.begin_run(0)
+        there = Arena.attach(os.dup(self.arena.fd))
+        self.relay = TaskRelay(WorkerChannel(there, 0, self.feeder.bell, 9))
+        self.worker = RemoteWorker(pickle_remote(config), 0, 8)
+        self.schemas: dict[Any, bytes] = {}
+        *_, answers = self.worker.start()
+        self._land(answers)
+
+    def _land(self, answers: Any) -> None:
+        for sent in pickle.loads(pickle.dumps(answers, 5)):
+            key = sent.worker, sent.answer.schema
+            for number, schema in sent.schemas.items():
+                self.schemas[sent.worker, number] = schema
+            if sent.answer.schema and not self.relay.knows(key):
+                self.relay.keep(key, self.schemas[key])
+            self.relay.land(sent.answer, sent.data, key)
+
+    def take(self) -> list[Any]:
+        """Take the tasks that wait."""
+        tasks = []
+        while (task := self.relay.next_task()) is not None:
+            tasks.append(tuple(task))
+        return tasks
+
+    def work(self, tasks: list[Any]) -> None:
+        """Have the worker do tasks, and land its answers."""
+        self._land(self.worker.work(tasks)[1])
+
+    def item(self) -> Any:
+        found = self.feeder.take(10)
+        self.feeder.accept()
+        return found
+
+    def close(self) -> None:
+        self.arena.stop()
+        self.feeder.close()
+        self.arena.close()
+        self.arena.release()
+        del self.arena, self.feeder, self.relay, self.worker
+
+
+def send(road: Road, seq: int, keys: Any) -> None:
+    kind, payload = encode_task(keys, True)
+    assert road.feeder.dispatch(seq, kind, payload, 0)
+
+
+def test_batches_arrive_as_they_were_stacked() -> None:
+    with contextlib.closing(Road(Samples())) as road:
+        for seq in range(3):
+            send(road, seq, [4 * seq, 4 * seq + 1])
+        road.work(road.take())
+        for seq in range(3):
+            batch = road.item()
+            (rows,) = batch.numpy_fields()
+            assert rows.shape == (2, 3, 4)
+            assert rows[:, 0, 0].tolist() == [4 * seq, 4 * seq + 1]
+            assert batch.objects == [[str(4 * seq), str(4 * seq + 1)]]
+            rows[:] = 0  # it is the trainer's own
+
+
+def test_errors_and_what_has_no_slot_arrive_in_their_places() -> None:
+    with contextlib.closing(Road(Samples())) as road:
+        send(road, 0, [49, 50])
+        send(road, 1, [51])
+        road.work(road.take())
+        failure = road.item()
+        assert (failure.kind, failure.seq) == (FailureKind.ERROR, 0)
+        assert "ValueError: bad" in pickle.loads(failure.payload).traceback
+        assert road.item().numpy_fields()[0][0, 0, 0] == 51
+
+
+def test_answers_come_in_the_order_of_tasks_beside_those_that_ask_for_none() -> None:
+    with contextlib.closing(Road(Samples())) as road:
+        send(road, 0, [1])
+        send(road, 1, [2])
+        first = road.take()
+        road.feeder.trim()
+        start = pickle.dumps(EpochStart([], 7))
+        assert road.feeder.dispatch(0, int(TaskKind.TASK_EPOCH), start, 0)
+        send(road, 2, [3])
+        second = road.take()
+        assert [task[3] for task in second] == [TaskKind.TASK_EPOCH, TaskKind.TASK_INDICES]
+        road.work(first)
+        road.work(second)
+        assert [road.item().numpy_fields()[0][0, 0, 0] for _ in range(3)] == [1, 2, 3]
+        assert road.feeder.stats()["in_flight"] == 0
+
+
+def test_tasks_of_an_abandoned_epoch_are_answered_and_not_sent() -> None:
+    with contextlib.closing(Road(Samples())) as road:
+        send(road, 0, [1])
+        send(road, 1, [2])
+        first = road.take()[:1]
+        road.feeder.begin_run(1)
+        send(road, 0, [5])
+        second = road.take()
+        assert len(second) == 1
+        road.work(first)
+        road.work(first)  # the second one of the abandoned ones, which was taken
+        road.work(second)
+        assert road.item().numpy_fields()[0][0, 0, 0] == 5
+
+
+class Large:
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.full(1 << 20, index, np.uint8)
+
+
+def test_batch_for_which_there_is_no_room_here_says_so() -> None:
+    road = Road(Large(), limit=3 << 20)
+    try:
+        for seq in range(3):
+            send(road, seq, [seq])
+        road.work(road.take())
+        held = [road.item(), road.item()]
+        failure = road.item()
+        assert failure.kind is FailureKind.FULL
+        assert failure.need_bytes > 1 << 20
+        assert [int(batch.numpy_fields()[0][0, 0]) for batch in held] == [0, 1]
+        del held
+    finally:
+        road.close()
+
+
+def test_no_bytes_no_rows_and_empty_arrays_arrive() -> None:
+    class Empty:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return np.empty((0, 3)), np.empty(0, np.uint8), None
+
+    road = Road(Empty())
+    try:
+        send(road, 0, [0, 1])
+        road.work(road.take())
+        batch = road.item()
+        assert [field.shape for field in batch.numpy_fields()] == [(2, 0, 3), (2, 0)]
+        del batch
+    finally:
+        road.close()
