@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 from typing import Any
@@ -30,8 +31,16 @@ class Samples:
         return {"x": np.full((3, 4), index, np.float32), "name": str(index)}
 
 
+def work_apart(config: Any, pipe: Any) -> None:
+    """Be the worker's machine: a process of its own, since a worker seeds that in which it is."""
+    worker = RemoteWorker(config, 0, 8)
+    pipe.send(worker.start())
+    while (tasks := pipe.recv()) is not None:
+        pipe.send(worker.work(tasks))
+
+
 class Road:
-    """A feeder, and a worker to which only pickled values go."""
+    """A feeder, and a worker in another process, to which only pickled values go."""
 
     def __init__(self, dataset: Any, limit: int | None = None) -> None:
         config = WorkerConfig(
@@ -42,6 +51,11 @@ class Road:
             seed=None,
             base_seed=0,
         )
+        fork = multiprocessing.get_context("fork")
+        self.worker, there_pipe = fork.Pipe()
+        self.process = fork.Process(target=work_apart, args=(pickle_remote(config), there_pipe))
+        self.process.start()
+        there_pipe.close()
         self.arena = Arena.create(1, 8, limit)
         self.feeder = Feeder(self.arena, 1, 8, 8)
         self.feeder.start()
@@ -49,13 +63,12 @@ class Road:
         self.feeder.begin_run(0)
         there = Arena.attach(os.dup(self.arena.fd))
         self.relay = TaskRelay(WorkerChannel(there, 0, self.feeder.bell, 9))
-        self.worker = RemoteWorker(pickle_remote(config), 0, 8)
         self.schemas: dict[Any, bytes] = {}
-        *_, answers = self.worker.start()
+        *_, answers = self.worker.recv()
         self._land(answers)
 
     def _land(self, answers: Any) -> None:
-        for sent in pickle.loads(pickle.dumps(answers, 5)):
+        for sent in answers:
             key = sent.worker, sent.answer.schema
             for number, schema in sent.schemas.items():
                 self.schemas[sent.worker, number] = schema
@@ -72,7 +85,8 @@ class Road:
 
     def work(self, tasks: list[Any]) -> None:
         """Have the worker do tasks, and land its answers."""
-        self._land(self.worker.work(tasks)[1])
+        self.worker.send(tasks)
+        self._land(self.worker.recv()[1])
 
     def item(self) -> Any:
         found = self.feeder.take(10)
@@ -80,6 +94,9 @@ class Road:
         return found
 
     def close(self) -> None:
+        self.worker.send(None)
+        self.process.join()
+        self.worker.close()
         self.arena.stop()
         self.feeder.close()
         self.arena.close()
