@@ -12,14 +12,18 @@ import dataclasses
 import logging
 import re
 import socket
+import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
-from reader.cluster.line import Line, Start
+from reader.cluster.actors import Actor, OwnActor, PoolActor
+from reader.cluster.line import Line, NotStarted, Start
+from reader.cluster.pool_worker import BEAT_S
 from reader.cluster.ray_backend import Ray
-from reader.cluster.remote_worker import RemoteWorker
+from reader.cluster.watches import Watches
 from reader.errors import ReaderError
 from reader.processes.process import InheritedFd, read_file
 from reader.processes.shared_process import Stop, received
@@ -28,6 +32,9 @@ __all__ = ["Kill", "LanderJob"]
 
 _log = logging.getLogger("reader")
 _CONNECT_S = 3.0
+_LOOK_S = 1.0  # between two looks at what takes long
+_LONG_S = 2.0  # a batch
+_LEAVE_S = 2.0  # for workers that others use to hear that this program leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +62,9 @@ class LanderJob:
     def work(self, worker_id: int) -> None:
         """Land batches until it is told to stop."""
         words = WakeWords(self.words.fd, 1)
+        threading.Thread(
+            target=_wake_often, args=(words, worker_id), daemon=True, name="reader-beat"
+        ).start()
         cluster = _Cluster(self.backend, bytes(read_file(self.config.fd)))
         lander = _Lander(
             cluster,
@@ -68,14 +78,20 @@ class LanderJob:
                 if words.take(worker_id):
                     for order, fds in received(control):
                         if isinstance(order, Stop):
-                            cluster.close()
+                            lander.close()
                             return
                         if isinstance(order, Kill):
                             lander.kill(order.worker)
                         else:
                             lander.open(order, fds)
                 lander.step()
-                words.wait(worker_id, lander.channels)
+                words.wait(worker_id, lander.channels, is_idle=False)
+
+
+def _wake_often(words: WakeWords, worker_id: int) -> None:
+    pause = threading.Event()
+    while not pause.wait(_LOOK_S):
+        words.wake(worker_id)
 
 
 class _Cluster:
@@ -88,6 +104,8 @@ class _Cluster:
     def __init__(self, backend: Ray, config: bytes) -> None:
         self.error: BaseException | None = None
         self._ray: Any = None
+        self._backend = backend
+        self._user = uuid.uuid4().hex
         try:
             self._connect(backend, config)
         except BaseException as error:  # told at each worker
@@ -99,29 +117,44 @@ class _Cluster:
         self._ray = ray
         _check_address(backend.address)
         options: dict[str, Any] = {"address": backend.address, "runtime_env": backend.runtime_env}
-        if backend.address is None:
+        if backend.address is None and backend.pool is None:
             options["include_dashboard"] = False
-        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        elif backend.address is None:
+            options["address"] = "auto"
+        try:
+            ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        except ConnectionError as error:
+            if backend.pool is None:
+                raise
+            raise ReaderError(
+                f"pool={backend.pool!r} is shared by programs, and no cluster runs that outlives each"
+                " of them: pass address=, or start one (ray start --head)"
+            ) from error
         _check_resources(ray.nodes(), backend.resources)
         self._config = ray.put(config)
-        self._kind = ray.remote(RemoteWorker).options(**backend.actor_options())
 
-    def start(self, order: Start) -> Any:
-        """Return the actor of a worker, which starts."""
-        return self._kind.remote(self._config, order.worker, order.in_flight)
+    def start(self, order: Start) -> Actor:
+        """Return the actor of a worker, which starts, or works for others already."""
+        found = self._ray, self._backend, self._config, order.worker, order.in_flight
+        return OwnActor(*found) if self._backend.pool is None else PoolActor(*found, self._user)
 
-    def kill(self, actor: Any) -> None:
-        """End an actor at once."""
-        with contextlib.suppress(Exception):
-            self._ray.kill(actor)
+    def watches(self, wake: Callable[[Any], None]) -> Watches:
+        """Return what looks at workers on their nodes."""
+        return Watches(self._ray, wake)
 
     def free(self) -> dict[str, float]:
         """Return what is free in the cluster."""
         found: dict[str, float] = self._ray.available_resources()
         return found
 
-    def close(self) -> None:
-        """Leave the cluster; its actors end, and with them one that was started for this."""
+    def close(self, leaving: list[Any]) -> None:
+        """Leave the cluster; own actors end, and with them a cluster that was started for this.
+
+        `leaving`: references to what is waited for.
+        """
+        if leaving:
+            with contextlib.suppress(Exception):
+                self._ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
         if self._ray is not None:
             with contextlib.suppress(Exception):
                 self._ray.shutdown()
@@ -143,6 +176,11 @@ class _Lander:
         self._may_move = may_move
         self._makes_stale = makes_stale
         self._schemas: dict[tuple[str, int], bytes] = {}
+        self._suspects: set[tuple[int, int]] = set()
+        self._watches: Watches | None = None
+        self._look_at = 0.0
+        self._leaving: list[Any] = []
+        self._beat_at = 0.0
         self._wake = wake
         self._lines: list[Line] = []
         self._begun = time.monotonic()
@@ -152,11 +190,14 @@ class _Lander:
     def channels(self) -> list[Any]:
         """From which tasks can be taken now."""
         lines = self._lines if self._has_room() else []
-        return [line.channel for line in lines if not line.is_full and self._actor_of(line)]
+        return [line.channel for line in lines if not line.is_full and self._maker_of(line)]
 
     def open(self, order: Start, fds: list[int]) -> None:
         """Start a worker."""
-        line = Line(order, fds, self._makes_stale, self._schemas, self._wake)
+        is_shared = self._backend.pool is not None
+        line = Line(
+            order, fds, self._makes_stale, is_shared, self._schemas, self._suspects, self._wake
+        )
         if self._cluster.error is not None:
             error = self._cluster.error
             kind = "" if isinstance(error, ReaderError) else f"{type(error).__name__}: "
@@ -169,33 +210,86 @@ class _Lander:
     def kill(self, worker: int) -> None:
         """End the actor of a worker."""
         for line in self._lines:
-            if line.worker == worker:
-                self._cluster.kill(line.actor)
+            if line.worker == worker and line.actor is not None:
+                line.actor.kill()
+
+    def close(self) -> None:
+        """Leave the workers, and the cluster."""
+        for line in self._lines:
+            self._leave(line)
+        self._cluster.close(self._leaving)
+
+    def _leave(self, line: Line) -> None:
+        found = None if line.actor is None else line.actor.leave()
+        if found is not None:
+            self._leaving.append(found)
 
     def step(self) -> None:
         """Land what has come, and send what may be sent."""
         for line in self._lines:
             if line.channel.is_stopped:
-                self._cluster.kill(line.actor)
+                self._leave(line)
                 line.end(None)
                 continue
             try:
                 line.land()
+            except NotStarted as error:
+                self._ask_again(line, error)
             except Exception as error:  # the actor is gone, alone or with its node
                 line.end(error)
+        self._beat()
+        self._look()
         self._lines = [line for line in self._lines if not line.is_ended]
         for line in self._lines:
-            actor = self._actor_of(line)
-            while actor is not None and self._has_room() and line.send(actor):
+            by = self._maker_of(line)
+            while by is not None and self._has_room() and line.send(by):
                 pass
         self._tell_room()
 
-    def _actor_of(self, line: Line) -> Any:
-        """Return who does the tasks of a line: another's actor till there is room for its own."""
-        if line.is_started:
-            return line.actor
-        started = [other.actor for other in self._lines if other.is_started]
-        return started[line.worker % len(started)] if started and self._may_move else None
+    def _ask_again(self, line: Line, error: NotStarted) -> None:
+        """Ask anew for an actor that others use and that was ending as we came."""
+        is_soon = time.monotonic() - line.begun < self._backend.start_timeout
+        if self._backend.pool is not None and is_soon:
+            line.start(self._cluster.start(line.order))
+        else:
+            line.end(error)
+
+    def _beat(self) -> None:
+        """Show workers that others use, too, that this program lives."""
+        if self._backend.pool is None or time.monotonic() - self._beat_at < BEAT_S / 2:
+            return
+        self._beat_at = time.monotonic()
+        for line in self._lines:
+            if line.is_started and line.actor is not None:
+                line.actor.beat()
+
+    def _look(self) -> None:
+        """Look at workers that are at a batch for long, or may meet one at which a worker died."""
+        now = time.monotonic()
+        is_time, limit = now - self._look_at >= _LOOK_S, 0.0 if self._suspects else _LONG_S
+        if is_time:
+            self._look_at = now
+        for line in self._lines:
+            is_due = line.is_started and not line.is_ended and line.busy_s >= limit
+            if is_due and line.watch is None and line.place.node:
+                self._watches = self._watches or self._cluster.watches(self._wake)
+                line.watch = self._watches.watch(line.worker, line.place)
+            elif is_due and is_time and line.watch is not None:
+                line.see(line.watch.look())
+
+    def _maker_of(self, line: Line) -> Line | None:
+        """Return whose actor does the tasks of a line: another's till there is room for its own.
+
+        Where a worker may die at one of them, it is somebody that is looked at.
+        """
+        lines = [line] if line.is_started else self._lines if self._may_move else []
+        ready = [other for other in lines if other.is_started and not other.is_ended]
+        if self._suspects:
+            ready = [one for one in ready if not one.place.node or self._is_watched(one)]
+        return ready[line.worker % len(ready)] if ready else None
+
+    def _is_watched(self, line: Line) -> bool:
+        return line.watch is not None and line.watch.is_settled
 
     def _has_room(self) -> bool:
         """Whether more batches may be made: they lie in the cluster's store until they land."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pickle
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,12 +22,15 @@ from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader._core.wire.relay import RelayedTask, TaskRelay
 from reader._version import __version__
 from reader.available_memory import available_bytes
-from reader.cluster.remote_worker import Sent
+from reader.cluster.actors import Actor
+from reader.cluster.remote_worker import Place, Sent
+from reader.cluster.watches import Watch
 from reader.errors import ReaderError
 from reader.worker.loop import carried
 
-__all__ = ["Ended", "Line", "Start"]
+__all__ = ["Ended", "Line", "NotStarted", "Start"]
 
+_log = logging.getLogger("reader")
 _CALLS = 2  # of one actor at a time: the next one is there when it has done with one
 _MANY = 32  # tasks of one call
 _TOGETHER_NBYTES = 1 << 20  # of batches that travel together, where they are made quickly
@@ -46,15 +51,28 @@ class Start:
 
 
 class Ended(NamedTuple):
-    """What the trainer is told of a worker that ended: its process there, and why."""
+    """What the trainer is told of a worker that ended: its process there, and why.
+
+    `is_told`: it has been told of that, and was at no batch of this program.
+    """
 
     pid: int
     cause: str
+    is_told: bool = False
 
 
-class _Call(NamedTuple):
+class NotStarted(Exception):
+    """An actor ended before it said that it runs."""
+
+
+@dataclasses.dataclass
+class _Call:
+    """`by`: the line whose actor does the tasks."""
+
     result: Future[Any]
-    tasks: int  # that are answered
+    tasks: list[RelayedTask]
+    by: Line
+    sent_at: float
 
 
 class Line:
@@ -63,13 +81,16 @@ class Line:
     Args:
         order: of the trainer.
         fds: of the arena, the bell, and the pipe whose end says that the worker has ended.
-        makes_stale: see TaskRelay.
+        makes_stale, is_shared: see TaskRelay.
         schemas: of the batches of all workers, by worker and number.
+        suspects: tasks of all workers at which one may have died, by run and number.
         wake: called in a thread of Ray's when a result has come.
 
     Attributes:
         actor: None before `start`.
         calls: without a result so far, the oldest first.
+        place: where the worker is, when it has started.
+        watch: looks at the worker; None: nobody does.
     """
 
     def __init__(
@@ -77,30 +98,38 @@ class Line:
         order: Start,
         fds: list[int],
         makes_stale: bool,
+        is_shared: bool,
         schemas: dict[tuple[str, int], bytes],
+        suspects: set[tuple[int, int]],
         wake: Callable[[Any], None],
     ) -> None:
         arena, self._bell, self._pipe = fds
+        self.order = order
         self.worker = order.worker
+        self.begun = time.monotonic()
         self.calls: deque[_Call] = deque()
-        self.actor: Any = None
+        self.actor: Actor | None = None
         self._starting: Future[Any] | None = None
         self.is_ended = False
         self.is_started = False
         self.channel = WorkerChannel(
             Arena.attach(arena), order.worker, self._bell, order.keep_slots, available_bytes
         )
-        self._relay = TaskRelay(self.channel, makes_stale)
+        self._is_shared = is_shared
+        self._relay = TaskRelay(self.channel, makes_stale, is_shared)
         self._schemas = schemas
+        self._suspects = suspects
         self._wake = wake
         self._epoch: RelayedTask | None = None  # that the own actor was not told of
-        self._place = Ended(0, "a node that did not take it")
+        self.place = Place("a node that did not take it", 0)
+        self.watch: Watch | None = None
+        self._at_since = 0.0  # when it last began with a call, as far as one knows
         self._nbytes = 0  # of the last batch
         self._is_quick = False
 
-    def start(self, actor: Any) -> None:
+    def start(self, actor: Actor) -> None:
         """Have the actor say that it runs."""
-        self.actor, self._starting = actor, self._awaited(actor.start.remote())
+        self.actor, self._starting = actor, self._awaited(actor.start())
 
     def _awaited(self, ref: Any) -> Future[Any]:
         """Return the result of a call, which wakes the lander when it has come."""
@@ -111,19 +140,31 @@ class Line:
     @property
     def in_flight_nbytes(self) -> int:
         """How many bytes the batches under way take, as far as one knows."""
-        return self._nbytes * sum(call.tasks for call in self.calls)
+        return self._nbytes * sum(len(call.tasks) for call in self.calls)
 
     @property
     def is_full(self) -> bool:
         """Whether enough is under way."""
         return len(self.calls) >= _CALLS
 
-    def send(self, actor: Any) -> bool:
-        """Send tasks that wait to an actor; False: there are none, or it has enough."""
-        if self.is_full:
+    @property
+    def busy_s(self) -> float:
+        """How long the worker may have been at what is under way."""
+        if not self.calls:
+            return 0.0
+        return time.monotonic() - max(self._at_since, self.calls[0].sent_at)
+
+    def see(self, found: tuple[int, int, int, float] | None) -> None:
+        """Note what the worker is at; see `progress_of`."""
+        if found is not None:
+            self._relay.note(*found)
+
+    def send(self, by: Line) -> bool:
+        """Send tasks that wait to the actor of a line; False: there are none, or it has enough."""
+        if self.is_full or by.actor is None:
             return False
         most = 1
-        if self._is_quick and self._nbytes:
+        if self._is_quick and self._nbytes and not self._suspects:
             most = max(1, min(_MANY, _TOGETHER_NBYTES // self._nbytes))
         tasks: list[RelayedTask] = []
         while len(tasks) < most:
@@ -136,33 +177,46 @@ class Line:
             tasks.append(task)
         if not tasks:
             return False
+        if self._suspects:  # those of an epoch that was left are asked for no more
+            run = tasks[-1].run
+            self._suspects.difference_update([each for each in self._suspects if each[0] != run])
         sent = [tuple(task) for task in tasks]
         if self._epoch is not None:
             sent.insert(0, tuple(self._epoch))
-            if actor is self.actor:
+            if by is self:
                 self._epoch = None
-        self.calls.append(_Call(self._awaited(actor.work.remote(sent)), len(tasks)))
+        result = self._awaited(by.actor.work(sent))
+        self.calls.append(_Call(result, tasks, by, time.monotonic()))
         return True
 
     def land(self) -> None:
-        """Land the results that have come. Raises what Ray raises where the actor is gone."""
+        """Land the results that have come. Raises what Ray raises where the actor is gone.
+
+        Raises:
+            NotStarted: it was gone before it started.
+        """
         if self._starting is not None and self._starting.done():
             starting, self._starting = self._starting, None
+            if (error := starting.exception()) is not None:
+                raise NotStarted(f"{type(error).__name__}: {error}")
             self._begin(*starting.result())
         while self.calls and self.calls[0].result.done():
-            call = self.calls.popleft()
+            call = self.calls[0]
             seconds, answers = call.result.result()
-            self._is_quick = seconds < _QUICK_S * call.tasks
+            self.calls.popleft()
+            self._at_since = time.monotonic()
+            self._is_quick = seconds < _QUICK_S * len(call.tasks)
             for sent in answers:
                 self._take(sent)
+            self._suspects.difference_update((task.run, task.seq) for task in call.tasks)
 
-    def _begin(self, host: str, pid: int, version: str, answers: list[Sent]) -> None:
+    def _begin(self, place: Place, answers: list[Sent]) -> None:
         self.is_started = True
-        self._place = Ended(pid, host)
-        if version != __version__:
+        self.place = place
+        if place.version != __version__:
             self.fail(
                 ReaderError(
-                    f"the node {host} has lodreader {version}, and this one {__version__}: install"
+                    f"the node {place.host} has lodreader {place.version}, and this one {__version__}: install"
                     " the same version on all nodes, or name it in runtime_env"
                 )
             )
@@ -188,12 +242,32 @@ class Line:
     def end(self, error: BaseException | None) -> None:
         """Let go of the worker, which has ended; the trainer is told why."""
         self.is_ended = True
-        self.calls.clear()
         with contextlib.suppress(OSError):
             if error is not None:
-                words = " ".join(str(error).split())[:_SAID]
-                pid, host = self._place
-                cause = f"pid {pid} on {host}. {type(error).__name__}: {words}"
-                os.write(self._pipe, pickle.dumps(Ended(pid, cause)))
+                ended = self._ended(error)
+                if ended.is_told:
+                    words = "shared worker %d ended (%s). Its batches are made again"
+                    _log.warning(words, self.worker, ended.cause)
+                os.write(self._pipe, pickle.dumps(ended))
+        self.calls.clear()
         os.close(self._pipe)
         os.close(self._bell)
+
+    def _ended(self, error: BaseException) -> Ended:
+        """Return what is known of a death, and suspect the tasks that were under way."""
+        words = " ".join(str(error).split()).partition(" Some common causes")[0][:_SAID]
+        cause = f"pid {self.place.pid} on {self.place.host}. {type(error).__name__}: {words}"
+        is_known = False  # at which task it was
+        if self.calls:
+            watch, tasks = self.calls[0].by.watch, self.calls[0].tasks
+            if watch is not None and watch.is_attached:
+                found = watch.last()
+                is_known = found is not None and self._relay.note(*found)
+            else:
+                is_known = len(tasks) == 1 and (not self._is_shared or watch is not None)
+                if is_known:
+                    self._relay.note(tasks[0].seq, tasks[0].run, -1, 0.0)
+        if not is_known:
+            self._relay.leave()  # it may have died at any of many tasks, or at another program's
+        self._suspects.update((task.run, task.seq) for call in self.calls for task in call.tasks)
+        return Ended(self.place.pid, cause, self._is_shared and not is_known)

@@ -34,6 +34,9 @@ class Ray:
         runtime_env: of the workers, as `ray.init` takes it.
         strategy: `scheduling_strategy` of the actors, such as "SPREAD"; None: Ray's default.
         start_timeout: seconds after which workers that the cluster has no room for are told.
+        pool: a name; all programs of the cluster that give the same one, such as the ranks of a
+            training, share its workers: worker k makes the batches of each one's worker k, in the
+            order in which they are asked for. It ends with the last of them. None: own workers.
 
     Raises:
         ConfigError: Ray is not installed, or an argument cannot work.
@@ -45,6 +48,7 @@ class Ray:
     runtime_env: dict[str, Any] | None = None
     strategy: str | None = "SPREAD"
     start_timeout: float = 10.0
+    pool: str | None = None
 
     def __post_init__(self) -> None:
         if "ray" not in sys.modules and importlib.util.find_spec("ray") is None:
@@ -67,9 +71,20 @@ class Ray:
                     "resources has names and how much of each a worker takes, 0 or more, got"
                     f" {name!r}: {got(amount)}"
                 )
+        if self.pool is not None and (not isinstance(self.pool, str) or not self.pool):
+            raise ConfigTypeError(
+                f'pool must be a name such as "train", or None, got {got(self.pool)}'
+            )
         remedy = "It bounds what of the object store is taken."
         size = as_byte_count("max_in_flight_bytes", self.max_in_flight_bytes, low=1, remedy=remedy)
         object.__setattr__(self, "max_in_flight_bytes", size)
+
+    def here(self) -> Ray:
+        """Return this, with the address of the cluster that the program is connected to."""
+        ray = sys.modules.get("ray")
+        if self.address is not None or ray is None or not ray.is_initialized():
+            return self
+        return dataclasses.replace(self, address=ray.get_runtime_context().gcs_address)
 
     def actor_options(self) -> dict[str, Any]:
         """Return the options of an actor."""

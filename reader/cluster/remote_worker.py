@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import uuid
 from typing import Any, NamedTuple
@@ -18,9 +19,9 @@ from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
 from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.processes.pickling import unpickle_config
-from reader.worker.loop import WorkerLoop, carried, open_loop
+from reader.worker.shared_loops import SharedLoops
 
-__all__ = ["RemoteWorker", "Sent"]
+__all__ = ["Place", "RemoteWorker", "Sent"]
 
 
 _SMALL_NBYTES = 1 << 14
@@ -38,6 +39,19 @@ class Sent(NamedTuple):
     schemas: dict[int, bytes]
 
 
+class Place(NamedTuple):
+    """Where a worker is: the machine's name, the process, and the number that Ray has for the node.
+
+    `version`: of this package there; `arena`: descriptor of its memory in that process.
+    """
+
+    host: str
+    pid: int
+    version: str = __version__
+    node: str = ""
+    arena: int = -1
+
+
 class RemoteWorker:
     """Makes the batches of one worker.
 
@@ -45,35 +59,44 @@ class RemoteWorker:
         config: a pickled WorkerConfig.
         worker_id: from 0.
         in_flight: the most tasks that it may have.
+        loops: of the process, where it works for several loaders; None: for this one alone.
     """
 
-    def __init__(self, config: Any, worker_id: int, in_flight: int) -> None:
+    def __init__(
+        self, config: Any, worker_id: int, in_flight: int, loops: SharedLoops | None = None
+    ) -> None:
         self._arena = Arena.create(1, in_flight)
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)
         self._sent: set[int] = {0}  # schemas
         self._name = uuid.uuid4().hex
-        self._loop: WorkerLoop | None = None
-        try:
-            found = unpickle_config(bytearray(config), [])
-        except BaseException as error:
-            self._channel.fail(carried(error))
-        else:
-            self._loop = open_loop(self._channel, found, worker_id)
+        self._loops = SharedLoops(worker_id, lambda _: None) if loops is None else loops
+        self._loops.open(self._channel, 0, lambda: unpickle_config(bytearray(config), []))
 
-    def start(self) -> tuple[str, int, str, list[Sent]]:
-        """Return the machine, the process, this version, and whether the worker could start."""
-        return socket.gethostname(), os.getpid(), __version__, self._answers()
+    def start(self) -> tuple[Place, list[Sent]]:
+        """Return where it is, and whether the worker could start."""
+        ray = sys.modules.get("ray")
+        node = "" if ray is None else ray.get_runtime_context().get_node_id()
+        place = Place(socket.gethostname(), os.getpid(), __version__, node, self._arena.fd)
+        return place, self._answers()
 
     def work(self, tasks: list[tuple[Any, ...]]) -> tuple[float, list[Sent]]:
         """Do tasks, in their order; returns the seconds that they took, and the answers."""
         began = time.monotonic()
         self._relay.release()  # what was returned last has been copied by now
-        for each in tasks if self._loop is not None else ():
+        loop = self._loops.enter(self._channel)  # before anything of the user's is unpickled
+        for each in tasks if loop is not None else ():
             task = self._relay.begin(RelayedTask(*each))
-            if task is not None and self._loop is not None:
-                self._loop.step(*task)
+            if task is not None and loop is not None:
+                loop.step(*task)
         return time.monotonic() - began, self._answers()
+
+    def close(self) -> None:
+        """Let go of the loader; the process may work for others."""
+        self._arena.stop()
+        self._loops.close_stopped()
+        self._arena.close()
+        self._arena.release()
 
     def _answers(self) -> list[Sent]:
         found = []

@@ -94,6 +94,21 @@ class SharedLoops:
                 self._close(desk)
         return has_worked
 
+    def enter(self, channel: WorkerChannel) -> WorkerLoop | None:
+        """Be at work for the loader of a channel; returns its loop, None: there is none."""
+        for desk in self._desks:
+            if desk.channel is channel:
+                if self._at is not desk:
+                    self._enter(desk)
+                return desk.loop
+        return None
+
+    def close_stopped(self) -> None:
+        """Stop working for the loaders that have stopped."""
+        for desk in list(self._desks):
+            if desk.channel.is_stopped:
+                self._close(desk)
+
     def close(self) -> None:
         """Stop working for any loader."""
         for desk in list(self._desks):

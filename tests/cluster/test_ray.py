@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray.cluster_utils import Cluster
 
 from reader import (
     ConfigError,
@@ -30,18 +29,6 @@ from tests.datasets import At, Augmented, Calls, PidRows, Raise, Rows, check_row
 from tests.processes import kill_and_wait, open_pid, wait_gone, wait_until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    memory = {"object_store_memory": 200 << 20}
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False, **memory}
-    )
-    for _ in range(2):
-        made.add_node(num_cpus=2, **memory)
-    yield made
-    made.shutdown()
 
 
 @pytest.fixture

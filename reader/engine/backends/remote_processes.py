@@ -50,7 +50,7 @@ class RemoteProcesses(WorkerProcesses):
         self._words_fd = self._config_fd = -1
         self._makes_stale = self._may_move = False
         self._numbers: set[int] = set()
-        self._causes: dict[int, str] = {}
+        self._ends: dict[int, Ended] = {}  # of workers that were reaped
         self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
 
     def open(
@@ -104,7 +104,7 @@ class RemoteProcesses(WorkerProcesses):
             InheritedFd(control.theirs.fileno()),
             InheritedFd(self._words_fd),
             InheritedFd(self._config_fd),
-            self._backend,
+            self._backend.here(),
             self._may_move,
             self._makes_stale,
         )
@@ -128,12 +128,16 @@ class RemoteProcesses(WorkerProcesses):
             end = pickle.loads(data)
         elif self._landers[worker] is self._processes.get(_LANDER):
             self._processes[_LANDER].join()  # it ends, or has ended
-        self._causes[worker] = end.cause
+        self._ends[worker] = end
         return end.pid, None
 
     def cause_of(self, worker: int) -> str | None:
         """Return what is known of the end that was reaped last."""
-        return self._causes.get(worker)
+        return self._ends[worker].cause if worker in self._ends else None
+
+    def is_told(self, worker: int) -> bool:
+        """Whether the lander told of the end that was reaped last."""
+        return worker in self._ends and self._ends[worker].is_told
 
     def release(self, worker: int) -> None:
         """Close the pipe of a worker that has ended."""

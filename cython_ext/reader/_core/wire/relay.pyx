@@ -9,10 +9,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from reader._core.memory.arena cimport (RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
-                                        rd_head, rd_record, rd_slot, rd_slot_at, rd_slot_offset,
-                                        rd_slot_release)
-from reader._core.memory.wait cimport load_u32, store_relaxed_i64, store_relaxed_u64, store_u32
+from reader._core.memory.arena cimport (Arena, RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
+                                        rd_head, rd_heap, rd_heap_at, rd_record, rd_slot, rd_slot_at,
+                                        rd_slot_offset, rd_slot_release)
+from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, load_u32, rd_now_ns,
+                                       store_relaxed_i64, store_relaxed_u32, store_relaxed_u64, store_u32)
 from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_NEXT, TASK_AGAIN, TASK_TRIM, WorkerChannel
 from reader._core.wire.ring cimport rd_result_pop, rd_task, rd_task_peek, rd_task_pop
 
@@ -108,17 +109,20 @@ cdef class AnswerRelay:
 cdef class TaskRelay:
     """A worker's part of its rings, at the trainer's machine.
 
-    ``channel``: of the worker; ``makes_stale``: tasks of an abandoned epoch are sent, too.
+    ``channel``: of the worker; ``makes_stale``: tasks of an abandoned epoch are sent, too;
+    ``is_shared``: the worker may be at work for other programs: only `note` shows what it is at.
     """
 
     cdef readonly WorkerChannel channel
     cdef bint makes_stale
+    cdef bint is_shared
     cdef dict schemas             # key -> offset of the KEPT slot
     cdef object sent              # (task, whether it asks for no batch) without an answer, in order
 
-    def __init__(self, WorkerChannel channel not None, bint makes_stale=False):
+    def __init__(self, WorkerChannel channel not None, bint makes_stale=False, bint is_shared=False):
         self.channel = channel
         self.makes_stale = makes_stale
+        self.is_shared = is_shared
         self.schemas = {}
         self.sent = collections.deque()
 
@@ -141,7 +145,7 @@ cdef class TaskRelay:
                                 (<const char*>payload)[:task.nbytes])
             self.sent.append((found, is_skipped or task.kind == TASK_EPOCH))
             if len(self.sent) == 1:
-                channel.note_begun()
+                self.turn()
             rd_task_pop(channel.c, &task)
             self.skip()
             if not is_skipped:
@@ -187,7 +191,27 @@ cdef class TaskRelay:
         self.answer(answer, data, key)
         self.skip()
         if self.sent:  # it is at the next one now
-            self.channel.note_begun()
+            self.turn()
+
+    cdef void turn(self) noexcept:
+        """Show what the worker is at: the oldest task, or nothing of this trainer's for now."""
+        self.channel.note_begun()
+        if self.is_shared:
+            self.leave()
+
+    def leave(self):
+        """Show that the worker is at no task of this trainer's that is known."""
+        store_relaxed_u64(&self.channel.c.at_seq, <uint64_t>-1)
+
+    def note(self, uint64_t seq, uint32_t run, int64_t row, double seconds):
+        """Show what the worker was seen at, and since when; False: that is no task of those sent."""
+        if not any(task.seq == seq and task.run == run for task, _ in self.sent):
+            return False
+        store_relaxed_u32(&self.channel.c.at_run, run)
+        store_relaxed_i64(&self.channel.c.at_index, row)
+        store_relaxed_i64(&self.channel.c.at_since_ns, rd_now_ns() - <int64_t>(seconds * 1e9))
+        store_relaxed_u64(&self.channel.c.at_seq, seq)
+        return True
 
     cdef int answer(self, answer, data, key) except -1:
         cdef WorkerChannel channel = self.channel
@@ -226,6 +250,16 @@ cdef class TaskRelay:
             store_relaxed_i64(&channel.c.at_since_ns, 0)
             channel.send(&record)
         return 0
+
+
+def progress_of(Arena arena not None):
+    """Return what the first worker of an arena is at, as (number, run, row, seconds); None: nothing."""
+    cdef rd_heap* heap = rd_heap_at(arena.c, 0)
+    cdef int64_t since_ns = load_relaxed_i64(&heap.at_since_ns)
+    if since_ns == 0:
+        return None
+    return (load_relaxed_u64(&heap.at_seq), load_relaxed_u32(&heap.at_run),
+            load_relaxed_i64(&heap.at_index), (rd_now_ns() - since_ns) * 1e-9)
 
 
 cdef uint64_t used_of(const uint8_t* start, const rd_slot* slot) noexcept:

@@ -1,0 +1,118 @@
+"""Actors of Ray, as a line to a worker uses them: one's own, or one that programs share.
+
+Imports the classes that actors run. They belong to the lander.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Protocol
+
+from reader.cluster.pool_worker import PoolWorker
+from reader.cluster.ray_backend import Ray
+from reader.cluster.remote_worker import RemoteWorker
+
+__all__ = ["Actor", "OwnActor", "PoolActor"]
+
+_NAMESPACE = "lodreader"
+
+
+class Actor(Protocol):
+    """What makes the batches of a worker. Methods that return a reference do not wait."""
+
+    def start(self) -> Any:
+        """Return the reference to what RemoteWorker.start returns."""
+
+    def work(self, tasks: list[tuple[Any, ...]]) -> Any:
+        """Return the reference to what RemoteWorker.work returns."""
+
+    def beat(self) -> None:
+        """Show that this program lives."""
+
+    def kill(self) -> None:
+        """End the process at once."""
+
+    def leave(self) -> Any:
+        """Have it work for this program no more; returns a reference to the end of that, or None."""
+
+
+class OwnActor:
+    """An actor that works for one loader, and ends with it.
+
+    Args:
+        ray: the module.
+        backend: see Ray.
+        config: reference to a pickled WorkerConfig.
+        worker: its number.
+        in_flight: the most tasks that it may have.
+    """
+
+    def __init__(self, ray: Any, backend: Ray, config: Any, worker: int, in_flight: int) -> None:
+        kind = ray.remote(RemoteWorker).options(**backend.actor_options())
+        self._ray = ray
+        self._actor = kind.remote(config, worker, in_flight)
+
+    def start(self) -> Any:
+        """See Actor."""
+        return self._actor.start.remote()
+
+    def work(self, tasks: list[tuple[Any, ...]]) -> Any:
+        """See Actor."""
+        return self._actor.work.remote(tasks)
+
+    def beat(self) -> None:
+        """See Actor: Ray ends it with this program."""
+
+    def kill(self) -> None:
+        """See Actor."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(self._actor)
+
+    def leave(self) -> Any:
+        """See Actor."""
+        self.kill()
+
+
+class PoolActor:
+    """An actor that works for each program that names its pool, and ends with the last of them.
+
+    Args:
+        ray, backend, config, worker, in_flight: see OwnActor.
+        user: names this program for good.
+    """
+
+    def __init__(
+        self, ray: Any, backend: Ray, config: Any, worker: int, in_flight: int, user: str
+    ) -> None:
+        kind = ray.remote(PoolWorker).options(
+            name=f"{backend.pool}:{worker}",
+            namespace=_NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            **backend.actor_options(),
+        )
+        self._ray = ray
+        self._actor = kind.remote(worker)
+        self._start = config, in_flight
+        self._user = user
+
+    def start(self) -> Any:
+        """See Actor."""
+        return self._actor.start.remote(self._user, *self._start)
+
+    def work(self, tasks: list[tuple[Any, ...]]) -> Any:
+        """See Actor."""
+        return self._actor.work.remote(self._user, tasks)
+
+    def beat(self) -> None:
+        """See Actor."""
+        self._actor.beat.remote(self._user)
+
+    def kill(self) -> None:
+        """See Actor."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(self._actor)
+
+    def leave(self) -> Any:
+        """See Actor."""
+        return self._actor.leave.remote(self._user)

@@ -1,0 +1,42 @@
+"""Looks at remote workers from beside them, on their node: at what they are, and were when they died.
+
+Imports the core; not Ray. An actor of the lander's own, one on each node on which a batch takes
+long or a worker died. It maps the memory of each worker, which stays when that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from reader._core.memory.arena import Arena
+from reader._core.wire.relay import progress_of
+
+__all__ = ["NodeWatch"]
+
+
+class NodeWatch:
+    """Looks at the workers of one node."""
+
+    def __init__(self) -> None:
+        self._arenas: dict[int, tuple[int, Arena]] = {}
+
+    def attach(self, worker: int, pid: int, arena: int) -> None:
+        """Look at a worker from now on.
+
+        Args:
+            worker: its number.
+            pid: its process.
+            arena: the descriptor of its memory there.
+
+        Raises:
+            OSError: the process is gone, or the system refuses that.
+        """
+        fd = os.open(f"/proc/{pid}/fd/{arena}", os.O_RDWR | os.O_CLOEXEC)
+        self._arenas[worker] = pid, Arena.attach(fd)
+
+    def look(self, worker: int, pid: int) -> tuple[int, int, int, float] | None:
+        """Return what a worker is at, or was when it died; see `progress_of`. KeyError: unknown."""
+        found, arena = self._arenas[worker]
+        if found != pid:
+            raise KeyError(worker)
+        return progress_of(arena)

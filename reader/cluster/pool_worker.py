@@ -1,0 +1,104 @@
+"""A remote worker that several programs share: a named actor of Ray, which outlives each of them.
+
+Imports the remote worker and the loops of several loaders. It belongs to the process that Ray
+started it in, and ends with the last program that uses it: one that was killed says nothing, and is
+let go when it has not been heard of for as long as others were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from reader.cluster.remote_worker import Place, RemoteWorker, Sent
+from reader.errors import ReaderError
+from reader.worker.shared_loops import SharedLoops
+
+__all__ = ["BEAT_S", "PoolWorker"]
+
+BEAT_S = 5.0  # between two signs of life of a program
+_MISSED = 4  # signs of life of another program, after which one without any is gone
+
+
+class PoolWorker:
+    """Makes the batches of one worker of each program; in the order in which their calls come.
+
+    Args:
+        worker_id: from 0; the same for all of them.
+    """
+
+    def __init__(self, worker_id: int) -> None:
+        self._worker_id = worker_id
+        self._loops = SharedLoops(worker_id, lambda _: None)
+        self._users: dict[str, RemoteWorker] = {}
+        self._missed: dict[str, Counter[str]] = {}  # by user: signs of others since its own last
+        self._calls = 0  # begun
+        self._is_busy = False
+        threading.Thread(target=self._watch, daemon=True, name="reader-lease").start()
+
+    def start(self, user: str, config: Any, in_flight: int) -> tuple[Place, list[Sent]]:
+        """Begin to work for a program; returns what RemoteWorker.start does."""
+        with self._calling():
+            self._drop(user)
+            made = RemoteWorker(config, self._worker_id, in_flight, self._loops)
+            self._users[user], self._missed[user] = made, Counter()
+            return made.start()
+
+    def work(self, user: str, tasks: list[tuple[Any, ...]]) -> tuple[float, list[Sent]]:
+        """Do tasks of a program; see RemoteWorker.work."""
+        with self._calling():
+            if user not in self._users:
+                raise ReaderError("the worker has let go of a program that it had not heard of")
+            return self._users[user].work(tasks)
+
+    def beat(self, user: str) -> None:
+        """Hear that a program lives, and let go of those that have not been heard of."""
+        with self._calling():
+            for other, missed in list(self._missed.items()):
+                if other != user:
+                    missed[user] += 1
+                    if missed[user] > _MISSED:
+                        self._drop(other)
+            if user in self._missed:
+                self._missed[user].clear()
+
+    def leave(self, user: str) -> None:
+        """Stop working for a program; without any, the process ends."""
+        import ray
+
+        with self._calling():
+            self._drop(user)
+            if not self._users:
+                ray.actor.exit_actor()
+
+    def _drop(self, user: str) -> None:
+        found = self._users.pop(user, None)
+        self._missed.pop(user, None)
+        if found is not None:
+            found.close()
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Have something to do meanwhile."""
+        self._calls += 1
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
+
+    def _watch(self) -> None:
+        """End the process where nobody calls any more: all programs were killed."""
+        pause = threading.Event()
+        seen, since = -1, time.monotonic()
+        while True:
+            pause.wait(BEAT_S / 2)
+            if self._is_busy or self._calls != seen:
+                seen, since = self._calls, time.monotonic()
+            elif time.monotonic() - since > _MISSED * BEAT_S:
+                os._exit(0)

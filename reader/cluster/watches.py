@@ -1,0 +1,96 @@
+"""The lander's watches of remote workers: one actor a node, made where one is needed.
+
+Imports what such an actor runs. They belong to the lander, and end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from reader.cluster.node_watch import NodeWatch
+from reader.cluster.remote_worker import Place
+
+__all__ = ["Watch", "Watches"]
+
+_PATIENCE_S = 2.0  # for what was seen of a worker that died
+
+
+class Watch:
+    """Looks at one worker.
+
+    Args:
+        ray: the module.
+        actor: a NodeWatch of its node.
+        worker: its number.
+        place: where it is.
+        wake: called when something has come.
+    """
+
+    def __init__(
+        self, ray: Any, actor: Any, worker: int, place: Place, wake: Callable[[Any], None]
+    ) -> None:
+        self._ray, self._actor, self._wake = ray, actor, wake
+        self._worker, self._pid = worker, place.pid
+        self._attaching = self._awaited(actor.attach.remote(worker, place.pid, place.arena))
+        self._looking: Future[Any] | None = None
+
+    def _awaited(self, ref: Any) -> Future[Any]:
+        found: Future[Any] = ref.future()
+        found.add_done_callback(self._wake)
+        return found
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it looks, or cannot."""
+        return self._attaching.done()
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it looks."""
+        return self._attaching.done() and self._attaching.exception() is None
+
+    def look(self) -> tuple[int, int, int, float] | None:
+        """Return what the worker was seen at, if anything new was, and look again."""
+        found = None
+        if not self.is_attached:
+            return None
+        if self._looking is not None:
+            if not self._looking.done():
+                return None
+            with contextlib.suppress(Exception):  # the node is gone, which the line notices
+                found = self._looking.result()
+        self._looking = self._awaited(self._actor.look.remote(self._worker, self._pid))
+        return found
+
+    def last(self) -> tuple[int, int, int, float] | None:
+        """Return what a worker that died was at; None: at nothing, or its node is gone."""
+        with contextlib.suppress(Exception):
+            ref = self._actor.look.remote(self._worker, self._pid)
+            found: tuple[int, int, int, float] | None = self._ray.get(ref, timeout=_PATIENCE_S)
+            return found
+        return None
+
+
+class Watches:
+    """Makes them.
+
+    Args:
+        ray: the module.
+        wake: see Watch.
+    """
+
+    def __init__(self, ray: Any, wake: Callable[[Any], None]) -> None:
+        self._ray, self._wake = ray, wake
+        self._nodes: dict[str, Any] = {}
+
+    def watch(self, worker: int, place: Place) -> Watch:
+        """Have a worker looked at from now on."""
+        if place.node not in self._nodes:
+            ray = self._ray
+            where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+            options = {"num_cpus": 0, "scheduling_strategy": where(place.node, soft=False)}
+            self._nodes[place.node] = ray.remote(NodeWatch).options(**options).remote()
+        return Watch(self._ray, self._nodes[place.node], worker, place, self._wake)
