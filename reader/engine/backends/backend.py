@@ -19,7 +19,15 @@ from reader._core.wire.worker_reports import Damage, LostTasks, WorkerProgress
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.loop import WorkerConfig, WorkerError
 
-__all__ = ["Backend", "Death", "TaskFeeder", "UserBatch", "WorkerActivity", "WorkerStatus"]
+__all__ = [
+    "Backend",
+    "Death",
+    "TaskFeeder",
+    "UserBatch",
+    "Watch",
+    "WorkerActivity",
+    "WorkerStatus",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +93,19 @@ class WorkerStatus:
     sample: int = -1
     since_s: float = 0.0
     thread_id: int | None = None
+
+
+class Watch(Protocol):
+    """Looks at what workers are at for one loader; see Watchdog. Any thread may call it.
+
+    Attributes:
+        own_pause_s: how long a wait may last before the next look; None: there is none.
+    """
+
+    own_pause_s: float | None
+
+    def look_once(self) -> None:
+        """Tell what takes long, and end workers that hang."""
 
 
 class TaskFeeder(Protocol):
@@ -235,6 +256,12 @@ class Backend(Protocol):
 
     def end_worker(self, worker: int) -> bool:
         """End a worker that hangs, so that it is replaced; False: it cannot be ended."""
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
+        """Note what looks at the workers for the iterator that has this backend.
+
+        Returns what finds those of other loaders that share the workers.
+        """
 
     def cancel_epoch(self) -> None:
         """Drop what is in flight as it comes in. Waits for nothing."""

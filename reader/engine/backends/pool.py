@@ -20,7 +20,7 @@ from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.feeder import Feeder
 from reader.available_memory import available_bytes
-from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
+from reader.engine.backends.backend import Death, Watch, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
 from reader.processes import pool_registry
 from reader.worker.global_rng_lock import GlobalRngLock
@@ -200,6 +200,10 @@ class Pool(Finalized, abc.ABC):
     @abc.abstractmethod
     def handles(self) -> list[Any]:
         """See Backend."""
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
+        """Find none: no other loader has these workers."""
+        return list
 
     def cancel_epoch(self) -> None:
         """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
