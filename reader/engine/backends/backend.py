@@ -84,6 +84,7 @@ class WorkerStatus:
         sample: the row of the sample in hand, -1 when it is at none in particular.
         since_s: for how many seconds it has been at that batch.
         thread_id: of its thread, as the system has it; with processes, of the main one: `pid`.
+        computed_s: seconds of cores that it took for this loader; None: it works for no other.
     """
 
     worker_id: int
@@ -93,6 +94,7 @@ class WorkerStatus:
     sample: int = -1
     since_s: float = 0.0
     thread_id: int | None = None
+    computed_s: float | None = None
 
 
 class Watch(Protocol):

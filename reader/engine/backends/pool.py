@@ -67,6 +67,7 @@ class Pool(Finalized, abc.ABC):
     takes_keys: ClassVar[bool] = False
 
     _state = PoolState.CLOSED  # until there is something to close
+    _is_shared = False  # whether the workers are other loaders', too
 
     def __init__(
         self,
@@ -217,12 +218,23 @@ class Pool(Finalized, abc.ABC):
             if not self.is_usable or not handle.is_alive():
                 found.append(WorkerStatus(worker, handle.pid, WorkerActivity.ENDED))
                 continue
+            counts = self.feeder.worker_counts(worker) if self._is_shared else None
+            computed_s = None if counts is None else counts.computed_s
             _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker)
             activity = WorkerActivity.BUSY
             if batch is None:
                 activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
             found.append(
-                WorkerStatus(worker, handle.pid, activity, batch, sample, since_s, handle.thread_id)
+                WorkerStatus(
+                    worker,
+                    handle.pid,
+                    activity,
+                    batch,
+                    sample,
+                    since_s,
+                    handle.thread_id,
+                    computed_s,
+                )
             )
         return found
 

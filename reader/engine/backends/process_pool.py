@@ -18,6 +18,7 @@ from reader._core.wire.feeder import Feeder
 from reader._core.wire.worker_reports import Damage
 from reader.engine.backends.backend import Death, Watch
 from reader.engine.backends.pool import Pool
+from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.worker_processes import OwnProcesses, Processes
 from reader.errors import ReaderError
 from reader.exceptions.user_error import decode
@@ -53,6 +54,7 @@ class ProcessPool(Pool):
         processes: Processes | None = None,
     ) -> None:
         self._processes: Processes = OwnProcesses() if processes is None else processes
+        self._is_shared = isinstance(processes, SharedProcesses)
         super().__init__(config, window, max_bytes, active)
         self._open(lambda: self._start_processes(config, start_method))
 
