@@ -321,8 +321,8 @@ class _Judge:
     def _prefetch(self) -> Verdict | None:
         """Whether workers have no task while the consumer waits."""
         seen, replay = self.seen, self.replay
-        if not seen.workers:
-            return None
+        if not seen.workers or (replay is None and seen.shares_workers):
+            return None  # without records nobody knows whether they were at other loaders' batches
         saved_s, factor = seen.wait_s * (1 - self.use), 0
         if replay is not None:
             factor = self._enough_ahead(replay)

@@ -154,5 +154,6 @@ def test_memory_of_a_pool_is_that_of_its_workers() -> None:
 def test_workers_that_are_at_batches_of_other_loaders_do_not_lack_tasks() -> None:
     idle = dataclasses.replace(BUSY, busy_s=6.0)
     assert judge(idle).bound_by == "prefetch"
+    assert judge(dataclasses.replace(idle, shares_workers=True)).bound_by != "prefetch"
     others = dataclasses.replace(idle, shares_workers=True, others_s=13.0, others_cpu_s=12.0)
     assert judge(others).bound_by != "prefetch"
