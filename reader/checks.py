@@ -90,6 +90,8 @@ def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remed
                 return number
     is_open = high == sys.maxsize and (number is None or number < low)
     limit = f"an int of {low} or more" if is_open else f"an int in [{low}, {high}]"
+    if is_open and low == -sys.maxsize:
+        limit = "an int"
     kind = ConfigTypeError if number is None else ConfigError
     raise kind(f"{name} must be {limit}, got {got(value)}. {remedy}")
 

@@ -154,7 +154,9 @@ class AutoWorkers:
     def _reading(self, pool: Pool, now_s: float) -> Reading:
         clock, (wait_s, _) = pool.clock(), self._stats.times()
         reading = Reading(now_s, self._stats.batches, wait_s, pool.busy_s())
-        return reading if clock is None else reading._replace(**clock._asdict())
+        if clock is None:
+            return reading
+        return reading._replace(cpu_s=clock.cpu_s, runnable_s=clock.runnable_s)
 
 
 def _told(before: Choice, now: Choice) -> str:

@@ -83,7 +83,10 @@ class Supervisor:
         self._options = options
         self._stats = stats
         self._is_torn = False  # a wait was cut short: a notice may be unhandled
-        self._dog: Watchdog | None = None
+        # from the beginning: loops over loaders with the same workers look at its samples, too
+        self._watchdog = Watchdog(
+            backend, window.task_keys, options.epoch, options.warn_after, options.hang_after
+        )
 
     @property
     def is_usable(self) -> bool:
@@ -98,20 +101,6 @@ class Supervisor:
             raise in_fork()
         self._window.is_closed = True
         raise closed(self._schedule.number_of(None), self._options)
-
-    @property
-    def _watchdog(self) -> Watchdog:
-        """What looks at samples that take long; made when something is waited for."""
-        if self._dog is None:
-            options = self._options
-            self._dog = Watchdog(
-                self._backend,
-                self._window.task_keys,
-                options.epoch,
-                options.warn_after,
-                options.hang_after,
-            )
-        return self._dog
 
     # -- waiting ---------------------------------------------------------------------------------
 

@@ -1,12 +1,14 @@
 """What is told, and done, about a sample that takes very long while the loop waits for it.
 
 Imports backends and the stacks of workers. A Watchdog belongs to the supervisor of one epoch, and
-looks only while that waits: there is no thread, and no cost while batches come.
+looks only while that waits, or that of a loader with the same workers: there is no thread, and no
+cost while batches come.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -49,6 +51,7 @@ class Watchdog:
         hang_after: seconds after which its worker is ended; None: never.
 
     Attributes:
+        own_pause_s: how long a wait may last before the next look; None: there is none.
         hung: by the number of its batch what hung.
     """
 
@@ -63,15 +66,38 @@ class Watchdog:
         self._backend, self._keys_of, self._epoch = backend, keys_of, epoch
         self._warn_after, self._hang_after = warn_after, hang_after
         limits = [limit for limit in (warn_after, hang_after) if limit is not None]
-        # how long a wait may last before the next look; None: there is none
-        self.pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
+        self.own_pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
         self.hung: dict[int, Hung] = {}
         # worker -> its process, the batch and the row that it is at, and since when
         self._seen: dict[int, tuple[tuple[int | None, int | None, int], float]] = {}
         self._told: set[tuple[int, int | None, int]] = set()
+        self._looking = threading.Lock()  # loaders that share workers may wait in several threads
+        self._find_beside = backend.add_watch(self)
+
+    @property
+    def pause_s(self) -> float | None:
+        """How long a wait may last before the next look, of whichever loader has these workers."""
+        found = [self.own_pause_s, *(watch.own_pause_s for watch in self._find_beside())]
+        return min((pause for pause in found if pause is not None), default=None)
 
     def look(self) -> None:
-        """Tell what takes long, and end workers that hang."""
+        """Tell what takes long, and end workers that hang: also at samples of other loaders.
+
+        A loader that waits for a shared worker may wait for a sample of another one, whose program
+        does not look meanwhile.
+        """
+        for watch in (self, *self._find_beside()):
+            watch.look_once()
+
+    def look_once(self) -> None:
+        """Look at the samples of this loader, unless another thread does."""
+        if self._looking.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._looking.release()
+
+    def _look(self) -> None:
         now = time.monotonic()
         for status in self._backend.statuses():
             if status.activity not in (WorkerActivity.BUSY, WorkerActivity.STARTING):

@@ -19,9 +19,10 @@ from reader.checks import as_int
 from reader.errors import ReaderError
 from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
+from reader.observe.judge import judge
 from reader.observe.measured import Measured, SlowSample
-from reader.observe.observed import options_of
-from reader.observe.verdict import Verdict, judge
+from reader.observe.observed import clock_of, options_of
+from reader.observe.verdict import Verdict
 from reader.worker_clock import WorkerClock, system_clock, worker_clock
 
 __all__ = ["LoopWatch", "every_steps"]
@@ -71,7 +72,7 @@ class LoopWatch:
         self._usual_s: deque[float] = deque(maxlen=512)
         # at the last look: whose times, the workers' clocks, and how long they had been busy
         self._looked: tuple[Any, dict[tuple[int, int], WorkerClock], float] = (None, {}, 0.0)
-        self._seen_busy_s = self._cpu_s = self._runnable_s = 0.0
+        self._seen_busy_s = self._cpu_s = self._runnable_s = self._others_s = 0.0
         self._system = system_clock()
         self._own = worker_clock(os.getpid(), threading.get_native_id())
         self._look()
@@ -117,20 +118,19 @@ class LoopWatch:
         begun_s = time.thread_time()
         engine, clocks = self._loader._engine, {}
         for status in self._loader.workers():
-            if status.pid is not None and status.thread_id is not None:
-                clock = worker_clock(status.pid, status.thread_id)
-                if clock is not None:
-                    clocks[status.pid, status.thread_id] = clock
+            clock = clock_of(status)
+            if clock is not None and status.pid is not None and status.thread_id is not None:
+                clocks[status.pid, status.thread_id] = clock
         if engine is not None:
             sums = engine.times.sums()
             busy_s = sums["fetch"] + sums["collate"]
             times, before, busy_before_s = self._looked
             if times is engine.times and clocks.keys() == before.keys() and clocks:
                 self._seen_busy_s += busy_s - busy_before_s
-                self._cpu_s += sum(clocks[at].cpu_s - before[at].cpu_s for at in clocks)
-                self._runnable_s += sum(
-                    clocks[at].runnable_s - before[at].runnable_s for at in clocks
-                )
+                since = [clocks[at].since(before[at]) for at in clocks]
+                self._cpu_s += sum(each.cpu_s for each in since)
+                self._runnable_s += sum(each.runnable_s for each in since)
+                self._others_s += sum(each.others_s for each in since)
             self._looked = engine.times, clocks, busy_s
             self._note_records(engine.times)
         took_s = time.thread_time() - begun_s
@@ -195,4 +195,6 @@ class LoopWatch:
             slow_samples=list(self._slow.values()),
             usual_sample_s=float(np.median(self._usual_s)) if self._usual_s else 0.0,
             transfer_wait_s=now.transfer_wait_s - begin.transfer_wait_s,
+            shares_workers=engine is not None and engine.config.pool is not None,
+            others_cpu_s=self._others_s,
         )

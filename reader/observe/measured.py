@@ -74,6 +74,9 @@ class Measured:
         worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
         decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
         persists: whether workers stay between epochs.
+        shares_workers: whether they are those of a WorkerPool.
+        others_s: in which workers that had a batch to make were at one of another loader.
+        others_cpu_s: in which workers computed for other loaders.
         held_s: of batches, from when the program had them until their last view was gone; of those
             of which both is known.
         copy_s: of copies to each device, from when they were issued until they were seen to be
@@ -107,6 +110,9 @@ class Measured:
     worker_s: list[float] = field(default_factory=list)
     decoder: str = ""
     persists: bool = False
+    shares_workers: bool = False
+    others_s: float = 0.0
+    others_cpu_s: float = 0.0
     held_s: float = 0.0
     copy_s: list[float] = field(default_factory=list)
 

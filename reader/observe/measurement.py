@@ -69,10 +69,11 @@ class Measurement:
         options = self._loader._observed_options() or ObservedOptions(0, 0, False, "", False)
         apart = self._leave_out(opened_ns)
         self._apart_s = float(apart.sum())
-        replay = replay_of(self.records, self.begun_ns, self.ended_ns, *options[:2])
+        is_shared = options.shares_workers
+        replay = replay_of(self.records, self.begun_ns, self.ended_ns, *options[:2], is_shared)
         if replay is not None and len(apart) == len(replay.gap_s):
             replay = replace(replay, gap_s=np.maximum(replay.gap_s - apart, 1e-9 * (apart > 0)))
-        return self._measure(options), replay
+        return self._measure(options, replay), replay
 
     def _leave_out(self, opened_ns: Sequence[int]) -> npt.NDArray[np.float64]:
         """Return the seconds before each batch in which no loop was; end it with the last step."""
@@ -101,7 +102,7 @@ class Measurement:
         devices = None if stats is None else stats["devices"]
         return 0.0 if devices is None else float(devices["wait_s"])
 
-    def _measure(self, options: ObservedOptions) -> Measured:
+    def _measure(self, options: ObservedOptions, replay: Replay | None) -> Measured:
         records, watch, workers = self.records, self._watch, options.workers
         count = self._times.count - self._begin
         seconds = max((self.ended_ns - self.begun_ns) * 1e-9 - self._apart_s, 1e-9)
@@ -156,6 +157,9 @@ class Measurement:
             worker_s=_medians(records, workers),
             decoder=options.decoder,
             persists=options.persists,
+            shares_workers=options.shares_workers,
+            others_s=0.0 if replay is None else float(replay.others_s.sum()),
+            others_cpu_s=watch.others_s,
             held_s=float(_spans_s(records, "handed_ns", "given_back_ns").sum()),
             copy_s=[
                 float(_spans_s(records[records["place"] == place], "issued_ns", "copied_ns").sum())
@@ -167,7 +171,7 @@ class Measurement:
         now, then = self._own_ended, self._own
         if now is None or then is None:
             return None
-        return WorkerClock(now.cpu_s - then.cpu_s, now.runnable_s - then.runnable_s)
+        return now.since(then)
 
     def _idle_cores(self, seconds: float, cores: float) -> float | None:
         now, then = self._system_ended.idle_s, self._system.idle_s

@@ -14,8 +14,9 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.errors import ConfigTypeError, got
 from reader.observe.decoder import decoder_of
+from reader.worker_clock import WorkerClock, worker_clock
 
-__all__ = ["Observed", "ObservedOptions", "observed", "options_of"]
+__all__ = ["Observed", "ObservedOptions", "clock_of", "observed", "options_of"]
 
 
 class ObservedOptions(NamedTuple):
@@ -27,6 +28,7 @@ class ObservedOptions(NamedTuple):
         uses_threads: whether workers are threads.
         decoder: see `decoder_of`.
         persists: whether workers stay between epochs.
+        shares_workers: whether they are those of a WorkerPool.
     """
 
     workers: int
@@ -34,6 +36,7 @@ class ObservedOptions(NamedTuple):
     uses_threads: bool
     decoder: str
     persists: bool
+    shares_workers: bool = False
 
 
 def options_of(engine: Engine) -> ObservedOptions:
@@ -41,7 +44,19 @@ def options_of(engine: Engine) -> ObservedOptions:
     config, (workers, factor) = engine.config, choice_of(engine.config, engine.auto)
     ahead = factor * max(1, workers)
     decoder, persists = decoder_of(config.dataset), config.persistent_workers
-    return ObservedOptions(workers, ahead, config.uses_threads, decoder, persists)
+    is_shared = config.pool is not None
+    return ObservedOptions(workers, ahead, config.uses_threads, decoder, persists, is_shared)
+
+
+def clock_of(status: WorkerStatus) -> WorkerClock | None:
+    """Return the clock of a worker, as far as it works for this loader; None: it has ended."""
+    if status.pid is None or status.thread_id is None:
+        return None
+    clock = worker_clock(status.pid, status.thread_id)
+    if clock is None or status.computed_s is None:
+        return clock
+    own_s = status.computed_s
+    return WorkerClock(own_s, clock.runnable_s, clock.cpu_s - own_s)
 
 
 class Observed:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from reader.errors import ConfigTypeError, ReaderError, got
+from reader.observe.judge import judge
 from reader.observe.measured import Measured
 from reader.observe.measurement import Measurement
 from reader.observe.observed import Observed, observed
 from reader.observe.timeline import Timeline
-from reader.observe.verdict import Verdict, judge
+from reader.observe.verdict import Verdict
 from reader.observe.watch import MemorySample
 
 if TYPE_CHECKING:

@@ -25,11 +25,12 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
+from reader.errors import ReaderError
 from reader.observe.measurement import Measurement
 from reader.observe.observed import Observed, ObservedOptions, options_of
 from reader.observe.profile import Profile
 
-__all__ = ["LoaderOfProgram", "measured_loaders", "run_script", "write_reports"]
+__all__ = ["LoaderOfProgram", "measured_loaders", "run_script", "text_of", "write_reports"]
 
 _MOST = 16  # measurements at once, before those of loaders that are gone end
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
@@ -176,13 +177,25 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     exec(code, vars(main))
 
 
+def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
+    """Return the text that a terminal shows of the loaders of a program that has ended."""
+    lines = []
+    for loader in loaders:
+        if loader.profile is not None:
+            lines += ["", f"-- {loader}", str(loader.profile)]
+    if not lines:
+        lines += ["", "-- no loader of reader was iterated over (--torch and --paddle put it in"]
+        lines += ["   the place of PyTorch's and Paddle's)"]
+    return "\n".join(lines)
+
+
 def write_reports(
     loaders: Sequence[LoaderOfProgram],
     json_path: str | None = None,
     trace_path: str | None = None,
     plot_path: str | None = None,
-) -> str:
-    """Write what was asked for of each loader; return the text that a terminal shows.
+) -> list[str]:
+    """Write what was asked for of each loader; return what could not be written, and why.
 
     Args:
         loaders: of a program that has ended.
@@ -191,13 +204,18 @@ def write_reports(
             their names.
         plot_path: the same for pictures.
     """
-    lines = []
-    entries = []
+    entries, failed = [], []
+
+    def write(path: str | Path, how: Callable[[Path], Any]) -> None:
+        try:
+            how(Path(path))
+        except (OSError, ValueError, ReaderError) as error:  # an ending that matplotlib has not
+            failed.append(f"{str(path)!r} cannot be written: {error}")
+
     for number, loader in enumerate(loaders, 1):
         seen = loader.profile
         if seen is None:
             continue
-        lines += ["", f"-- {loader}", str(seen)]
         entries.append(
             {
                 "place": loader.place,
@@ -207,15 +225,13 @@ def write_reports(
             }
         )
         if trace_path is not None:
-            seen.to_trace(_numbered(trace_path, number))
+            write(_numbered(trace_path, number), seen.to_trace)
         if plot_path is not None:
-            seen.plot(_numbered(plot_path, number))
+            write(_numbered(plot_path, number), seen.plot)
     if json_path is not None:
-        Path(json_path).write_text(json.dumps(entries, indent=2), encoding="utf-8")
-    if not entries:
-        lines += ["", "-- no loader of reader was iterated over (--torch and --paddle put it in"]
-        lines += ["   the place of PyTorch's and Paddle's)"]
-    return "\n".join(lines)
+        text = json.dumps(entries, indent=2)
+        write(json_path, lambda path: path.write_text(text, encoding="utf-8"))
+    return failed
 
 
 def _numbered(path: str, number: int) -> Path:

@@ -8,7 +8,7 @@ batch would take.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ class Replay:
         gap_s: seconds before the first batch of an epoch was begun, of each; else 0.
         workers: how many there were; 0: the consumer made them.
         ahead: how many batches are made ahead, in all.
+        others_s: seconds before each was begun in which its worker was at those of other loaders.
     """
 
     make_s: _Floats
@@ -41,6 +42,7 @@ class Replay:
     gap_s: _Floats
     workers: int
     ahead: int
+    others_s: _Floats = field(default_factory=lambda: np.zeros(1))
 
     def seconds(
         self,
@@ -49,10 +51,12 @@ class Replay:
         make_s: _Floats | None = None,
         step_s: _Floats | None = None,
         gap_s: _Floats | None = None,
+        others_s: _Floats | None = None,
     ) -> float:
         """Return how long the loop takes, with what is given in the place of what was."""
         workers = self.workers if workers is None else workers
-        make = (self.make_s if make_s is None else make_s).tolist()
+        others = self.others_s if others_s is None else others_s
+        make = ((self.make_s if make_s is None else make_s) + others).tolist()
         step = (self.step_s if step_s is None else step_s).tolist()
         gap = (self.gap_s if gap_s is None else gap_s).tolist()
         if workers == 0:
@@ -110,7 +114,12 @@ def _fewest(tasks: list[deque[float]], free: list[float], now: float) -> int:
 
 
 def replay_of(
-    records: npt.NDArray[np.void], begun_ns: int, ended_ns: int, workers: int, ahead: int
+    records: npt.NDArray[np.void],
+    begun_ns: int,
+    ended_ns: int,
+    workers: int,
+    ahead: int,
+    is_shared: bool = False,
 ) -> Replay | None:
     """Return the loop that gave these records; None: there are too few of them.
 
@@ -120,6 +129,7 @@ def replay_of(
         ended_ns: when it ended.
         workers: see `Replay`.
         ahead: see `Replay`.
+        is_shared: whether the workers make batches of other loaders, too.
     """
     known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
     if len(known) < 2:
@@ -145,4 +155,18 @@ def replay_of(
         np.asarray(gap_ns * 1e-9, np.float64),
         workers,
         ahead,
+        _others_s(known) if is_shared else np.zeros(1),
     )
+
+
+def _others_s(known: npt.NDArray[np.void]) -> _Floats:
+    """Return for how long each batch was with its worker, which had made all before it."""
+    waited = np.zeros(len(known))
+    for worker in np.unique(known["worker"]):
+        own = np.flatnonzero(known["worker"] == worker)
+        own = own[np.argsort(known["begun_ns"][own], kind="stable")]
+        before_ns = np.append(0, known["sent_ns"][own][:-1])
+        free_ns = np.maximum(known["dispatched_ns"][own], before_ns)
+        waited[own] = np.maximum(known["begun_ns"][own] - free_ns, 0) * 1e-9
+        waited[own[0]] = 0.0  # the worker starts
+    return np.asarray(waited, np.float64)

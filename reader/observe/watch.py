@@ -18,7 +18,7 @@ import numpy.typing as npt
 from reader._core.wire.times_log import FIELDS, NOTE, NOTED, TimesLog
 from reader.engine.backends.backend import WorkerActivity
 from reader.observe.machine import Machine
-from reader.observe.observed import Observed
+from reader.observe.observed import Observed, clock_of
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s
 from reader.worker_clock import (
@@ -26,7 +26,6 @@ from reader.worker_clock import (
     major_faults,
     own_bytes,
     system_clock,
-    worker_clock,
 )
 
 __all__ = ["RECORD_FIELDS", "MemorySample", "SystemCounts", "Watch", "system_counts"]
@@ -95,6 +94,7 @@ class Watch:
         memory: samples of it, one for each look.
         computed_s: seconds in which workers computed; None: no worker was seen.
         runnable_s: seconds in which workers had no core; None: no worker was seen.
+        others_s: seconds in which workers computed for other loaders.
         major_faults: of workers.
     """
 
@@ -151,14 +151,21 @@ class Watch:
     @property
     def computed_s(self) -> float | None:
         """See `Watch`."""
-        return sum(self._last[at].cpu_s - self._first[at].cpu_s for at in self._last) or None
+        return sum(each.cpu_s for each in self._clocks) or None
 
     @property
     def runnable_s(self) -> float | None:
         """See `Watch`."""
-        if not self._last:
-            return None
-        return sum(self._last[at].runnable_s - self._first[at].runnable_s for at in self._last)
+        return sum(each.runnable_s for each in self._clocks) if self._last else None
+
+    @property
+    def others_s(self) -> float:
+        """See `Watch`."""
+        return sum(each.others_s for each in self._clocks)
+
+    @property
+    def _clocks(self) -> list[WorkerClock]:
+        return [last.since(self._first[at]) for at, last in self._last.items()]
 
     @property
     def major_faults(self) -> int:
@@ -185,7 +192,7 @@ class Watch:
                 continue
             if status.pid != os.getpid():
                 processes.add(status.pid)
-            clock = worker_clock(status.pid, status.thread_id)
+            clock = clock_of(status)
             if clock is None:
                 continue
             at = (status.pid, status.thread_id)

@@ -8,6 +8,7 @@ state, which no other loader draws from.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from reader.worker import context
 from reader.worker.loop import WorkerConfig, WorkerLoop, carried, open_loop
 
 __all__ = ["SharedLoops"]
+
+_COUNT_NS = 10_000_000  # between two looks at the clock of cores, while it works for one loader
 
 
 @dataclasses.dataclass
@@ -46,6 +49,8 @@ class SharedLoops:
         self._part = 0  # that it was called with last
         self._desks: list[_Desk] = []
         self._at: _Desk | None = None  # the one at which the worker is
+        # at the last look at the clock of cores: what it said, and when that was
+        self._computed_ns, self._counted_ns = time.process_time_ns(), time.monotonic_ns()
 
     @property
     def channels(self) -> list[WorkerChannel]:
@@ -67,6 +72,7 @@ class SharedLoops:
             return
         desk = _Desk(channel, part, config)
         desk.loop = open_loop(channel, config, self._worker_id)
+        self._count(None)  # what a start computes is not for batches
         if desk.loop is None:
             context.entered()
             return
@@ -75,6 +81,7 @@ class SharedLoops:
 
     def rest(self) -> None:
         """Say that no code of a loader runs: there is nothing to do."""
+        self._count(self._at)
         self._say(0)
 
     def _say(self, part: int) -> None:
@@ -88,6 +95,8 @@ class SharedLoops:
             task = self._next_task(desk)
             if task is not None and desk.loop is not None:
                 desk.loop.step(*task)
+                if time.monotonic_ns() > self._counted_ns + _COUNT_NS:
+                    self._count(desk)
                 has_worked = True
             del task
             if desk.channel.is_stopped:
@@ -132,10 +141,18 @@ class SharedLoops:
             desk.random.put_back()
         self._at = desk
 
+    def _count(self, desk: _Desk | None) -> None:
+        """Count what was computed since the last time, for a loader."""
+        before, self._computed_ns = self._computed_ns, time.process_time_ns()
+        self._counted_ns = time.monotonic_ns()
+        if desk is not None:
+            desk.channel.note_computed(self._computed_ns - before)
+
     def _leave(self) -> None:
         desk, self._at = self._at, None
         if desk is None:
             return
+        self._count(desk)
         desk.seen = context.entered()
         if desk.config.prepare is not None:
             desk.shown = desk.config.prepare.shown()

@@ -198,3 +198,32 @@ def test_a_profile_is_of_one_loop() -> None:
             pass
         with pytest.raises(ReaderError, match="make another one"), seen:
             pass
+
+
+class Computes(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        before = time.thread_time()
+        while time.thread_time() - before < 0.002:
+            pass
+        return np.full(4, index, np.float32)
+
+
+class Waits(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.002)
+        return np.full(4, index, np.float32)
+
+
+def test_each_loader_of_a_pool_has_what_was_computed_for_it() -> None:
+    with reader.WorkerPool(2) as pool:
+        computes, waits = (
+            reader.DataLoader(each(), batch_size=8, pool=pool) for each in (Computes, Waits)
+        )
+        with computes.profile() as one, waits.profile() as other:
+            for _ in range(3):
+                for _ in zip(computes, waits):
+                    pass
+    computed_s, waited_s = one.measured.cpu_s or 0.0, other.measured.cpu_s or 0.0
+    assert computed_s > 0.3
+    assert waited_s < 0.5 * computed_s
+    assert other.measured.others_cpu_s > waited_s

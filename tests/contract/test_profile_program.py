@@ -170,6 +170,8 @@ def test_a_program_without_a_loader_of_ours_is_told_so(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["none.py"], "there is no file 'none.py'"),
+        (["--trace", "none/t.json", "train.py", "", "fork"], "'none/t.json' cannot be written"),
+        (["--plot", ".", "train.py", "", "fork"], "'.' cannot be written"),
         ([], "the following arguments are required: script"),
     ],
 )
@@ -177,6 +179,16 @@ def test_a_wrong_command_line_ends_with_2(tmp_path: Path, arguments: Any, said: 
     done = run(tmp_path, *arguments)
     assert done.returncode == 2
     assert said in done.stderr
+    assert done.stdout == ""  # the script has not begun
+
+
+def test_a_file_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
+    arguments = "--plot", "loop.none", "--json", "loop.json", "train.py", "exit", "fork"
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 7  # the script's own
+    assert done.stderr.count("batches in") == 2
+    assert "'loop.none' cannot be written: Format 'none' is not supported" in done.stderr
+    assert len(json.loads((tmp_path / "loop.json").read_text())) == 2
 
 
 def test_a_script_that_is_no_python_is_named(tmp_path: Path) -> None:

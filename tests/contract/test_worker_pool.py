@@ -119,7 +119,8 @@ def test_loaders_that_wait_have_a_batch_each_in_turn(tmp_path: Path) -> None:
         for each in batches:
             assert len(list(each)) == 16
     gate.close()
-    assert log.read_text()[:16] == "ab" * 8
+    # the worker may have begun with "a" before it was told of the other loader
+    assert "ab" * 8 in log.read_text()[:17]
 
 
 def test_two_iterators_of_one_loader(pool: WorkerPool) -> None:

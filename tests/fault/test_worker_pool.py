@@ -124,6 +124,24 @@ def test_04_hung_sample_costs_its_own_loader_that_sample(gate: Wire, says: Wire)
         whole([*found, *others], 64, 4)
 
 
+@pytest.mark.parametrize("takes", [0, 1])
+def test_04_hung_sample_ends_while_another_loader_is_waited_for(
+    gate: Wire, says: Wire, takes: int
+) -> None:
+    """The loop waits for `good`, whose workers are held up by `bad`: nobody waits for `bad`."""
+    with WorkerPool(1) as pool:
+        stuck = Stuck(5, says.path, gate.path, count=16)
+        bad = DataLoader(
+            stuck, batch_size=4, pool=pool, hang_after=0.5, on_error="replace", error_budget=1
+        )
+        good = DataLoader(PidRows(64), batch_size=4, pool=pool, warn_after=None)
+        batches = iter(bad)
+        found = [next(batches) for _ in range(takes)]
+        whole(list(good), 64, 4)
+        assert len([*found, *batches]) == 4
+        assert [error.index for error in bad.errors] == [5]
+
+
 def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_ended(
     says: Wire, gate: Wire
 ) -> None:

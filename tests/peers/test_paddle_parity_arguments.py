@@ -153,6 +153,7 @@ def test_what_paddle_accepts_is_accepted_with_the_same_length(
     [
         ({"num_worker": 2}, "did you mean num_workers?"),
         ({"sampler": [0]}, "pass batch_sampler=BatchSampler(sampler=..., batch_size=...)"),
+        ({"on_error": "skip"}, "it is an argument of reader.DataLoader; use that with framework="),
         ({"seed": 1}, "it is an argument of reader.DataLoader; use that with framework='paddle'"),
         ({"quux": 1}, "the arguments are dataset, feed_list, places"),
     ],

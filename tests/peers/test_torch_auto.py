@@ -178,3 +178,31 @@ def test_each_worker_that_comes_later_is_initialised(tmp_path: Any) -> None:
     loader = ours.StatefulDataLoader(Slow(480), 4, num_workers="auto", worker_init_fn=note)
     list(loader)
     assert len(list(tmp_path.iterdir())) >= loader.chosen["num_workers"] > 2
+
+
+@LOADERS
+def test_auto_may_be_set_on_a_loader_that_there_is(kind: Any) -> None:
+    loader = kind(Slow(48), 4, num_workers=1)
+    expected = shown(loader)
+    loader.num_workers = loader.prefetch_factor = "auto"
+    assert shown(loader) == expected
+    assert loader.num_workers >= 4
+    assert loader.chosen.keys() == AUTO.keys()
+    loader = kind(Stream(8), 4, num_workers=1)
+    loader.num_workers = "auto"
+    with pytest.raises(ConfigError, match="an iterable dataset has a part for each worker"):
+        iter(loader)
+
+
+@LOADERS
+@pytest.mark.parametrize("name", ["num_workers", "prefetch_factor"])
+@pytest.mark.parametrize("value", ["many", 2.5])
+def test_what_is_no_count_is_refused_as_argument_and_attribute(
+    kind: Any, name: str, value: Any
+) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be an int, got {value!r}"):
+        kind(Rows(8), 4, **{"num_workers": 1, name: value})
+    loader = kind(Rows(8), 4, num_workers=1)
+    with pytest.raises(ConfigError, match=f"{name} must be an int, got {value!r}"):
+        setattr(loader, name, value)
+    assert len(list(loader)) == 2

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from reader.observe.judge import judge
 from reader.observe.measured import Measured, SlowSample
-from reader.observe.verdict import judge
 
 STAGES = {"draw": 0.0, "queue": 0.0, "fetch": 18.0, "collate": 1.0}
 # ten seconds, 100 batches: two workers that compute all the time; the step takes 20 ms
@@ -132,3 +132,28 @@ def test_workers_that_persist_are_not_advised_to(persists: bool) -> None:
     advice = judge(late).advice
     assert ("persistent_workers" in advice) == (not persists)
     assert "when they are first used" in advice
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [({"cores": 8, "idle_cores": 6.0}, "workers"), ({"cpu_s": 2.0}, "storage")],
+)
+def test_advice_for_a_pool_names_the_pool(changed: dict[str, Any], words: str) -> None:
+    found = judge(dataclasses.replace(BUSY, **changed, shares_workers=True))
+    assert found.bound_by == words
+    assert "WorkerPool(" in found.advice
+    assert "num_workers" not in found.advice
+    assert found.options == {}
+
+
+def test_memory_of_a_pool_is_that_of_its_workers() -> None:
+    found = judge(dataclasses.replace(BUSY, memory_stall_s=4.0, shares_workers=True))
+    assert "take a smaller WorkerPool or prefetch_factor" in found.advice
+
+
+def test_workers_that_are_at_batches_of_other_loaders_do_not_lack_tasks() -> None:
+    idle = dataclasses.replace(BUSY, busy_s=6.0)
+    assert judge(idle).bound_by == "prefetch"
+    assert judge(dataclasses.replace(idle, shares_workers=True)).bound_by != "prefetch"
+    others = dataclasses.replace(idle, shares_workers=True, others_s=13.0, others_cpu_s=12.0)
+    assert judge(others).bound_by != "prefetch"

@@ -23,3 +23,4 @@ class WorkerProgress(NamedTuple):
 class WorkerCounts(NamedTuple):
     batches: int
     busy_s: float
+    computed_s: float

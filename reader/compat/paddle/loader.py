@@ -74,6 +74,7 @@ _ELSEWHERE = {
         ("seed", "reseed", "start_method", "worker_type", "worker_retries", "max_bytes"), _OWN
     ),
     **dict.fromkeys(("framework", "in_order", "snapshot_every_n_steps", "seed_globals"), _OWN),
+    **dict.fromkeys(("on_error", "error_budget", "quarantine", "warn_after", "hang_after"), _OWN),
 }
 
 # Programs, and paddle itself, ask isinstance(loader, paddle.io.DataLoader).

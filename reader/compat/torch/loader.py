@@ -65,6 +65,12 @@ ELSEWHERE = {
     ),
 }
 
+# what "auto" can be passed for
+_COUNTS = {
+    "num_workers": '0 starts no worker process, and "auto" as many as pay off.',
+    "prefetch_factor": "It is how many batches each worker may have in flight; None means 2.",
+}
+
 # of PyTorch's class: programs put another one in its place
 _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
 
@@ -163,11 +169,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         pool: WorkerPool | None = None,
     ) -> None:
         num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
-        workers = as_auto("num_workers", num_workers)
-        factor = as_auto("prefetch_factor", prefetch_factor)
-        if not isinstance(workers, int):
-            remedy = "0 starts no worker process."
-            workers = as_int("num_workers", workers, low=-sys.maxsize, remedy=remedy)
+        workers = _as_option("num_workers", num_workers)
+        factor = _as_option("prefetch_factor", prefetch_factor)
         self.is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
         check_auto(workers, factor, dataset, self.is_stream)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
@@ -232,6 +235,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         )
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _as_option(name, value) if name in _COUNTS else value)
 
     def prepared(self, state: Any) -> Any:  # noqa: ARG002
         """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
@@ -398,3 +404,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _as_option(name: str, value: Any) -> Any:
+    """Return what a loader keeps of an argument or attribute in _COUNTS, which PyTorch checks."""
+    value = as_auto(name, value)
+    if isinstance(value, int) or (value is None and name == "prefetch_factor"):
+        return value
+    return as_int(name, value, low=-sys.maxsize, remedy=_COUNTS[name])

@@ -19,7 +19,15 @@ from reader._core.wire.worker_reports import Damage, LostTasks, WorkerProgress
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.loop import WorkerConfig, WorkerError
 
-__all__ = ["Backend", "Death", "TaskFeeder", "UserBatch", "WorkerActivity", "WorkerStatus"]
+__all__ = [
+    "Backend",
+    "Death",
+    "TaskFeeder",
+    "UserBatch",
+    "Watch",
+    "WorkerActivity",
+    "WorkerStatus",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +84,7 @@ class WorkerStatus:
         sample: the row of the sample in hand, -1 when it is at none in particular.
         since_s: for how many seconds it has been at that batch.
         thread_id: of its thread, as the system has it; with processes, of the main one: `pid`.
+        computed_s: seconds of cores that it took for this loader; None: it works for no other.
     """
 
     worker_id: int
@@ -85,6 +94,20 @@ class WorkerStatus:
     sample: int = -1
     since_s: float = 0.0
     thread_id: int | None = None
+    computed_s: float | None = None
+
+
+class Watch(Protocol):
+    """Looks at what workers are at for one loader; see Watchdog. Any thread may call it.
+
+    Attributes:
+        own_pause_s: how long a wait may last before the next look; None: there is none.
+    """
+
+    own_pause_s: float | None
+
+    def look_once(self) -> None:
+        """Tell what takes long, and end workers that hang."""
 
 
 class TaskFeeder(Protocol):
@@ -235,6 +258,12 @@ class Backend(Protocol):
 
     def end_worker(self, worker: int) -> bool:
         """End a worker that hangs, so that it is replaced; False: it cannot be ended."""
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
+        """Note what looks at the workers for the iterator that has this backend.
+
+        Returns what finds those of other loaders that share the workers.
+        """
 
     def cancel_epoch(self) -> None:
         """Drop what is in flight as it comes in. Waits for nothing."""

@@ -16,7 +16,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind
 from reader._core.wire.local_channel import LocalChannel, LocalFeeder, LocalMemory
 from reader.available_memory import available_bytes
-from reader.engine.backends.backend import Death, WorkerStatus
+from reader.engine.backends.backend import Death, Watch, WorkerStatus
 from reader.random.seeds import CapturedState
 from reader.worker import context
 from reader.worker.global_rng_lock import GlobalRngLock
@@ -134,6 +134,10 @@ class InlineBackend:
     def end_worker(self, worker: int) -> bool:  # noqa: ARG002
         """Return False: no thread can be ended."""
         return False
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
+        """Find none: no other loader uses this thread."""
+        return list
 
     def cancel_epoch(self) -> None:
         """Drop what was asked for."""

@@ -20,7 +20,7 @@ from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.feeder import Feeder
 from reader.available_memory import available_bytes
-from reader.engine.backends.backend import Death, WorkerActivity, WorkerStatus
+from reader.engine.backends.backend import Death, Watch, WorkerActivity, WorkerStatus
 from reader.errors import ConfigError
 from reader.processes import pool_registry
 from reader.worker.global_rng_lock import GlobalRngLock
@@ -67,6 +67,7 @@ class Pool(Finalized, abc.ABC):
     takes_keys: ClassVar[bool] = False
 
     _state = PoolState.CLOSED  # until there is something to close
+    _is_shared = False  # whether the workers are other loaders', too
 
     def __init__(
         self,
@@ -201,6 +202,10 @@ class Pool(Finalized, abc.ABC):
     def handles(self) -> list[Any]:
         """See Backend."""
 
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
+        """Find none: no other loader has these workers."""
+        return list
+
     def cancel_epoch(self) -> None:
         """Make the epoch stale: what is in flight is dropped as it comes in. Waits for nothing."""
         self.feeder.begin_run(0)
@@ -213,12 +218,23 @@ class Pool(Finalized, abc.ABC):
             if not self.is_usable or not handle.is_alive():
                 found.append(WorkerStatus(worker, handle.pid, WorkerActivity.ENDED))
                 continue
+            counts = self.feeder.worker_counts(worker) if self._is_shared else None
+            computed_s = None if counts is None else counts.computed_s
             _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker)
             activity = WorkerActivity.BUSY
             if batch is None:
                 activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
             found.append(
-                WorkerStatus(worker, handle.pid, activity, batch, sample, since_s, handle.thread_id)
+                WorkerStatus(
+                    worker,
+                    handle.pid,
+                    activity,
+                    batch,
+                    sample,
+                    since_s,
+                    handle.thread_id,
+                    computed_s,
+                )
             )
         return found
 

@@ -10,13 +10,15 @@ import functools
 import logging
 import pickle
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.wire.feeder import Feeder
 from reader._core.wire.worker_reports import Damage
-from reader.engine.backends.backend import Death
+from reader.engine.backends.backend import Death, Watch
 from reader.engine.backends.pool import Pool
+from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.worker_processes import OwnProcesses, Processes
 from reader.errors import ReaderError
 from reader.exceptions.user_error import decode
@@ -52,6 +54,7 @@ class ProcessPool(Pool):
         processes: Processes | None = None,
     ) -> None:
         self._processes: Processes = OwnProcesses() if processes is None else processes
+        self._is_shared = isinstance(processes, SharedProcesses)
         super().__init__(config, window, max_bytes, active)
         self._open(lambda: self._start_processes(config, start_method))
 
@@ -142,6 +145,10 @@ class ProcessPool(Pool):
         """End the process of a worker at once; see Backend."""
         with self._processes.lock:
             return self._processes.kill(worker)
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
+        """See Backend."""
+        return self._processes.add_watch(watch)
 
     @property
     def handles(self) -> list[WorkerHandle]:

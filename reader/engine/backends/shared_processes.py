@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 
 from reader._core.memory.arena import Arena
+from reader.engine.backends.backend import Watch
 from reader.engine.backends.shared_workers import Life, SharedWorkers
 from reader.engine.backends.worker_processes import GRACE_S, is_readable
 from reader.errors import ConfigError, InternalError
@@ -54,6 +55,7 @@ class SharedProcesses:
         self._numbers: set[int] = set()
         self._sent: dict[int, Life] = {}  # to which it sent its config
         self._is_ready: Callable[[int], bool] = lambda _: False
+        self._watch: weakref.ref[Watch] | None = None
 
     @property
     def lock(self) -> threading.Lock:
@@ -215,6 +217,20 @@ class SharedProcesses:
     def handles(self) -> list[WorkerHandle]:
         """A handle of each worker, in the order of their numbers; of the last where it died."""
         return [self._shared.handle(worker) for worker in sorted(self._numbers)]
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
+        """Note what looks at the workers for this loader; see Backend."""
+        self._watch = weakref.ref(watch)
+        return self._watches_beside
+
+    @property
+    def watch(self) -> Watch | None:
+        """What looks at the workers for this loader."""
+        return None if self._watch is None else self._watch()
+
+    def _watches_beside(self) -> list[Watch]:
+        found = [part.watch for part in self._shared.parts if part is not self]
+        return [watch for watch in found if watch is not None]
 
     def end(self) -> None:
         """Wait until no process works in the arena any more; end those that stay in it."""

@@ -15,6 +15,7 @@ from typing import Protocol
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.wake_words import WakeWords
+from reader.engine.backends.backend import Watch
 from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError, refusal
 from reader.processes import pool_registry
@@ -50,6 +51,10 @@ class Part(Protocol):
     key: int
     number: int
     arena: Arena | None
+
+    @property
+    def watch(self) -> Watch | None:
+        """What looks at the workers for this loader; None: nothing does."""
 
     def has_given(self, worker: int) -> bool:
         """Whether a worker has the config that this part uses."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
+from reader.engine.backends.backend import Watch
 from reader.errors import InternalError
 from reader.processes.handle import WorkerHandle, send_signal
 from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
@@ -87,6 +88,9 @@ class Processes(Protocol):
     def handles(self) -> list[WorkerHandle]:
         """A handle of each worker, in the order of their numbers; of the last where it died."""
 
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
+        """See Backend."""
+
     def end(self) -> None:
         """Wait until none works in the arena, which was stopped; then end them, or let them go."""
 
@@ -129,6 +133,10 @@ class WorkerProcesses:
             self.starter, starter.has_pool = starter, True
         if workers > 1 or starter.needs_template:
             starter.open_template()
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
+        """Find none: no other loader has these processes."""
+        return list
 
     def add(self, worker: int, process: BaseProcess) -> int:
         """Note a process that was started; returns its pidfd."""

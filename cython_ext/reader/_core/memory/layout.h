@@ -87,6 +87,7 @@ typedef struct rd_heap { /* one page */
     /* constants, written at creation, from which a worker computes where everything lies */
     uint64_t task_ring_nbytes, result_ring_count; /* powers of two */
     uint64_t slot_table_count;
+    uint64_t computed_ns; /* of cores, for this loader; worker; 0 unless it works for several */
 } rd_heap;
 
 typedef struct rd_header { /* the first page */

@@ -481,6 +481,10 @@ cdef class WorkerChannel:
         record.generation = slot.generation
         return 0
 
+    def note_computed(self, uint64_t ns):
+        """Count time of cores that the process took for this loader, where it works for several."""
+        store_relaxed_u64(&self.c.computed_ns, self.c.computed_ns + ns)
+
     cdef int done(self, rd_record* record) except -1:
         cdef int64_t now = rd_now_ns()
         store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(now - self.c.at_since_ns))

@@ -39,11 +39,12 @@ class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row secon
     __slots__ = ()
 
 
-class WorkerCounts(collections.namedtuple("WorkerCounts", "batches busy_s")):
+class WorkerCounts(collections.namedtuple("WorkerCounts", "batches busy_s computed_s")):
     """What a worker has made so far: see `Feeder.worker_counts`.
 
     ``batches``: made, in all runs, by this worker and the dead ones it replaces; ``busy_s``:
-    seconds that they took, waits for the dataset's storage included.
+    seconds that they took, waits for the dataset's storage included; ``computed_s``: seconds of cores
+    that they took, 0 unless the worker works for several loaders.
     """
 
     __slots__ = ()
