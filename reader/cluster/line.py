@@ -67,12 +67,13 @@ class NotStarted(Exception):
 
 @dataclasses.dataclass
 class _Call:
-    """`by`: the line whose actor does the tasks."""
+    """`by`: the line whose actor does the tasks; `is_alone`: there is nobody to look at that."""
 
     result: Future[Any]
     tasks: list[RelayedTask]
     by: Line
     sent_at: float
+    is_alone: bool
 
 
 class Line:
@@ -186,7 +187,8 @@ class Line:
             if by is self:
                 self._epoch = None
         result = self._awaited(by.actor.work(sent))
-        self.calls.append(_Call(result, tasks, by, time.monotonic()))
+        is_alone = by.watch is not None and by.watch.is_settled and not by.watch.is_attached
+        self.calls.append(_Call(result, tasks, by, time.monotonic(), is_alone))
         return True
 
     def land(self) -> None:
@@ -259,12 +261,13 @@ class Line:
         cause = f"pid {self.place.pid} on {self.place.host}. {type(error).__name__}: {words}"
         is_known = False  # at which task it was
         if self.calls:
-            watch, tasks = self.calls[0].by.watch, self.calls[0].tasks
+            call = self.calls[0]
+            watch, tasks = call.by.watch, call.tasks
             if watch is not None and watch.is_attached:
                 found = watch.last()
                 is_known = found is not None and self._relay.note(*found)
             else:
-                is_known = len(tasks) == 1 and (not self._is_shared or watch is not None)
+                is_known = len(tasks) == 1 and (not self._is_shared or call.is_alone)
                 if is_known:
                     self._relay.note(tasks[0].seq, tasks[0].run, -1, 0.0)
         if not is_known:
