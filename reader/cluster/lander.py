@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
-from reader.cluster.line import Line, Start
+from reader.cluster.line import Line, Start, lender
 from reader.cluster.ray_backend import Ray
 from reader.cluster.remote_worker import RemoteWorker
 from reader.errors import ReaderError
@@ -151,8 +151,14 @@ class _Lander:
     @property
     def channels(self) -> list[Any]:
         """From which tasks can be taken now."""
-        lines = self._lines if self._has_room() else []
-        return [line.channel for line in lines if not line.is_full and self._actor_of(line)]
+        if not self._has_room(self._in_flight_nbytes()):
+            return []
+        can_lend = self._lender() is not None
+        return [
+            line.channel
+            for line in self._lines
+            if not line.is_full and (line.is_started or can_lend)
+        ]
 
     def open(self, order: Start, fds: list[int]) -> None:
         """Start a worker."""
@@ -184,22 +190,30 @@ class _Lander:
             except Exception as error:  # the actor is gone, alone or with its node
                 line.end(error)
         self._lines = [line for line in self._lines if not line.is_ended]
-        for line in self._lines:
-            actor = self._actor_of(line)
-            while actor is not None and self._has_room() and line.send(actor):
-                pass
+        self._send()
         self._tell_room()
 
-    def _actor_of(self, line: Line) -> Any:
-        """Return who does the tasks of a line: another's actor till there is room for its own."""
-        if line.is_started:
-            return line.actor
-        started = [other.actor for other in self._lines if other.is_started]
-        return started[line.worker % len(started)] if started and self._may_move else None
+    def _send(self) -> None:
+        """Send what may be sent, line after line."""
+        nbytes, can_lend = self._in_flight_nbytes(), True
+        for line in self._lines:
+            while self._has_room(nbytes):
+                maker = line if line.is_started else self._lender() if can_lend else None
+                can_lend = maker is not None or line.is_started
+                before = line.in_flight_nbytes
+                if maker is None or not line.send(maker):
+                    break
+                nbytes += line.in_flight_nbytes - before
 
-    def _has_room(self) -> bool:
+    def _lender(self) -> Line | None:
+        """Return the line whose actor does the tasks of one that waits for room for its own."""
+        return lender(line for line in self._lines if line.is_started) if self._may_move else None
+
+    def _in_flight_nbytes(self) -> int:
+        return sum(line.in_flight_nbytes for line in self._lines)
+
+    def _has_room(self, nbytes: int) -> bool:
         """Whether more batches may be made: they lie in the cluster's store until they land."""
-        nbytes = sum(line.in_flight_nbytes for line in self._lines)
         return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
 
     def _tell_room(self) -> None:

@@ -11,9 +11,9 @@ import dataclasses
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind, WorkerChannel
@@ -24,7 +24,7 @@ from reader.cluster.remote_worker import Sent
 from reader.errors import ReaderError
 from reader.worker.loop import carried
 
-__all__ = ["Ended", "Line", "Start"]
+__all__ = ["Ended", "Line", "Start", "has_time", "is_quick", "lender", "most_tasks"]
 
 _CALLS = 2  # of one actor at a time: the next one is there when it has done with one
 _MANY = 32  # tasks of one call
@@ -55,6 +55,38 @@ class Ended(NamedTuple):
 class _Call(NamedTuple):
     result: Future[Any]
     tasks: int  # that are answered
+    maker: Line  # whose actor does them
+
+
+class _Loaded(Protocol):
+    load: int
+
+
+_L = TypeVar("_L", bound=_Loaded)
+
+
+def has_time(load: int) -> bool:
+    """Whether an actor with so many calls under way may get one more."""
+    return load < _CALLS
+
+
+def lender(started: Iterable[_L]) -> _L | None:
+    """Return the line whose actor has most time for another line's tasks; None: none has any.
+
+    An actor that starts before the others would else get the tasks of all, one after another.
+    """
+    found = min(started, key=lambda line: line.load, default=None)
+    return found if found is not None and has_time(found.load) else None
+
+
+def is_quick(seconds: float, tasks: int) -> bool:
+    """Whether the tasks of a call were done so quickly that more may be sent together."""
+    return seconds < _QUICK_S * tasks
+
+
+def most_tasks(is_quick: bool, nbytes: int) -> int:
+    """Return how many tasks one call may have, by what is known of the last: bytes of a batch."""
+    return max(1, min(_MANY, _TOGETHER_NBYTES // nbytes)) if is_quick and nbytes else 1
 
 
 class Line:
@@ -70,6 +102,7 @@ class Line:
     Attributes:
         actor: None before `start`.
         calls: without a result so far, the oldest first.
+        load: how many calls its actor has, from whatever line.
     """
 
     def __init__(
@@ -83,6 +116,7 @@ class Line:
         arena, self._bell, self._pipe = fds
         self.worker = order.worker
         self.calls: deque[_Call] = deque()
+        self.load = 0
         self.actor: Any = None
         self._starting: Future[Any] | None = None
         self.is_ended = False
@@ -116,15 +150,13 @@ class Line:
     @property
     def is_full(self) -> bool:
         """Whether enough is under way."""
-        return len(self.calls) >= _CALLS
+        return not has_time(len(self.calls))
 
-    def send(self, actor: Any) -> bool:
-        """Send tasks that wait to an actor; False: there are none, or it has enough."""
+    def send(self, maker: Line) -> bool:
+        """Send tasks that wait to the actor of a line; False: there are none, or enough are out."""
         if self.is_full:
             return False
-        most = 1
-        if self._is_quick and self._nbytes:
-            most = max(1, min(_MANY, _TOGETHER_NBYTES // self._nbytes))
+        most = most_tasks(self._is_quick, self._nbytes)
         tasks: list[RelayedTask] = []
         while len(tasks) < most:
             task = self._relay.next_task()
@@ -139,9 +171,11 @@ class Line:
         sent = [tuple(task) for task in tasks]
         if self._epoch is not None:
             sent.insert(0, tuple(self._epoch))
-            if actor is self.actor:
+            if maker is self:
                 self._epoch = None
-        self.calls.append(_Call(self._awaited(actor.work.remote(sent)), len(tasks)))
+        result = self._awaited(maker.actor.work.remote(sent))
+        self.calls.append(_Call(result, len(tasks), maker))
+        maker.load += 1
         return True
 
     def land(self) -> None:
@@ -151,8 +185,9 @@ class Line:
             self._begin(*starting.result())
         while self.calls and self.calls[0].result.done():
             call = self.calls.popleft()
+            call.maker.load -= 1
             seconds, answers = call.result.result()
-            self._is_quick = seconds < _QUICK_S * call.tasks
+            self._is_quick = is_quick(seconds, call.tasks)
             for sent in answers:
                 self._take(sent)
 
@@ -188,6 +223,8 @@ class Line:
     def end(self, error: BaseException | None) -> None:
         """Let go of the worker, which has ended; the trainer is told why."""
         self.is_ended = True
+        for call in self.calls:
+            call.maker.load -= 1
         self.calls.clear()
         with contextlib.suppress(OSError):
             if error is not None:
