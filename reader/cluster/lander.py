@@ -75,7 +75,7 @@ class LanderJob:
                         else:
                             lander.open(order, fds)
                 lander.step()
-                words.wait(worker_id, lander.channels)
+                words.wait(worker_id, lander.channels, is_idle=False)
 
 
 class _Cluster:

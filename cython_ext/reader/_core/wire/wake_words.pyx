@@ -13,7 +13,7 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 from reader._core.memory.wait cimport (exchange_u32, rd_futex_wait_any, rd_futex_wake, rd_wait_word,
                                        load_u32, rd_fence, rd_word_of, store_u32)
 from reader._core.wire.channel cimport WorkerChannel
-from reader._core.wire.ring cimport rd_task_look, rd_task_rest
+from reader._core.wire.ring cimport rd_task_look, rd_task_rest, rd_task_watch
 
 from reader.errors import ReaderError
 
@@ -78,15 +78,16 @@ cdef class WakeWords:
         rd_fence()
         return load_u32(self.word(worker) + AT)
 
-    def wait(self, uint32_t worker, list channels not None):
+    def wait(self, uint32_t worker, list channels not None, bint is_idle=True):
         """Sleep until the worker is woken, or one of its channels has something to do.
 
+        ``is_idle``: it is at no task of these channels; False: their tasks are done elsewhere meanwhile.
         May return earlier. Blocks without the GIL; raises what the handler of a signal raises.
         """
         cdef uint32_t i, count = <uint32_t>len(channels)
         cdef rd_wait_word* words = <rd_wait_word*>malloc((count + 1) * sizeof(rd_wait_word))
         cdef WorkerChannel channel
-        cdef bint is_idle = True
+        cdef bint is_quiet = True
         cdef int rc = 0
         if words is NULL:
             raise MemoryError()
@@ -94,12 +95,15 @@ cdef class WakeWords:
             words[0] = rd_word_of(self.word(worker), 0)
             for i in range(count):
                 channel = channels[i]
-                rd_task_rest(channel.c)
+                if is_idle:
+                    rd_task_rest(channel.c)
+                else:
+                    rd_task_watch(channel.c)
                 words[i + 1] = rd_word_of(&channel.c.task_waiting, 1)
             for i in range(count):
                 channel = channels[i]
-                is_idle = is_idle and rd_task_look(channel.arena.c, channel.c, channel.guest()) == 3
-            if is_idle:
+                is_quiet = is_quiet and rd_task_look(channel.arena.c, channel.c, channel.guest()) == 3
+            if is_quiet:
                 with nogil:
                     rc = rd_futex_wait_any(words, count + 1)
             for i in range(count):
