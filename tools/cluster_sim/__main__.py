@@ -19,6 +19,7 @@ __all__ = ["main", "rows", "verdict"]
 
 _WAITS = 0.05  # a share of waiting from which the trainers are slowed
 _FULL = 0.9  # of a link, a lander or a worker
+_CALM: dict[str, float] = {"failure_s": 0.0, "stragglers": 0.0}
 _HEAD = (
     "| setting | waiting, mean (p99) | busy workers, min / mean / max"
     " | store of trainers, of workers | landed, a trainer | lander | link | made twice"
@@ -37,8 +38,10 @@ class Named(NamedTuple):
 def rows(base: Setting) -> Iterator[Named]:
     """Yield what is simulated: the base, and what differs from it in one thing until it breaks."""
     yield Named("base", base)
-    yield Named("no failures, no stragglers", base.changed(failure_s=0.0, stragglers=0.0))
+    yield Named("no failures, no stragglers (calm)", base.changed(**_CALM))
     yield Named("no stragglers", base.changed(stragglers=0.0))
+    yield Named("no stragglers, all start at once", base.changed(stragglers=0.0, is_warm=False))
+    yield Named("epochs of 100 batches, calm", base.changed(**_CALM, epoch_batches=100))
     yield Named("in_order=False", base.changed(in_order=False))
     yield Named("prefetch_factor 8", base.changed(prefetch_factor=8))
     yield Named("10 failures a second, no stragglers", base.changed(failure_s=0.1, stragglers=0.0))

@@ -186,6 +186,8 @@ class Cluster:
         node.starts_until = max(self._head_until, node.starts_until) + measured.node_start_s
         self.head_s += measured.head_start_s
         at = max(node.starts_until, now + measured.start_s)
+        if self.setting.is_warm and not now:
+            at = self._head_until = node.starts_until = self.head_s = 0.0
         self.longest_start_s = max(self.longest_start_s, at - self.clock.now)
         self.clock.at(at, actor.begin)
         return actor

@@ -77,6 +77,8 @@ class Setting:
         failure_s: seconds between two failures; 0: none.
         of_nodes: the part of the failures that takes a whole node.
         is_pool: all trainers share all workers; else each has as many of its own.
+        is_warm: the first workers run at the beginning; else they start then.
+        epoch_batches: of an epoch, at whose end a trainer waits; 0: more than come.
         prefetch_factor, in_order, worker_retries: of the loader.
         max_in_flight_bytes: of `reader.Ray`.
         trainers_per_node, workers_per_node: what a machine has.
@@ -98,6 +100,8 @@ class Setting:
     failure_s: float = 1.0
     of_nodes: float = 0.05
     is_pool: bool = False
+    is_warm: bool = True
+    epoch_batches: int = 0
     prefetch_factor: int = 2
     in_order: bool = True
     worker_retries: int = 10

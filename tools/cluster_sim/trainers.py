@@ -23,6 +23,7 @@ from tools.cluster_sim.pool import SimulatedPool
 
 __all__ = ["Found", "simulate"]
 
+_MOST = 30_000  # batches of an epoch
 _BATCH = 2  # samples of a batch: they are numbers here, the setting says what one weighs
 
 
@@ -90,13 +91,15 @@ class _Trainer:
 
     def run(self, program: Program) -> None:
         setting, clock = self._setting, program.clock
-        count = _BATCH * int(setting.seconds / max(setting.step_s, 1e-3) / 2 + 10)
+        count = setting.epoch_batches
+        if not count:
+            count = min(_MOST, int(1.1 * setting.seconds / max(setting.step_s, 1e-3)) + 100)
         options: dict[str, Any] = {
             "batch_size": _BATCH,
             "shuffle": True,
             "seed": setting.seed + self.number,
         }
-        dataset = _Numbers(min(count, 4000))
+        dataset = _Numbers(_BATCH * count)
         loader = DataLoader(
             dataset,
             num_workers=self._workers,
@@ -123,7 +126,7 @@ class _Trainer:
 
     def _check(self, batch: list[int], left: list[list[int]]) -> None:
         """Take a batch from those that are to come; in order, it is the first of them."""
-        if batch not in left or (self._setting.in_order and left[0] != batch):
+        if not left or (left[0] != batch and (self._setting.in_order or batch not in left)):
             raise AssertionError(
                 f"trainer {self.number}: {batch} came where {left[:1]} was to come"
             )
