@@ -108,8 +108,9 @@ class TorchLoader:
     def __init__(self, shape: tuple[int, ...], size: int, count: int) -> None:
         from torch.utils.data import DataLoader
 
+        dataset: Any = Samples(count * size, shape)
         loader: Any = DataLoader(
-            Samples(count * size, shape),
+            dataset,
             batch_size=size,
             num_workers=1,
             collate_fn=functools.partial(np.stack, axis=0),

@@ -85,7 +85,12 @@ class Program:
         self._error: BaseException | None = None
         self._is_waiting = self._is_late = False
         self._waits = 0  # so far
-        self.is_done = False
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its body has returned."""
+        return self._is_done
 
     def _run(self) -> None:
         self._go.acquire()
@@ -97,7 +102,7 @@ class Program:
         except BaseException as error:
             self._error = error
         finally:
-            self.is_done = True
+            self._is_done = True
             self._back.release()
 
     def resume(self) -> None:
@@ -108,7 +113,7 @@ class Program:
             self._thread.start()
         self._go.release()
         self._back.acquire()
-        if self.is_done:
+        if self._is_done:
             self._thread.join()
         if self._error is not None:
             error, self._error = self._error, None

@@ -216,8 +216,10 @@ class Cluster:
     def _carry(self, call: Call, source: Node, target: Node) -> None:
         now, setting = self.clock.now, self.setting
         seconds = call.nbytes / min(setting.network, self.measured_rate)
-        begins = max(now, source.sends_until, target.gets_until)
-        source.sends_until = target.gets_until = begins + seconds
+        sends = max(now, source.sends_until)
+        source.sends_until = sends + seconds
+        begins = max(sends, target.gets_until)  # each end is shared by what else it carries
+        target.gets_until = begins + seconds
         if now > setting.warm_s:
             source.sent_s += seconds
             target.got_s += seconds

@@ -88,6 +88,13 @@ class _Trainer:
         self.number, self._setting, self._workers = number, setting, workers
         self.wait_s, self.batches, self.order = 0.0, 0, 0
         self.pool: SimulatedPool | None = None
+        self.asked: float | None = None  # when, for the batch that it waits for
+
+    def waited(self, now: float) -> float:
+        """Return how long it has waited, in the time that counts; the wait under way included."""
+        if self.asked is None:
+            return self.wait_s
+        return self.wait_s + max(0.0, now - max(self.asked, self._setting.warm_s))
 
     def run(self, program: Program) -> None:
         setting, clock = self._setting, program.clock
@@ -112,15 +119,14 @@ class _Trainer:
         expected = DataLoader(dataset, **options)
         while True:
             left = [list(map(int, batch)) for batch in expected]
-            asked = clock.now
+            self.asked = clock.now
             for batch in loader:
-                if clock.now > setting.warm_s:
-                    self.wait_s += clock.now - max(asked, setting.warm_s)
+                self.wait_s, self.asked = self.waited(clock.now), None
                 self._check(batch, left)
                 self.batches += 1
                 self.order = hash((self.order, *batch))
                 program.sleep(setting.step_s)
-                asked = clock.now
+                self.asked = clock.now
             if left:
                 raise AssertionError(f"trainer {self.number}: {len(left)} batches did not come")
 
@@ -194,7 +200,7 @@ def _found(clock: Clock, cluster: Cluster, setting: Setting, trainers: list[_Tra
     pools = [trainer.pool for trainer in trainers if trainer.pool is not None]
     homes, hosts = cluster.homes, cluster.hosts
     return Found(
-        waiting=[trainer.wait_s / seconds for trainer in trainers],
+        waiting=[trainer.waited(clock.now) / seconds for trainer in trainers],
         batches=[trainer.batches for trainer in trainers],
         busy=[busy / seconds for busy in cluster.busy],
         lander=[pool.lander.used_s / seconds for pool in pools],
