@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
-	gpu gluon augmentation integrations cluster old-paddle simdev evidence sanitize nightly matrix format clean distclean
+	gpu gluon augmentation integrations cluster cluster-kills demo-cluster old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -40,6 +40,7 @@ help:
 	@echo "make gluon    tests and speed beside MXNet 1.9.1, in an environment of its own"
 	@echo "make augmentation  tests beside Albumentations and OpenCV, in an environment of its own"
 	@echo "make cluster  tests of workers on Ray, in an environment of its own"
+	@echo "make demo-cluster  the digits again, with workers on a cluster of Ray of which a node is killed"
 	@echo "make integrations  tests beside Lightning, transformers and VisualDL, in an environment of its own"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove what was built                 (make distclean: and $(VENV))"
@@ -120,6 +121,7 @@ evidence: $(VENV)/.has-test build
 	$(PY) -m pytest $(PARALLEL) --variants all tests/peers tests/device tests/tools tests/unit/test_bench.py --peers run -m "(evidence or paired) and not gpu" $(ARGS)
 	$(MAKE) integrations ARGS=
 	$(MAKE) cluster ARGS=
+	$(MAKE) cluster-kills
 
 # The same tests on a core that checks every step; the release build is put back after.
 test-debug: $(VENV)/.has-test debug
@@ -182,10 +184,20 @@ augmentation: build
 
 # Libraries that train by our loaders, or show what they do, and are too large for `make test`.
 # Workers on a cluster of Ray: three nodes on this machine.
-cluster: build
+IN_CLUSTER := $(VENV)-cluster/bin/python
+$(VENV)-cluster/.has-ray: requirements/ray.txt
 	$(PYTHON) -m venv $(VENV)-cluster
-	$(VENV)-cluster/bin/python -m pip --disable-pip-version-check install --quiet -r requirements/ray.txt
-	$(VENV)-cluster/bin/python -m pytest tests/cluster $(ARGS)
+	$(IN_CLUSTER) -m pip --disable-pip-version-check install --quiet -r requirements/ray.txt
+	@touch $@
+
+cluster: build $(VENV)-cluster/.has-ray
+	$(IN_CLUSTER) -m pytest tests/cluster $(ARGS)
+
+cluster-kills: build $(VENV)-cluster/.has-ray
+	$(IN_CLUSTER) -m tools.cluster_kills --nodes 20 --actors 50
+
+demo-cluster: build $(VENV)-cluster/.has-ray
+	$(IN_CLUSTER) -m tools.demo.cluster $(DEMO_ARGS)
 
 OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning transformers visualdl)
 integrations: build

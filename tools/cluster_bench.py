@@ -1,25 +1,31 @@
-"""Measure workers on Ray beside bare loops of `ray.get` of the same batches.
+"""Measure workers on Ray beside bare loops of `ray.get`, `ray.data` and torch in actors.
 
 Run as ``python -m tools.cluster_bench`` in the environment of `make cluster`: three nodes on this
-machine. It prints a table: microseconds a batch, medians of rounds in turns, and what of a core the
-trainer takes.
+machine. It prints a table: microseconds a batch, medians of rounds in turns, what of a core the
+trainer takes, and the most that lay in the object stores. `ray.data` needs pyarrow and pandas;
+where torch is missing it gives arrays (iter_batches), and torch's loader is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import statistics
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from tools.local_cluster import LocalCluster
 
 __all__ = ["main"]
 
 _WORKERS = 3
+_STORE_NBYTES = 1 << 30  # of each node
 _CALLS = 2  # of each actor in flight, in the bare loop
 _MANY = 16  # batches of a call, in the bare loop of grouped calls
 
@@ -76,6 +82,90 @@ def bare(ray: Any, shape: tuple[int, ...], size: int, count: int, group: int) ->
             yield batch
 
 
+def ray_data(shape: tuple[int, ...], size: int, count: int) -> Iterator[Any]:
+    """Yield batches of a pipeline of `ray.data`."""
+    from ray import data
+
+    made = np.ones((size, *shape), np.uint8)
+
+    def stack(rows: dict[str, Any]) -> dict[str, Any]:
+        return {"made": np.stack([made[0] for _ in rows["id"]])}
+
+    data.DataContext.get_current().enable_progress_bars = False
+    blocks = min(count, 4 * _WORKERS)
+    table = data.range(count * size, override_num_blocks=blocks)
+    table = table.map_batches(stack, batch_size=size, num_cpus=1)
+    batches = table.iter_torch_batches if _has("torch") else table.iter_batches
+    found = iter(batches(batch_size=size, prefetch_batches=2))
+    next(found)  # its tasks have started
+    yield None
+    yield from found
+
+
+class TorchLoader:
+    """An actor in which torch's loader runs, with one worker."""
+
+    def __init__(self, shape: tuple[int, ...], size: int, count: int) -> None:
+        from torch.utils.data import DataLoader
+
+        dataset: Any = Samples(count * size, shape)
+        loader: Any = DataLoader(
+            dataset,
+            batch_size=size,
+            num_workers=1,
+            collate_fn=functools.partial(np.stack, axis=0),
+        )
+        self._batches = iter(loader)
+
+    def next(self) -> Any:
+        """Return the next batch."""
+        return next(self._batches)
+
+
+def torch_actors(ray: Any, shape: tuple[int, ...], size: int, count: int) -> Iterator[Any]:
+    """Yield batches of torch's loaders in actors, each of which has its part."""
+    kind = ray.remote(TorchLoader).options(num_cpus=1, scheduling_strategy="SPREAD")
+    part = -(-count // _WORKERS) + 1
+    loaders = [kind.remote(shape, size, part) for _ in range(_WORKERS)]
+    ray.get([loader.next.remote() for loader in loaders])
+    yield None
+    calls: deque[Any] = deque()
+    sent = done = 0
+    while done < count:
+        while len(calls) < _CALLS * _WORKERS and sent < count:
+            calls.append(loaders[sent % _WORKERS].next.remote())
+            sent += 1
+        done += 1
+        yield ray.get(calls.popleft())
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+class Store:
+    """The most bytes that lie in the object stores of a cluster, looked at now and then."""
+
+    def __init__(self, ray: Any, whole: int) -> None:
+        self._ray, self._whole = ray, whole
+        self._end = threading.Event()
+        self.most = 0.0
+
+    def __enter__(self) -> Store:
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.05):
+            free = self._ray.available_resources().get("object_store_memory", self._whole)
+            self.most = max(self.most, self._whole - free)
+
+
 def ours(address: str, shape: tuple[int, ...], size: int, count: int) -> Iterator[Any]:
     """Yield batches of a loader with remote workers."""
     from reader import DataLoader, Ray
@@ -109,40 +199,60 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("works", nargs="*", default=list(WORKS))
     options = parser.parse_args(arguments)
     import ray
-    from ray.cluster_utils import Cluster
 
-    store = {"object_store_memory": 1 << 30}
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False, **store}
-    )
-    for _ in range(2):
-        cluster.add_node(num_cpus=2, **store)
-    ray.init(address=cluster.address, log_to_driver=False)
-    print("| work | ray.get, a call each | grouped | reader | of ray.get | trainer's CPU |")
-    print("|---|---|---|---|---|---|")
-    try:
-        for name in options.works:
-            shape, size, count = WORKS[name]
-            group = _MANY if size < 256 else 1
-            runs: dict[str, Callable[[], Iterator[Any]]] = {
-                "each": functools.partial(bare, ray, shape, size, count, 1),
-                "grouped": functools.partial(bare, ray, shape, size, count, group),
-                "reader": functools.partial(ours, cluster.address, shape, size, count),
-            }
-            found: dict[str, list[tuple[float, float]]] = {key: [] for key in runs}
-            for _ in range(options.rounds):
-                for key, run in runs.items():
-                    found[key].append(timed(run()))
-            wall = {key: statistics.median(w for w, _ in each) for key, each in found.items()}
-            used = {key: statistics.median(u for _, u in each) for key, each in found.items()}
-            print(
-                f"| {name} | {wall['each']:.0f} us | {wall['grouped']:.0f} | {wall['reader']:.0f}"
-                f" | {wall['each'] / wall['reader']:.2f} | {used['each']:.0f} and"
-                f" {used['reader']:.0f} us |"
-            )
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    with LocalCluster(store_nbytes=_STORE_NBYTES) as cluster:
+        ray.init(address=cluster.address, log_to_driver=False)
+        try:
+            print("| work | from | us a batch | reader is | trainer's CPU, us | stores at most |")
+            print("|---|---|---|---|---|---|")
+            for name in options.works:
+                _print(name, _measured(ray, cluster, name, options.rounds))
+        finally:
+            ray.shutdown()
+
+
+class Found(NamedTuple):
+    """Microseconds of the clock and of the trainer for a batch, and bytes in the stores."""
+
+    wall: float
+    used: float
+    stored: float
+
+
+def _measured(ray: Any, cluster: LocalCluster, name: str, rounds: int) -> dict[str, Found]:
+    """Run a work by each, in turns; return the medians."""
+    shape, size, count = WORKS[name]
+    group = _MANY if size < 256 else 1
+    runs: dict[str, Callable[[], Iterator[Any]]] = {
+        "ray.get, a call each": functools.partial(bare, ray, shape, size, count, 1),
+        "ray.get, grouped": functools.partial(bare, ray, shape, size, count, group),
+    }
+    if _has("pyarrow"):
+        way = "iter_torch_batches" if _has("torch") else "iter_batches"
+        runs[f"ray.data, {way}"] = functools.partial(ray_data, shape, size, count)
+    if _has("torch"):
+        runs["torch, in actors"] = functools.partial(torch_actors, ray, shape, size, count)
+    runs["reader"] = functools.partial(ours, cluster.address, shape, size, count)
+    found: dict[str, list[Found]] = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, run in runs.items():
+            with Store(ray, 3 * _STORE_NBYTES) as store:
+                found[key].append(Found(*timed(run()), 0.0))
+            found[key][-1] = found[key][-1]._replace(stored=store.most)
+    return {
+        key: Found(*(statistics.median(values) for values in zip(*each, strict=True)))
+        for key, each in found.items()
+    }
+
+
+def _print(name: str, found: dict[str, Found]) -> None:
+    own = found["reader"].wall
+    for key, each in found.items():
+        print(
+            f"| {name} | {key} | {each.wall:.0f} | {each.wall / own:.2f} times as fast"
+            f" | {each.used:.0f} | {each.stored / 1e6:.0f} MB |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
-from reader.cluster.line import Line, NotStarted, Start
+from reader.cluster.line import Line, NotStarted, Start, lender
 from reader.cluster.pool_worker import BEAT_S
 from reader.cluster.ray_backend import Ray
 from reader.cluster.watches import Watches
@@ -189,8 +189,14 @@ class _Lander:
     @property
     def channels(self) -> list[Any]:
         """From which tasks can be taken now."""
-        lines = self._lines if self._has_room() else []
-        return [line.channel for line in lines if not line.is_full and self._maker_of(line)]
+        if not self._has_room(self._in_flight_nbytes()):
+            return []
+        lines, can_lend = self._lines, self._lender() is not None
+        return [
+            line.channel
+            for line in lines
+            if not line.is_full and (self._may_send(line) if line.is_started else can_lend)
+        ]
 
     def open(self, order: Start, fds: list[int]) -> None:
         """Start a worker."""
@@ -240,10 +246,7 @@ class _Lander:
         self._beat()
         self._look()
         self._lines = [line for line in self._lines if not line.is_ended]
-        for line in self._lines:
-            by = self._maker_of(line)
-            while by is not None and self._has_room() and line.send(by):
-                pass
+        self._send()
         self._tell_room()
 
     def _ask_again(self, line: Line, error: NotStarted) -> None:
@@ -277,23 +280,35 @@ class _Lander:
             elif is_due and is_time and line.watch is not None:
                 line.see(line.watch.look())
 
-    def _maker_of(self, line: Line) -> Line | None:
-        """Return whose actor does the tasks of a line: another's till there is room for its own.
+    def _send(self) -> None:
+        """Send what may be sent, line after line."""
+        nbytes, can_lend = self._in_flight_nbytes(), True
+        for line in self._lines:
+            if line.is_started and not self._may_send(line):
+                continue
+            while self._has_room(nbytes):
+                maker = line if line.is_started else self._lender() if can_lend else None
+                can_lend = maker is not None or line.is_started
+                before = line.in_flight_nbytes
+                if maker is None or not line.send(maker):
+                    break
+                nbytes += line.in_flight_nbytes - before
 
-        Where a worker may die at one of them, it is somebody that is looked at.
-        """
-        lines = [line] if line.is_started else self._lines if self._may_move else []
-        ready = [other for other in lines if other.is_started and not other.is_ended]
-        if self._suspects:
-            ready = [one for one in ready if not one.place.node or self._is_watched(one)]
-        return ready[line.worker % len(ready)] if ready else None
+    def _may_send(self, line: Line) -> bool:
+        """Whether a worker is looked at, where it may die at what it is sent."""
+        is_watched = line.watch is not None and line.watch.is_settled
+        return is_watched or not self._suspects or not line.place.node
 
-    def _is_watched(self, line: Line) -> bool:
-        return line.watch is not None and line.watch.is_settled
+    def _lender(self) -> Line | None:
+        """Return the line whose actor does the tasks of one that waits for room for its own."""
+        ready = (line for line in self._lines if line.is_started and self._may_send(line))
+        return lender(ready) if self._may_move else None
 
-    def _has_room(self) -> bool:
+    def _in_flight_nbytes(self) -> int:
+        return sum(line.in_flight_nbytes for line in self._lines)
+
+    def _has_room(self, nbytes: int) -> bool:
         """Whether more batches may be made: they lie in the cluster's store until they land."""
-        nbytes = sum(line.in_flight_nbytes for line in self._lines)
         return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
 
     def _tell_room(self) -> None:

@@ -13,9 +13,9 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind, WorkerChannel
@@ -28,7 +28,16 @@ from reader.cluster.watches import Watch
 from reader.errors import ReaderError
 from reader.worker.loop import carried
 
-__all__ = ["Ended", "Line", "NotStarted", "Start"]
+__all__ = [
+    "Ended",
+    "Line",
+    "NotStarted",
+    "Start",
+    "has_time",
+    "is_quick",
+    "lender",
+    "most_tasks",
+]
 
 _log = logging.getLogger("reader")
 _CALLS = 2  # of one actor at a time: the next one is there when it has done with one
@@ -67,13 +76,44 @@ class NotStarted(Exception):
 
 @dataclasses.dataclass
 class _Call:
-    """`by`: the line whose actor does the tasks; `is_alone`: there is nobody to look at that."""
+    """`maker`: the line whose actor does the tasks; `is_alone`: there is nobody to look at that."""
 
     result: Future[Any]
     tasks: list[RelayedTask]
-    by: Line
+    maker: Line
     sent_at: float
     is_alone: bool
+
+
+class _Loaded(Protocol):
+    load: int
+
+
+_L = TypeVar("_L", bound=_Loaded)
+
+
+def has_time(load: int) -> bool:
+    """Whether an actor with so many calls under way may get one more."""
+    return load < _CALLS
+
+
+def lender(started: Iterable[_L]) -> _L | None:
+    """Return the line whose actor has most time for another line's tasks; None: none has any.
+
+    An actor that starts before the others would else get the tasks of all, one after another.
+    """
+    found = min(started, key=lambda line: line.load, default=None)
+    return found if found is not None and has_time(found.load) else None
+
+
+def is_quick(seconds: float, tasks: int) -> bool:
+    """Whether the tasks of a call were done so quickly that more may be sent together."""
+    return seconds < _QUICK_S * tasks
+
+
+def most_tasks(is_quick: bool, nbytes: int) -> int:
+    """Return how many tasks one call may have, by what is known of the last: bytes of a batch."""
+    return max(1, min(_MANY, _TOGETHER_NBYTES // nbytes)) if is_quick and nbytes else 1
 
 
 class Line:
@@ -92,6 +132,7 @@ class Line:
         calls: without a result so far, the oldest first.
         place: where the worker is, when it has started.
         watch: looks at the worker; None: nobody does.
+        load: how many calls its actor has, from whatever line.
     """
 
     def __init__(
@@ -109,6 +150,7 @@ class Line:
         self.worker = order.worker
         self.begun = time.monotonic()
         self.calls: deque[_Call] = deque()
+        self.load = 0
         self.actor: Actor | None = None
         self._starting: Future[Any] | None = None
         self.is_ended = False
@@ -146,7 +188,7 @@ class Line:
     @property
     def is_full(self) -> bool:
         """Whether enough is under way."""
-        return len(self.calls) >= _CALLS
+        return not has_time(len(self.calls))
 
     @property
     def busy_s(self) -> float:
@@ -160,13 +202,11 @@ class Line:
         if found is not None:
             self._relay.note(*found)
 
-    def send(self, by: Line) -> bool:
-        """Send tasks that wait to the actor of a line; False: there are none, or it has enough."""
-        if self.is_full or by.actor is None:
+    def send(self, maker: Line) -> bool:
+        """Send tasks that wait to the actor of a line; False: there are none, or enough are out."""
+        if self.is_full or maker.actor is None:
             return False
-        most = 1
-        if self._is_quick and self._nbytes and not self._suspects:
-            most = max(1, min(_MANY, _TOGETHER_NBYTES // self._nbytes))
+        most = most_tasks(self._is_quick and not self._suspects, self._nbytes)
         tasks: list[RelayedTask] = []
         while len(tasks) < most:
             task = self._relay.next_task()
@@ -184,11 +224,13 @@ class Line:
         sent = [tuple(task) for task in tasks]
         if self._epoch is not None:
             sent.insert(0, tuple(self._epoch))
-            if by is self:
+            if maker is self:
                 self._epoch = None
-        result = self._awaited(by.actor.work(sent))
-        is_alone = by.watch is not None and by.watch.is_settled and not by.watch.is_attached
-        self.calls.append(_Call(result, tasks, by, time.monotonic(), is_alone))
+        result = self._awaited(maker.actor.work(sent))
+        watch = maker.watch
+        is_alone = watch is not None and watch.is_settled and not watch.is_attached
+        self.calls.append(_Call(result, tasks, maker, time.monotonic(), is_alone))
+        maker.load += 1
         return True
 
     def land(self) -> None:
@@ -206,8 +248,9 @@ class Line:
             call = self.calls[0]
             seconds, answers = call.result.result()
             self.calls.popleft()
+            call.maker.load -= 1
             self._at_since = time.monotonic()
-            self._is_quick = seconds < _QUICK_S * len(call.tasks)
+            self._is_quick = is_quick(seconds, len(call.tasks))
             for sent in answers:
                 self._take(sent)
             self._suspects.difference_update((task.run, task.seq) for task in call.tasks)
@@ -251,6 +294,8 @@ class Line:
                     words = "shared worker %d ended (%s). Its batches are made again"
                     _log.warning(words, self.worker, ended.cause)
                 os.write(self._pipe, pickle.dumps(ended))
+        for call in self.calls:
+            call.maker.load -= 1
         self.calls.clear()
         os.close(self._pipe)
         os.close(self._bell)
@@ -262,7 +307,7 @@ class Line:
         is_known = False  # at which task it was
         if self.calls:
             call = self.calls[0]
-            watch, tasks = call.by.watch, call.tasks
+            watch, tasks = call.maker.watch, call.tasks
             if watch is not None and watch.is_attached:
                 found = watch.last()
                 is_known = found is not None and self._relay.note(*found)

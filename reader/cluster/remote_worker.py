@@ -28,7 +28,7 @@ _SMALL_NBYTES = 1 << 14
 
 
 class Sent(NamedTuple):
-    """An answer of a worker, the bytes of its slot, and new schemas, by number.
+    """An answer of a worker, the bytes of its slot, and schemas that are new in its call, by number.
 
     `worker` names the process for good, which has its own numbers.
     """
@@ -68,7 +68,6 @@ class RemoteWorker:
         self._arena = Arena.create(1, in_flight)
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)
-        self._sent: set[int] = {0}  # schemas
         self._name = uuid.uuid4().hex
         self._loops = SharedLoops(worker_id, lambda _: None) if loops is None else loops
         self._loops.open(self._channel, 0, lambda: unpickle_config(bytearray(config), []))
@@ -100,14 +99,16 @@ class RemoteWorker:
 
     def _answers(self) -> list[Sent]:
         found = []
+        # of this call alone: nobody knows which of the earlier ones were landed, and in which order
+        told = {0}
         while (taken := self._relay.take()) is not None:
             answer, rows = taken
             data: Any = rows
             if rows is not None and len(rows) <= _SMALL_NBYTES:
                 data = rows.tobytes()  # within the pickle: quicker than a buffer beside it
             new: dict[int, bytes] = {}
-            if answer.schema not in self._sent:
-                self._sent.add(answer.schema)
+            if answer.schema not in told:
+                told.add(answer.schema)
                 new[answer.schema] = self._relay.schema(answer.schema)
             found.append(Sent(self._name, answer, data, new))
         return found

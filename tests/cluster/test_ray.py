@@ -119,6 +119,23 @@ class Slow(Rows):
         return super().__getitem__(index)
 
 
+class Late(Rows):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        threading.Event().wait(1.6)
+        return super().__getitem__(index)
+
+
+def test_worker_that_takes_long_is_not_taken_for_a_damaged_one(
+    backend: Ray, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "prefetch_factor": 1, "backend": backend}
+    with DataLoader(Late(4), **options) as loader:
+        batches, lander = iter(loader), loader.workers()[0].pid
+        whole(list(batches), 4, 1)
+        assert loader.workers()[0].pid == lander
+    assert not caplog.records
+
+
 def test_killed_lander_costs_no_batch(backend: Ray) -> None:
     options: dict[str, Any] = {"batch_size": 4, "worker_retries": 10}
     with DataLoader(Slow(400), num_workers=2, backend=backend, **options) as loader:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from reader import ConfigTypeError, DataLoader, IterableDataset, Ray, WorkerDied, shard
-from tests.datasets import Augmented, Calls, check_rows, digest_of
+from tests.datasets import Augmented, Calls, digest_of
 from tests.processes import ROOT, wait_until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]

@@ -181,16 +181,17 @@ static inline int rd_task_look(const rd_arena *a, const rd_heap *heap, const rd_
     return rd_has_rows_for(a, guest) ? 2 : 3;
 }
 
-/* Be woken by whoever has a task.  Look once more afterwards. */
-static inline void rd_task_listen(rd_heap *heap) {
+/* Say that somebody is about to sleep who takes the worker's tasks, and is woken for the next one. Look
+ * once more afterwards. */
+static inline void rd_task_watch(rd_heap *heap) {
     rd_store_seq_cst(&heap->task_waiting, 1u);
     rd_fence(); /* pairs with those in rd_task_push and rd_share_open */
 }
 
-/* Say that the worker is about to sleep, and has no task: whoever has one for it wakes it then. */
+/* As `rd_task_watch`, by the worker itself, which is at no task then. */
 static inline void rd_task_rest(rd_heap *heap) {
     rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
-    rd_task_listen(heap);
+    rd_task_watch(heap);
 }
 
 /* Sleep until there is something to do (worker).  Returns what `rd_task_look` does, or -1: interrupted

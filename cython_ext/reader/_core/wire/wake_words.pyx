@@ -13,7 +13,7 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 from reader._core.memory.wait cimport (exchange_u32, rd_futex_wait_any, rd_futex_wake, rd_wait_word,
                                        load_u32, rd_fence, rd_word_of, store_u32)
 from reader._core.wire.channel cimport WorkerChannel
-from reader._core.wire.ring cimport rd_task_listen, rd_task_look, rd_task_rest
+from reader._core.wire.ring cimport rd_task_look, rd_task_rest, rd_task_watch
 
 from reader.errors import ReaderError
 
@@ -81,12 +81,13 @@ cdef class WakeWords:
     def wait(self, uint32_t worker, list channels not None, bint is_idle=True):
         """Sleep until the worker is woken, or one of its channels has something to do.
 
-        ``is_idle``: whether no task of the channels is under way. May return earlier. Blocks without the GIL; raises what the handler of a signal raises.
+        ``is_idle``: it is at no task of these channels; False: their tasks are done elsewhere meanwhile.
+        May return earlier. Blocks without the GIL; raises what the handler of a signal raises.
         """
         cdef uint32_t i, count = <uint32_t>len(channels)
         cdef rd_wait_word* words = <rd_wait_word*>malloc((count + 1) * sizeof(rd_wait_word))
         cdef WorkerChannel channel
-        cdef bint is_still = True
+        cdef bint is_quiet = True
         cdef int rc = 0
         if words is NULL:
             raise MemoryError()
@@ -97,12 +98,12 @@ cdef class WakeWords:
                 if is_idle:
                     rd_task_rest(channel.c)
                 else:
-                    rd_task_listen(channel.c)
+                    rd_task_watch(channel.c)
                 words[i + 1] = rd_word_of(&channel.c.task_waiting, 1)
             for i in range(count):
                 channel = channels[i]
-                is_still = is_still and rd_task_look(channel.arena.c, channel.c, channel.guest()) == 3
-            if is_still:
+                is_quiet = is_quiet and rd_task_look(channel.arena.c, channel.c, channel.guest()) == 3
+            if is_quiet:
                 with nogil:
                     rc = rd_futex_wait_any(words, count + 1)
             for i in range(count):

@@ -1,0 +1,280 @@
+"""The pool of a simulated trainer, as the engine sees it: a Backend, and its TaskFeeder.
+
+Imports the engine's protocols and the lander. A pool belongs to one trainer; the engine makes it,
+by the table of backends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from reader._core.wire.channel import TaskKind, decode_task
+from reader._core.wire.failure import Failure, FailureKind
+from reader._core.wire.local_channel import UserBatch
+from reader._core.wire.times_log import TimesLog
+from reader._core.wire.worker_reports import LostTasks, WorkerProgress
+from reader.engine.backends.backend import Death, WorkerStatus
+from reader.worker.loop import WorkerConfig, WorkerError
+from tools.cluster_sim.clock import Program
+from tools.cluster_sim.cluster import Cluster, Node
+from tools.cluster_sim.lander import Lander
+
+__all__ = ["SimulatedFeeder", "SimulatedPool"]
+
+_NO_BATCH = (TaskKind.TASK_EPOCH, TaskKind.TASK_ENTER, TaskKind.TASK_TRIM)
+
+
+class SimulatedFeeder:
+    """Sends tasks to the lander, and orders its answers; see TaskFeeder.
+
+    Args:
+        workers: how many.
+        limit: the most tasks that one may have.
+        program: of the trainer, which waits here.
+
+    Attributes:
+        nbytes, most_nbytes: of batches that have landed and were not handed over.
+        resent: tasks that were sent again.
+    """
+
+    def __init__(self, workers: int, limit: int, program: Program, nbytes: int) -> None:
+        self.times = TimesLog()
+        self.accepted = self.sent = self.sends = self.resent = 0
+        self.lander: Lander | None = None
+        self.nbytes = self.most_nbytes = 0
+        self._batch_nbytes = nbytes
+        self._limit, self._program = limit, program
+        self._flights: list[dict[int, int]] = [{} for _ in range(workers)]  # seq -> run
+        self._is_alive = [True] * workers
+        self._ended: list[int] = []
+        self._loads = [(0, worker) for worker in range(workers)]  # a heap; some are outdated
+        self._ready: dict[int, Any] = {}
+        self._current: Any = None
+        self._run, self._in_order, self._has_notice, self._is_starving = 0, True, False, False
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """See TaskFeeder."""
+        return len(self._ready)
+
+    def begin_run(self, epoch: int, next_seq: int = 0, in_order: bool = True) -> None:  # noqa: ARG002
+        """See TaskFeeder."""
+        self._run += 1
+        self._ready.clear()
+        self._current, self.nbytes = None, 0
+        self.accepted = self.sent = next_seq
+        self._in_order = in_order
+
+    def dispatch(self, seq: int, kind: int, payload: Any, worker: int = -1) -> bool:
+        """See TaskFeeder."""
+        if kind in _NO_BATCH:
+            return worker < 0 or self._is_alive[worker]
+        chosen = self._least_busy() if worker < 0 else worker
+        if chosen < 0 or not self._is_alive[chosen] or len(self._flights[chosen]) >= self._limit:
+            self._is_starving = True
+            return False
+        self._flights[chosen][seq] = self._run
+        self._note_load(chosen)
+        self.resent += seq < self.sent
+        self.sent = max(self.sent, seq + 1)
+        self.sends += 1
+        if self.lander is not None:
+            self.lander.send(chosen, (seq, self._run, decode_task(kind, payload)))
+        return True
+
+    def _note_load(self, worker: int) -> None:
+        heapq.heappush(self._loads, (len(self._flights[worker]), worker))
+
+    def _least_busy(self) -> int:
+        """Return the worker with the fewest tasks, the lowest number first; -1: all are full."""
+        while self._loads:
+            load, worker = self._loads[0]
+            if self._is_alive[worker] and load == len(self._flights[worker]):
+                return worker if load < self._limit else -1
+            heapq.heappop(self._loads)
+        return -1
+
+    def landed(self, worker: int, tasks: list[Any]) -> None:
+        """Batches lie in the trainer's memory."""
+        for seq, run, keys in tasks:
+            self._flights[worker].pop(seq, None)
+            if run == self._run and seq >= self.accepted and seq not in self._ready:
+                self._ready[seq] = UserBatch(seq, keys)
+                self.nbytes += self._batch_nbytes
+                self.most_nbytes = max(self.most_nbytes, self.nbytes)
+        self._note_load(worker)
+        if self._is_starving:
+            self._is_starving, self._has_notice = False, True
+        self._program.wake()
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def take(self, timeout: float | None = None) -> Any:
+        """See TaskFeeder."""
+        while True:
+            if self._current is None and self._ready:
+                seq = self.accepted if self._in_order else next(iter(self._ready))
+                self._current = self._ready.pop(seq, None)
+            if self._current is not None:
+                return self._current
+            if self._has_notice or self._ended:
+                self._has_notice = False
+                return None
+            if timeout == 0 or not self._program.wait(timeout):
+                return False
+
+    def accept(self) -> None:
+        """See TaskFeeder."""
+        if type(self._current) is UserBatch:
+            self.nbytes -= self._batch_nbytes
+        self._current = None
+        self.accepted += 1
+
+    def give_up(self, seq: int, worker: int, is_end: bool = False) -> None:
+        """See TaskFeeder."""
+        kind = FailureKind.END if is_end else FailureKind.LOST
+        self._ready[seq] = Failure(kind, seq, 0, worker)
+
+    # -- workers ---------------------------------------------------------------------------------
+
+    def died(self, worker: int) -> None:
+        """A worker has ended."""
+        self._is_alive[worker] = False
+        self._ended.append(worker)
+        self._program.wake()
+
+    def revived(self, worker: int) -> None:
+        """Another one is in its place."""
+        self._is_alive[worker] = True
+        self._note_load(worker)
+
+    def ended_workers(self) -> list[int]:
+        """See TaskFeeder."""
+        return sorted(self._ended)
+
+    def failed_worker(self) -> Failure | None:
+        """Return None: each worker can start."""
+        return None
+
+    def detach(self, worker: int) -> LostTasks:
+        """See TaskFeeder."""
+        self._ended.remove(worker)
+        lost = [seq for seq, run in self._flights[worker].items() if run == self._run]
+        self._flights[worker].clear()
+        return LostTasks(lost, min(lost, default=None), True, False)
+
+    @property
+    def has_initial_states(self) -> bool:
+        """Return True: nobody is asked."""
+        return True
+
+    def initial_state(self, worker: int) -> Any:  # noqa: ARG002
+        """Return None: nobody is asked."""
+        return None
+
+    def worker_progress(self, worker: int) -> WorkerProgress:  # noqa: ARG002
+        """Return that nothing is known of it."""
+        return WorkerProgress(0, None, -1, 0.0)
+
+    def is_busy(self) -> bool:
+        """See TaskFeeder."""
+        return any(self._flights)
+
+    def trim(self) -> None:
+        """Do nothing: there is no memory."""
+
+    def notify(self) -> None:
+        """Have `take` return None."""
+        self._has_notice = True
+
+
+class SimulatedPool:
+    """See Backend. A subclass for each simulation has what `here` returns.
+
+    Args:
+        config, window, max_bytes, start_method, active: see Backend.
+    """
+
+    works_ahead: ClassVar[bool] = True
+    takes_keys: ClassVar[bool] = False
+    here: ClassVar[Callable[[], tuple[Program, Cluster, Node, list[int]]]]
+    rng_lock = None
+    arena = None
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        window: int,
+        max_bytes: int | None = None,  # noqa: ARG002
+        start_method: str | None = None,  # noqa: ARG002
+        active: int | None = None,  # noqa: ARG002
+    ) -> None:
+        program, cluster, node, numbers = type(self).here()
+        self.window, self.workers = window, config.num_workers
+        self.started = self.workers
+        limit = 2 * -(-window // self.workers) + 2
+        self.feeder = SimulatedFeeder(self.workers, limit, program, cluster.setting.nbytes)
+        self.lander = Lander(cluster, node, numbers, self.feeder.landed, self.feeder.died)
+        self.feeder.lander = self.lander
+        self.is_open = True
+        for line in self.lander.lines:
+            line.open()
+
+    @property
+    def is_usable(self) -> bool:
+        """See Backend."""
+        return self.is_open
+
+    def open_epoch(self, send_starts: Callable[[], bool], cursor: Any) -> None:
+        """Do nothing: workers begin an epoch with its first task."""
+
+    def replace_ended(self) -> list[Death]:
+        """See Backend."""
+        deaths = []
+        for worker in self.feeder.ended_workers():
+            lost = self.feeder.detach(worker)
+            deaths.append(Death(worker, 0, None, *lost, cause="it was killed"))
+            self.feeder.revived(worker)
+            self.lander.lines[worker].open()
+        return deaths
+
+    def name_of(self, worker: int) -> str:
+        """Name a worker in a message."""
+        return f"worker {worker}"
+
+    def open_error(self, payload: Any) -> WorkerError:
+        """Return what was raised in the place of a batch."""
+        found: WorkerError = payload
+        return found
+
+    def end_worker(self, worker: int) -> bool:  # noqa: ARG002
+        """Return False: none hangs."""
+        return False
+
+    def cancel_epoch(self) -> None:
+        """See Backend."""
+        self.feeder.begin_run(0)
+
+    def close_soon(self) -> None:
+        """End the workers."""
+        if self.is_open:
+            self.is_open = False
+            for line in self.lander.lines:
+                line.end()
+
+    def close(self) -> None:
+        """As `close_soon`."""
+        self.close_soon()
+
+    @property
+    def handles(self) -> list[Any]:
+        """Return nothing: these are no processes."""
+        return []
+
+    def statuses(self) -> list[WorkerStatus]:
+        """Return nothing: nobody hangs."""
+        return []
