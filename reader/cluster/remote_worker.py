@@ -28,7 +28,7 @@ _SMALL_NBYTES = 1 << 14
 
 
 class Sent(NamedTuple):
-    """An answer of a worker, the bytes of its slot, and schemas that are new in its call, by number.
+    """An answer of a worker, the bytes of its slot, and schemas new in its call, by number.
 
     `worker` names the process for good, which has its own numbers.
     """
