@@ -33,7 +33,7 @@ class Actor(Protocol):
         """End the process at once."""
 
     def leave(self) -> Any:
-        """Have it work for this program no more; returns a reference to the end of that, or None."""
+        """Have it work for this program no more; returns a reference to that, or None."""
 
 
 class OwnActor:

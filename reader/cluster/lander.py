@@ -127,8 +127,8 @@ class _Cluster:
             if backend.pool is None:
                 raise
             raise ReaderError(
-                f"pool={backend.pool!r} is shared by programs, and no cluster runs that outlives each"
-                " of them: pass address=, or start one (ray start --head)"
+                f"pool={backend.pool!r} is shared by programs, and no cluster runs that outlives"
+                " each of them: pass address=, or start one (ray start --head)"
             ) from error
         _check_resources(ray.nodes(), backend.resources)
         self._config = ray.put(config)

@@ -261,8 +261,9 @@ class Line:
         if place.version != __version__:
             self.fail(
                 ReaderError(
-                    f"the node {place.host} has lodreader {place.version}, and this one {__version__}: install"
-                    " the same version on all nodes, or name it in runtime_env"
+                    f"the node {place.host} has lodreader {place.version}, and this one"
+                    f" {__version__}: install the same version on all nodes, or name it in"
+                    " runtime_env"
                 )
             )
             return

@@ -1,4 +1,4 @@
-"""Looks at remote workers from beside them, on their node: at what they are, and were when they died.
+"""Looks at remote workers from their node: at what they are, or were when they died.
 
 Imports the core; not Ray. An actor of the lander's own, one on each node on which a batch takes
 long or a worker died. It maps the memory of each worker, which stays when that is killed.
