@@ -207,7 +207,15 @@ def _line_s() -> float:
     count = 400
     arena = Arena.create(count, 4)
     lines = [
-        Line(Start(n, 4, 4), [os.dup(arena.fd), os.eventfd(0), os.eventfd(0)], False, {}, print)
+        Line(
+            Start(n, 4, 4),
+            [os.dup(arena.fd), os.eventfd(0), os.eventfd(0)],
+            False,
+            False,
+            {},
+            set(),
+            print,
+        )
         for n in range(count)
     ]
 

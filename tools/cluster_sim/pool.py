@@ -15,7 +15,7 @@ from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.local_channel import UserBatch
 from reader._core.wire.times_log import TimesLog
 from reader._core.wire.worker_reports import LostTasks, WorkerProgress
-from reader.engine.backends.backend import Death, WorkerStatus
+from reader.engine.backends.backend import Death, Watch, WorkerStatus
 from reader.worker.loop import WorkerConfig, WorkerError
 from tools.cluster_sim.clock import Program
 from tools.cluster_sim.cluster import Cluster, Node
@@ -274,6 +274,10 @@ class SimulatedPool:
     def handles(self) -> list[Any]:
         """Return nothing: these are no processes."""
         return []
+
+    def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:  # noqa: ARG002
+        """Find none: no other loader has these workers."""
+        return list
 
     def statuses(self) -> list[WorkerStatus]:
         """Return nothing: nobody hangs."""
