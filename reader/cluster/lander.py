@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
+import pickle
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
-from reader.cluster.line import Line, Start
+from reader.cluster.line import HasRoom, Line, Start
+from reader.cluster.node_files import give_files
 from reader.cluster.ray_backend import Ray
 from reader.cluster.remote_worker import RemoteWorker
+from reader.cluster.room import Room
+from reader.cluster.sent_config import put_config
 from reader.errors import ReaderError
 from reader.processes.process import InheritedFd, read_file
 from reader.processes.shared_process import Stop, received
@@ -42,33 +47,33 @@ class LanderJob:
     """Brings the batches of all remote workers of a pool.
 
     `control`: messages of the trainer; `words`: see WakeWords; `config`: a memory file with the
-    pickled config; `may_move`: any worker may make any batch; `makes_stale`: see TaskRelay.
+    pickle of a RemoteConfig, whose `files` and `sizes` these are; `has_parts`: each worker has its
+    part of a stream; `takes_turns`: batch n is made by worker n modulo their number; `makes_stale`:
+    see TaskRelay.
     """
 
     control: InheritedFd
     words: InheritedFd
     config: InheritedFd
+    files: Sequence[InheritedFd]
+    sizes: Sequence[int]
     backend: Ray
-    may_move: bool
+    has_parts: bool
+    takes_turns: bool
     makes_stale: bool
 
     def work(self, worker_id: int) -> None:
         """Land batches until it is told to stop."""
         words = WakeWords(self.words.fd, 1)
-        cluster = _Cluster(self.backend, bytes(read_file(self.config.fd)))
-        lander = _Lander(
-            cluster,
-            self.backend,
-            self.may_move,
-            self.makes_stale,
-            lambda _: words.wake(worker_id),
-        )
+        cluster = _Cluster(self.backend, self)
         with socket.socket(fileno=self.control.fd) as control:
+            tell = functools.partial(_told, control)
+            lander = _Lander(cluster, self, lambda: words.wake(worker_id), tell)
             while True:
                 if words.take(worker_id):
                     for order, fds in received(control):
                         if isinstance(order, Stop):
-                            cluster.close()
+                            lander.close()
                             return
                         if isinstance(order, Kill):
                             lander.kill(order.worker)
@@ -85,15 +90,15 @@ class _Cluster:
         error: why there is none; None: there is one.
     """
 
-    def __init__(self, backend: Ray, config: bytes) -> None:
+    def __init__(self, backend: Ray, job: LanderJob) -> None:
         self.error: BaseException | None = None
         self._ray: Any = None
         try:
-            self._connect(backend, config)
+            self._connect(backend, job)
         except BaseException as error:  # told at each worker
             self.error = error
 
-    def _connect(self, backend: Ray, config: bytes) -> None:
+    def _connect(self, backend: Ray, job: LanderJob) -> None:
         import ray
 
         self._ray = ray
@@ -103,7 +108,11 @@ class _Cluster:
             options["include_dashboard"] = False
         ray.init(log_to_driver=False, logging_level="ERROR", **options)
         _check_resources(ray.nodes(), backend.resources)
-        self._config = ray.put(config)
+        data, files = bytes(read_file(job.config.fd)), [file.fd for file in job.files]
+        self._sent = put_config(data, files, job.sizes)  # this process owns what it refers to
+        if files:
+            give_files(self._sent.name, files)  # workers of this machine make no copy
+        self._config = ray.put(self._sent)
         self._kind = ray.remote(RemoteWorker).options(**backend.actor_options())
 
     def start(self, order: Start) -> Any:
@@ -115,10 +124,10 @@ class _Cluster:
         with contextlib.suppress(Exception):
             self._ray.kill(actor)
 
-    def free(self) -> dict[str, float]:
-        """Return what is free in the cluster."""
-        found: dict[str, float] = self._ray.available_resources()
-        return found
+    def free(self) -> list[dict[str, float]]:
+        """Return what is free on each node, or what there is in all where Ray tells no more."""
+        ask = getattr(self._ray._private.state, "available_resources_per_node", None)
+        return [self._ray.available_resources()] if ask is None else list(ask().values())
 
     def close(self) -> None:
         """Leave the cluster; its actors end, and with them one that was started for this."""
@@ -128,25 +137,36 @@ class _Cluster:
 
 
 class _Lander:
-    """Sends the tasks of all lines, and lands what comes back."""
+    """Sends the tasks of all lines, and lands what comes back.
+
+    Args:
+        cluster: where the workers are.
+        job: says what they are like.
+        wake: ends the wait for the next step; called in other threads.
+        tell: sends the trainer a message, or returns that it does not read.
+    """
 
     def __init__(
         self,
         cluster: _Cluster,
-        backend: Ray,
-        may_move: bool,
-        makes_stale: bool,
-        wake: Callable[[Any], None],
+        job: LanderJob,
+        wake: Callable[[], None],
+        tell: Callable[[Any], bool],
     ) -> None:
         self._cluster = cluster
-        self._backend = backend
-        self._may_move = may_move
-        self._makes_stale = makes_stale
+        self._backend = job.backend
+        self._job = job
         self._schemas: dict[tuple[str, int], bytes] = {}
         self._wake = wake
+        self._tell = tell
         self._lines: list[Line] = []
         self._begun = time.monotonic()
-        self._is_told = False  # that there is no room
+        self._is_warned = False  # that there is no room
+        self._is_short = False  # there is none for workers that have waited for long
+        self._told_room = HasRoom(-1)
+        self._room: Room | None = None
+        if cluster.error is None:
+            self._room = Room(cluster.free, self._backend.resources, wake)
 
     @property
     def channels(self) -> list[Any]:
@@ -156,7 +176,8 @@ class _Lander:
 
     def open(self, order: Start, fds: list[int]) -> None:
         """Start a worker."""
-        line = Line(order, fds, self._makes_stale, self._schemas, self._wake)
+        makes_stale = self._job.makes_stale
+        line = Line(order, fds, makes_stale, self._schemas, lambda _: self._wake())
         if self._cluster.error is not None:
             error = self._cluster.error
             kind = "" if isinstance(error, ReaderError) else f"{type(error).__name__}: "
@@ -164,7 +185,7 @@ class _Lander:
             return
         line.start(self._cluster.start(order))
         self._lines.append(line)
-        self._begun, self._is_told = time.monotonic(), False
+        self._begun, self._is_warned = time.monotonic(), False
 
     def kill(self, worker: int) -> None:
         """End the actor of a worker."""
@@ -184,39 +205,73 @@ class _Lander:
             except Exception as error:  # the actor is gone, alone or with its node
                 line.end(error)
         self._lines = [line for line in self._lines if not line.is_ended]
+        self._count_room()
         for line in self._lines:
             actor = self._actor_of(line)
             while actor is not None and self._has_room() and line.send(actor):
                 pass
-        self._tell_room()
 
     def _actor_of(self, line: Line) -> Any:
         """Return who does the tasks of a line: another's actor till there is room for its own."""
         if line.is_started:
             return line.actor
+        if self._job.has_parts or (self._job.takes_turns and not self._is_short):
+            return None
         started = [other.actor for other in self._lines if other.is_started]
-        return started[line.worker % len(started)] if started and self._may_move else None
+        return started[line.worker % len(started)] if started else None
 
     def _has_room(self) -> bool:
         """Whether more batches may be made: they lie in the cluster's store until they land."""
         nbytes = sum(line.in_flight_nbytes for line in self._lines)
         return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
 
-    def _tell_room(self) -> None:
-        """Say once that workers wait for room in the cluster."""
-        if self._is_told or time.monotonic() - self._begun < self._backend.start_timeout:
-            return
-        self._is_told = True
-        waiting = [line.worker for line in self._lines if not line.is_started]
-        if waiting:
-            _log.warning(
-                "%d of %d remote workers wait for room in the cluster: each takes %s, and %s is"
-                " free. The loader goes on with those there are",
-                len(waiting),
-                len(self._lines),
-                self._backend.resources,
-                {name: each for name, each in self._cluster.free().items() if ":" not in name},
-            )
+    def _count_room(self) -> None:
+        """See how many workers there is room for, and tell the trainer what is new."""
+        more = None if self._room is None else self._room.more
+        started = [line for line in self._lines if line.is_started]
+        waiting = len(self._lines) - len(started)
+        is_late = time.monotonic() - self._begun >= self._backend.start_timeout
+        self._is_short = waiting > 0 and is_late and more == 0
+        if self._is_short and not self._is_warned:
+            self._is_warned = True
+            self._warn(waiting)
+        if more is not None:
+            room = HasRoom(len(started) + more + (0 if self._is_short else waiting))
+            if room != self._told_room and self._tell(room):
+                self._told_room = room
+        for line in started:
+            line.is_told = line.is_told or self._tell(line.started)
+
+    def _warn(self, waiting: int) -> None:
+        free = [
+            {name: each for name, each in node.items() if ":" not in name}
+            for node in self._cluster.free()
+        ]
+        _log.warning(
+            "%d of %d remote workers wait for room in the cluster: each takes %s, and its nodes"
+            " have free: %s. The loader goes on with those there are",
+            waiting,
+            len(self._lines),
+            self._backend.resources,
+            free,
+        )
+
+    def close(self) -> None:
+        """End all workers, and leave the cluster."""
+        if self._room is not None:
+            self._room.close()
+        self._cluster.close()
+
+
+def _told(control: socket.socket, message: Any) -> bool:
+    """Send the trainer a message, without waiting; False: it has too many to read."""
+    try:
+        control.send(pickle.dumps(message), socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # it is gone
+        return True
+    return True
 
 
 def _check_address(address: str | None) -> None:

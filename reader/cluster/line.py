@@ -24,7 +24,7 @@ from reader.cluster.remote_worker import Sent
 from reader.errors import ReaderError
 from reader.worker.loop import carried
 
-__all__ = ["Ended", "Line", "Start"]
+__all__ = ["Ended", "HasRoom", "Line", "Start", "Started"]
 
 _CALLS = 2  # of one actor at a time: the next one is there when it has done with one
 _MANY = 32  # tasks of one call
@@ -43,6 +43,20 @@ class Start:
     worker: int
     keep_slots: int
     in_flight: int
+
+
+class Started(NamedTuple):
+    """What the trainer is told of a worker that runs: its process, and the machine of that."""
+
+    worker: int
+    pid: int
+    host: str
+
+
+class HasRoom(NamedTuple):
+    """How many workers the cluster has room for, those that there are included."""
+
+    workers: int
 
 
 class Ended(NamedTuple):
@@ -70,6 +84,7 @@ class Line:
     Attributes:
         actor: None before `start`.
         calls: without a result so far, the oldest first.
+        is_told: the trainer has heard of its start.
     """
 
     def __init__(
@@ -86,7 +101,7 @@ class Line:
         self.actor: Any = None
         self._starting: Future[Any] | None = None
         self.is_ended = False
-        self.is_started = False
+        self.is_started = self.is_told = False
         self.channel = WorkerChannel(
             Arena.attach(arena), order.worker, self._bell, order.keep_slots, available_bytes
         )
@@ -94,7 +109,7 @@ class Line:
         self._schemas = schemas
         self._wake = wake
         self._epoch: RelayedTask | None = None  # that the own actor was not told of
-        self._place = Ended(0, "a node that did not take it")
+        self._place = Started(order.worker, 0, "a node that did not take it")
         self._nbytes = 0  # of the last batch
         self._is_quick = False
 
@@ -107,6 +122,11 @@ class Line:
         found: Future[Any] = ref.future()
         found.add_done_callback(self._wake)
         return found
+
+    @property
+    def started(self) -> Started:
+        """Where it runs."""
+        return self._place
 
     @property
     def in_flight_nbytes(self) -> int:
@@ -158,7 +178,7 @@ class Line:
 
     def _begin(self, host: str, pid: int, version: str, answers: list[Sent]) -> None:
         self.is_started = True
-        self._place = Ended(pid, host)
+        self._place = Started(self.worker, pid, host)
         if version != __version__:
             self.fail(
                 ReaderError(
@@ -192,7 +212,7 @@ class Line:
         with contextlib.suppress(OSError):
             if error is not None:
                 words = " ".join(str(error).split())[:_SAID]
-                pid, host = self._place
+                _, pid, host = self._place
                 cause = f"pid {pid} on {host}. {type(error).__name__}: {words}"
                 os.write(self._pipe, pickle.dumps(Ended(pid, cause)))
         os.close(self._pipe)

@@ -17,7 +17,7 @@ from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
 from reader._version import __version__
 from reader.available_memory import available_bytes
-from reader.processes.pickling import unpickle_config
+from reader.cluster.sent_config import SentConfig
 from reader.worker.loop import WorkerLoop, carried, open_loop
 
 __all__ = ["RemoteWorker", "Sent"]
@@ -42,12 +42,12 @@ class RemoteWorker:
     """Makes the batches of one worker.
 
     Args:
-        config: a pickled WorkerConfig.
+        config: that of all workers.
         worker_id: from 0.
         in_flight: the most tasks that it may have.
     """
 
-    def __init__(self, config: Any, worker_id: int, in_flight: int) -> None:
+    def __init__(self, config: SentConfig, worker_id: int, in_flight: int) -> None:
         self._arena = Arena.create(1, in_flight)
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)
@@ -55,7 +55,7 @@ class RemoteWorker:
         self._name = uuid.uuid4().hex
         self._loop: WorkerLoop | None = None
         try:
-            found = unpickle_config(bytearray(config), [])
+            found = config.unpickled()
         except BaseException as error:
             self._channel.fail(carried(error))
         else:

@@ -141,7 +141,7 @@ class Tuner:
         """Have no more workers than these from now on; returns what there should be."""
         self._most = self._most._replace(workers=workers)
         self.choice = self.choice._replace(workers=min(workers, self.choice.workers))
-        self._trial = None
+        self._trial, self._failed, self._pause = None, frozenset(), 0
         self.begin()
         return self.choice
 

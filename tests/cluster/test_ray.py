@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray.cluster_utils import Cluster
 
 from reader import (
     ConfigError,
@@ -26,35 +24,11 @@ from reader import (
     WorkerPool,
     shard,
 )
+from tests.cluster.actors import actors, lander_of
 from tests.datasets import At, Augmented, Calls, PidRows, Raise, Rows, check_rows, digest_of
 from tests.processes import kill_and_wait, open_pid, wait_gone, wait_until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    memory = {"object_store_memory": 200 << 20}
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False, **memory}
-    )
-    for _ in range(2):
-        made.add_node(num_cpus=2, **memory)
-    yield made
-    made.shutdown()
-
-
-@pytest.fixture
-def backend(cluster: Any) -> Ray:
-    return Ray(address=cluster.address, resources={"CPU": 0.5})
-
-
-def actors() -> list[int]:
-    """The processes of remote workers."""
-    found = subprocess.run(
-        ["pgrep", "-f", "^ray::RemoteWorker"], capture_output=True, text=True, check=False
-    )
-    return [int(pid) for pid in found.stdout.split()]
 
 
 def whole(batches: list[Any], count: int, batch_size: int) -> None:
@@ -108,9 +82,10 @@ def test_killed_actors_cost_no_batch(backend: Ray, number: int) -> None:
         for n, batch in enumerate(loader):
             batches.append(batch)
             if n in kills:
-                wait_until(lambda: bool(actors()))
+                while not (found := actors()):
+                    threading.Event().wait(0.01)
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(chance.choice(actors()), signal.SIGKILL)
+                    os.kill(chance.choice(found), signal.SIGKILL)
     assert digest_of(batches) == want
 
 
@@ -139,7 +114,7 @@ def test_killed_lander_costs_no_batch(backend: Ray) -> None:
         for n, batch in enumerate(loader):
             batches.append(batch)
             if n == 20:
-                kill_and_wait(loader.workers()[0].pid or 0)
+                kill_and_wait(lander_of(loader))
     whole(batches, 400, 4)
 
 
@@ -225,7 +200,7 @@ def test_nothing_is_left_behind(backend: Ray) -> None:
     loader = DataLoader(Rows(64), batch_size=4, num_workers=2, backend=backend)
     batches = iter(loader)
     next(batches)
-    pidfds = [open_pid(pid) for pid in [*actors(), loader.workers()[0].pid or 0]]
+    pidfds = [open_pid(pid) for pid in [*actors(), lander_of(loader)]]
     assert len(pidfds) == 3
     loader.close()
     wait_gone(pidfds)

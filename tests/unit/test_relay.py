@@ -16,7 +16,8 @@ from reader._core.wire.failure import FailureKind
 from reader._core.wire.feeder import Feeder
 from reader._core.wire.relay import TaskRelay
 from reader.cluster.remote_worker import RemoteWorker
-from reader.processes.pickling import pickle_remote
+from reader.cluster.sent_config import SentConfig
+from reader.processes.remote_config import pickle_remote
 from reader.worker.loop import WorkerConfig
 from reader.worker.worker_state import EpochStart
 
@@ -53,7 +54,8 @@ class Road:
         )
         fork = multiprocessing.get_context("fork")
         self.worker, there_pipe = fork.Pipe()
-        self.process = fork.Process(target=work_apart, args=(pickle_remote(config), there_pipe))
+        sent = SentConfig("", pickle_remote(config).data, [], [])
+        self.process = fork.Process(target=work_apart, args=(sent, there_pipe))
         self.process.start()
         there_pipe.close()
         self.arena = Arena.create(1, 8, limit)

@@ -75,7 +75,9 @@ class WorkerStatus:
             the number of the batch in its epoch.
         sample: the row of the sample in hand, -1 when it is at none in particular.
         since_s: for how many seconds it has been at that batch.
-        thread_id: of its thread, as the system has it; with processes, of the main one: `pid`.
+        thread_id: of its thread, as the system has it; with processes, of the main one: `pid`;
+            None: on another machine.
+        host: that machine, by its name; None: this one, or it has not started there yet.
     """
 
     worker_id: int
@@ -85,6 +87,7 @@ class WorkerStatus:
     sample: int = -1
     since_s: float = 0.0
     thread_id: int | None = None
+    host: str | None = None
 
 
 class TaskFeeder(Protocol):
