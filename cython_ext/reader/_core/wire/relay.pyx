@@ -118,6 +118,7 @@ cdef class TaskRelay:
 
     def __init__(self, WorkerChannel channel not None, bint makes_stale=False):
         self.channel = channel
+        channel.is_relayed = True
         self.makes_stale = makes_stale
         self.schemas = {}
         self.sent = collections.deque()

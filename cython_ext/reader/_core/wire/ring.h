@@ -181,12 +181,16 @@ static inline int rd_task_look(const rd_arena *a, const rd_heap *heap, const rd_
     return rd_has_rows_for(a, guest) ? 2 : 3;
 }
 
-/* Say that the worker is about to sleep: whoever has something for it wakes it then.  Look once more
- * afterwards. */
-static inline void rd_task_rest(rd_heap *heap) {
-    rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
+/* Say that whoever has something for the worker has to wake it.  Look once more afterwards. */
+static inline void rd_task_await(rd_heap *heap) {
     rd_store_seq_cst(&heap->task_waiting, 1u);
     rd_fence(); /* pairs with those in rd_task_push and rd_share_open */
+}
+
+/* The same, of a worker that is at no task. */
+static inline void rd_task_rest(rd_heap *heap) {
+    rd_store_relaxed(&heap->at_since_ns, (int64_t)0); /* if it was damaged: it is idle */
+    rd_task_await(heap);
 }
 
 /* Sleep until there is something to do (worker).  Returns what `rd_task_look` does, or -1: interrupted

@@ -23,5 +23,6 @@ cdef extern from "reader/_core/wire/ring.h" nogil:
     int rd_task_peek(rd_arena*, uint32_t, rd_task*, const uint8_t**) noexcept
     void rd_task_pop(rd_heap*, const rd_task*) noexcept
     int rd_task_look(const rd_arena*, const rd_heap*, const rd_guest*) noexcept
+    void rd_task_await(rd_heap*) noexcept
     void rd_task_rest(rd_heap*) noexcept
     int rd_task_wait(rd_arena*, rd_heap*, const rd_guest*) noexcept

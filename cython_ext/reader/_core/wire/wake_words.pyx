@@ -13,7 +13,7 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 from reader._core.memory.wait cimport (exchange_u32, rd_futex_wait_any, rd_futex_wake, rd_wait_word,
                                        load_u32, rd_fence, rd_word_of, store_u32)
 from reader._core.wire.channel cimport WorkerChannel
-from reader._core.wire.ring cimport rd_task_look, rd_task_rest
+from reader._core.wire.ring cimport rd_task_await, rd_task_look, rd_task_rest
 
 from reader.errors import ReaderError
 
@@ -94,7 +94,10 @@ cdef class WakeWords:
             words[0] = rd_word_of(self.word(worker), 0)
             for i in range(count):
                 channel = channels[i]
-                rd_task_rest(channel.c)
+                if channel.is_relayed:
+                    rd_task_await(channel.c)
+                else:
+                    rd_task_rest(channel.c)
                 words[i + 1] = rd_word_of(&channel.c.task_waiting, 1)
             for i in range(count):
                 channel = channels[i]
