@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -44,6 +45,10 @@ def test_batches_come_in_order_from_other_processes(backend: Ray) -> None:
             batches = list(loader)
             whole(batches, 200, 4)
             assert os.getpid() not in {int(pid) for batch in batches for pid in batch[2]}
+        found = {status.pid: status.host for status in loader.workers()}
+        assert set(found) <= {*actors(), None}
+        assert found.keys() & {int(pid) for batch in batches for pid in batch[2]}
+        assert socket.gethostname() in found.values()
         batches[0][0][:] = 7  # they are the user's own, and writable
 
 
