@@ -32,6 +32,7 @@ from reader.option_checks import (
     check_stream,
     check_watchdog,
     check_workers,
+    of_backend,
     of_pool,
     take_auto,
     take_backend,
@@ -49,6 +50,7 @@ __all__ = [
     "as_auto",
     "check_auto",
     "check_workers",
+    "of_backend",
     "of_pool",
 ]
 

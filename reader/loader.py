@@ -260,7 +260,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         self.drop_last = config.drop_last
         self.num_workers = config.num_workers
         if config.auto[0]:
-            self.num_workers = as_auto("num_workers", num_workers)
+            self.num_workers = as_auto("num_workers", num_workers, backend)
         self._engine = Engine(config, Policy(), sampler, batch_sampler)
 
     if TYPE_CHECKING:

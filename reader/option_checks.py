@@ -36,6 +36,7 @@ __all__ = [
     "check_stream",
     "check_watchdog",
     "check_workers",
+    "of_backend",
     "of_pool",
     "take_auto",
     "take_backend",
@@ -44,6 +45,7 @@ __all__ = [
 
 # of "auto": workers that wait for storage need no core
 _MOST_WORKERS, _LEAST_MOST, _OVER, _MOST_FACTOR = 64, 4, 4, 8
+_MOST_ELSEWHERE = 256  # on other machines, whose room bounds them
 _ON_ERROR = ("raise", "skip", "replace")
 _BUDGET = 0.05  # of the samples of an epoch: where more fail, something else is wrong
 FRAMEWORKS = ("jax", "numpy", "paddle", "torch")
@@ -187,17 +189,20 @@ class AutoCount(int):
     """
 
 
-def as_auto(name: str, value: Any) -> Any:
+def as_auto(name: str, value: Any, backend: Any = None) -> Any:
     """Return "auto" as an AutoCount, anything else as it is.
 
     Args:
         name: "num_workers" or "prefetch_factor".
         value: what was passed for it.
+        backend: where workers are; None: on this machine, whose cores bound them.
     """
     if not isinstance(value, AutoCount) and not (isinstance(value, str) and value == "auto"):
         return value
     if name == "prefetch_factor":
         return AutoCount(_MOST_FACTOR)
+    if backend is not None:
+        return AutoCount(_MOST_ELSEWHERE)
     most = int(_OVER * usable_cores() // local_ranks())
     return AutoCount(min(_MOST_WORKERS, max(_LEAST_MOST, most)))
 
@@ -217,38 +222,44 @@ def check_auto(workers: Any, factor: Any, dataset: Any, is_iterable: bool) -> No
         )
 
 
-def take_backend(o: dict[str, Any]) -> None:
-    """Check where the workers run, in place: elsewhere they persist between epochs."""
-    backend = o["backend"]
+def of_backend(backend: Any, num_workers: Any, is_persistent: Any) -> Any:
+    """Return whether workers persist between epochs: those that run elsewhere do."""
     if backend is None:
-        return
+        return is_persistent
     if not hasattr(type(backend), "actor_options"):
         raise ConfigTypeError(
             f"backend must be a reader.Ray, or None for workers of this machine, got {got(backend)}"
         )
-    if o["num_workers"] == 0:
+    if isinstance(num_workers, int) and num_workers == 0:
         raise ConfigError(
             f"backend={backend!r} needs remote workers, got num_workers=0. Pass how many there are"
             " to be, as num_workers=8"
         )
+    return True
+
+
+def take_backend(o: dict[str, Any]) -> None:
+    """Check where the workers run, in place: elsewhere they persist between epochs."""
+    backend = o["backend"]
+    persists = of_backend(backend, o["num_workers"], o["persistent_workers"])
+    o["persistent_workers"] = persists
     for name, is_left_out in (
         ("pool", o["pool"] is None),
         ("start_method", o["start_method"] is None),
         ("worker_type", o["worker_type"] == "process"),
     ):
-        if not is_left_out:
+        if backend is not None and not is_left_out:
             raise ConfigError(
                 f"{name}={got(o[name])} says how workers of this machine run, and"
                 f" backend={backend!r} starts them elsewhere. Leave out {name}"
             )
-    o["persistent_workers"] = True
 
 
 def take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:
     """Put an AutoCount in the place of "auto" in the options `o`; returns which of both were it."""
     names = ("num_workers", "prefetch_factor")
     for name in names:
-        o[name] = as_auto(name, o[name])
+        o[name] = as_auto(name, o[name], o["backend"])
     has_workers, has_factor = (isinstance(o[name], AutoCount) for name in names)
     check_auto(o["num_workers"], o["prefetch_factor"], dataset, is_iterable)
     if has_factor and not o["num_workers"]:

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
+import pickle
 import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
-from reader.cluster.line import Line, NotStarted, Start, lender
+from reader.cluster.line import HasRoom, Line, NotStarted, Start, lender
+from reader.cluster.node_files import give_files
 from reader.cluster.pool_worker import BEAT_S
 from reader.cluster.ray_backend import Ray
+from reader.cluster.room import Room
+from reader.cluster.sent_config import put_config
 from reader.cluster.watches import Watches
 from reader.errors import ReaderError
 from reader.processes.process import InheritedFd, read_file
@@ -49,14 +54,19 @@ class LanderJob:
     """Brings the batches of all remote workers of a pool.
 
     `control`: messages of the trainer; `words`: see WakeWords; `config`: a memory file with the
-    pickled config; `may_move`: any worker may make any batch; `makes_stale`: see TaskRelay.
+    pickle of a RemoteConfig, whose `files` and `sizes` these are; `has_parts`: each worker has its
+    part of a stream; `takes_turns`: batch n is made by worker n modulo their number; `makes_stale`:
+    see TaskRelay.
     """
 
     control: InheritedFd
     words: InheritedFd
     config: InheritedFd
+    files: Sequence[InheritedFd]
+    sizes: Sequence[int]
     backend: Ray
-    may_move: bool
+    has_parts: bool
+    takes_turns: bool
     makes_stale: bool
 
     def work(self, worker_id: int) -> None:
@@ -65,15 +75,10 @@ class LanderJob:
         threading.Thread(
             target=_wake_often, args=(words, worker_id), daemon=True, name="reader-beat"
         ).start()
-        cluster = _Cluster(self.backend, bytes(read_file(self.config.fd)))
-        lander = _Lander(
-            cluster,
-            self.backend,
-            self.may_move,
-            self.makes_stale,
-            lambda _: words.wake(worker_id),
-        )
+        cluster = _Cluster(self.backend, self)
         with socket.socket(fileno=self.control.fd) as control:
+            tell = functools.partial(_told, control)
+            lander = _Lander(cluster, self, lambda: words.wake(worker_id), tell)
             while True:
                 if words.take(worker_id):
                     for order, fds in received(control):
@@ -101,17 +106,17 @@ class _Cluster:
         error: why there is none; None: there is one.
     """
 
-    def __init__(self, backend: Ray, config: bytes) -> None:
+    def __init__(self, backend: Ray, job: LanderJob) -> None:
         self.error: BaseException | None = None
         self._ray: Any = None
         self._backend = backend
         self._user = uuid.uuid4().hex
         try:
-            self._connect(backend, config)
+            self._connect(backend, job)
         except BaseException as error:  # told at each worker
             self.error = error
 
-    def _connect(self, backend: Ray, config: bytes) -> None:
+    def _connect(self, backend: Ray, job: LanderJob) -> None:
         import ray
 
         self._ray = ray
@@ -131,7 +136,11 @@ class _Cluster:
                 " each of them: pass address=, or start one (ray start --head)"
             ) from error
         _check_resources(ray.nodes(), backend.resources)
-        self._config = ray.put(config)
+        data, files = bytes(read_file(job.config.fd)), [file.fd for file in job.files]
+        self._sent = put_config(data, files, job.sizes)  # this process owns what it refers to
+        if files:
+            give_files(self._sent.name, files)  # workers of this machine make no copy
+        self._config = ray.put(self._sent)
 
     def start(self, order: Start) -> Actor:
         """Return the actor of a worker, which starts, or works for others already."""
@@ -142,10 +151,10 @@ class _Cluster:
         """Return what looks at workers on their nodes."""
         return Watches(self._ray, wake)
 
-    def free(self) -> dict[str, float]:
-        """Return what is free in the cluster."""
-        found: dict[str, float] = self._ray.available_resources()
-        return found
+    def free(self) -> list[dict[str, float]]:
+        """Return what is free on each node, or what there is in all where Ray tells no more."""
+        ask = getattr(self._ray._private.state, "available_resources_per_node", None)
+        return [self._ray.available_resources()] if ask is None else list(ask().values())
 
     def close(self, leaving: list[Any]) -> None:
         """Leave the cluster; own actors end, and with them a cluster that was started for this.
@@ -161,20 +170,25 @@ class _Cluster:
 
 
 class _Lander:
-    """Sends the tasks of all lines, and lands what comes back."""
+    """Sends the tasks of all lines, and lands what comes back.
+
+    Args:
+        cluster: where the workers are.
+        job: says what they are like.
+        wake: ends the wait for the next step; called in other threads.
+        tell: sends the trainer a message, or returns that it does not read.
+    """
 
     def __init__(
         self,
         cluster: _Cluster,
-        backend: Ray,
-        may_move: bool,
-        makes_stale: bool,
-        wake: Callable[[Any], None],
+        job: LanderJob,
+        wake: Callable[[], None],
+        tell: Callable[[Any], bool],
     ) -> None:
         self._cluster = cluster
-        self._backend = backend
-        self._may_move = may_move
-        self._makes_stale = makes_stale
+        self._backend = job.backend
+        self._job = job
         self._schemas: dict[tuple[str, int], bytes] = {}
         self._suspects: set[tuple[int, int]] = set()
         self._watches: Watches | None = None
@@ -182,9 +196,15 @@ class _Lander:
         self._leaving: list[Any] = []
         self._beat_at = 0.0
         self._wake = wake
+        self._tell = tell
         self._lines: list[Line] = []
         self._begun = time.monotonic()
-        self._is_told = False  # that there is no room
+        self._is_warned = False  # that there is no room
+        self._is_short = False  # there is none for workers that have waited for long
+        self._told_room = HasRoom(-1)
+        self._room: Room | None = None
+        if cluster.error is None:
+            self._room = Room(cluster.free, self._backend.resources, wake)
 
     @property
     def channels(self) -> list[Any]:
@@ -200,9 +220,14 @@ class _Lander:
 
     def open(self, order: Start, fds: list[int]) -> None:
         """Start a worker."""
-        is_shared = self._backend.pool is not None
         line = Line(
-            order, fds, self._makes_stale, is_shared, self._schemas, self._suspects, self._wake
+            order,
+            fds,
+            self._job.makes_stale,
+            self._backend.pool is not None,
+            self._schemas,
+            self._suspects,
+            self._wake_for,
         )
         if self._cluster.error is not None:
             error = self._cluster.error
@@ -211,7 +236,7 @@ class _Lander:
             return
         line.start(self._cluster.start(order))
         self._lines.append(line)
-        self._begun, self._is_told = time.monotonic(), False
+        self._begun, self._is_warned = time.monotonic(), False
 
     def kill(self, worker: int) -> None:
         """End the actor of a worker."""
@@ -221,6 +246,8 @@ class _Lander:
 
     def close(self) -> None:
         """Leave the workers, and the cluster."""
+        if self._room is not None:
+            self._room.close()
         for line in self._lines:
             self._leave(line)
         self._cluster.close(self._leaving)
@@ -246,8 +273,11 @@ class _Lander:
         self._beat()
         self._look()
         self._lines = [line for line in self._lines if not line.is_ended]
+        self._count_room()
         self._send()
-        self._tell_room()
+
+    def _wake_for(self, _: Any) -> None:
+        self._wake()
 
     def _ask_again(self, line: Line, error: NotStarted) -> None:
         """Ask anew for an actor that others use and that was ending as we came."""
@@ -275,7 +305,7 @@ class _Lander:
         for line in self._lines:
             is_due = line.is_started and not line.is_ended and line.busy_s >= limit
             if is_due and line.watch is None and line.place.node:
-                self._watches = self._watches or self._cluster.watches(self._wake)
+                self._watches = self._watches or self._cluster.watches(self._wake_for)
                 line.watch = self._watches.watch(line.worker, line.place)
             elif is_due and is_time and line.watch is not None:
                 line.see(line.watch.look())
@@ -301,8 +331,9 @@ class _Lander:
 
     def _lender(self) -> Line | None:
         """Return the line whose actor does the tasks of one that waits for room for its own."""
-        ready = (line for line in self._lines if line.is_started and self._may_send(line))
-        return lender(ready) if self._may_move else None
+        if self._job.has_parts or (self._job.takes_turns and not self._is_short):
+            return None
+        return lender(line for line in self._lines if line.is_started and self._may_send(line))
 
     def _in_flight_nbytes(self) -> int:
         return sum(line.in_flight_nbytes for line in self._lines)
@@ -311,21 +342,47 @@ class _Lander:
         """Whether more batches may be made: they lie in the cluster's store until they land."""
         return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
 
-    def _tell_room(self) -> None:
-        """Say once that workers wait for room in the cluster."""
-        if self._is_told or time.monotonic() - self._begun < self._backend.start_timeout:
-            return
-        self._is_told = True
-        waiting = [line.worker for line in self._lines if not line.is_started]
-        if waiting:
-            _log.warning(
-                "%d of %d remote workers wait for room in the cluster: each takes %s, and %s is"
-                " free. The loader goes on with those there are",
-                len(waiting),
-                len(self._lines),
-                self._backend.resources,
-                {name: each for name, each in self._cluster.free().items() if ":" not in name},
-            )
+    def _count_room(self) -> None:
+        """See how many workers there is room for, and tell the trainer what is new."""
+        more = None if self._room is None else self._room.more
+        started = [line for line in self._lines if line.is_started]
+        waiting = len(self._lines) - len(started)
+        is_late = time.monotonic() - self._begun >= self._backend.start_timeout
+        self._is_short = waiting > 0 and is_late and more == 0
+        if self._is_short and not self._is_warned:
+            self._is_warned = True
+            self._warn(waiting)
+        if more is not None:
+            room = HasRoom(len(started) + more + (0 if self._is_short else waiting))
+            if room != self._told_room and self._tell(room):
+                self._told_room = room
+        for line in started:
+            line.is_told = line.is_told or self._tell(line.started)
+
+    def _warn(self, waiting: int) -> None:
+        free = [
+            {name: each for name, each in node.items() if ":" not in name}
+            for node in self._cluster.free()
+        ]
+        _log.warning(
+            "%d of %d remote workers wait for room in the cluster: each takes %s, and its nodes"
+            " have free: %s. The loader goes on with those there are",
+            waiting,
+            len(self._lines),
+            self._backend.resources,
+            free,
+        )
+
+
+def _told(control: socket.socket, message: Any) -> bool:
+    """Send the trainer a message, without waiting; False: it has too many to read."""
+    try:
+        control.send(pickle.dumps(message), socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # it is gone
+        return True
+    return True
 
 
 def _check_address(address: str | None) -> None:

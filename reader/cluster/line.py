@@ -30,9 +30,11 @@ from reader.worker.loop import carried
 
 __all__ = [
     "Ended",
+    "HasRoom",
     "Line",
     "NotStarted",
     "Start",
+    "Started",
     "has_time",
     "is_quick",
     "lender",
@@ -57,6 +59,20 @@ class Start:
     worker: int
     keep_slots: int
     in_flight: int
+
+
+class Started(NamedTuple):
+    """What the trainer is told of a worker that runs: its process, and the machine of that."""
+
+    worker: int
+    pid: int
+    host: str
+
+
+class HasRoom(NamedTuple):
+    """How many workers the cluster has room for, those that there are included."""
+
+    workers: int
 
 
 class Ended(NamedTuple):
@@ -133,6 +149,7 @@ class Line:
         place: where the worker is, when it has started.
         watch: looks at the worker; None: nobody does.
         load: how many calls its actor has, from whatever line.
+        is_told: the trainer has heard of its start.
     """
 
     def __init__(
@@ -154,7 +171,7 @@ class Line:
         self.actor: Actor | None = None
         self._starting: Future[Any] | None = None
         self.is_ended = False
-        self.is_started = False
+        self.is_started = self.is_told = False
         self.channel = WorkerChannel(
             Arena.attach(arena), order.worker, self._bell, order.keep_slots, available_bytes
         )
@@ -179,6 +196,11 @@ class Line:
         found: Future[Any] = ref.future()
         found.add_done_callback(self._wake)
         return found
+
+    @property
+    def started(self) -> Started:
+        """Where it runs, as the trainer is told."""
+        return Started(self.worker, self.place.pid, self.place.host)
 
     @property
     def in_flight_nbytes(self) -> int:

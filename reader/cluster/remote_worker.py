@@ -18,7 +18,7 @@ from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
 from reader._version import __version__
 from reader.available_memory import available_bytes
-from reader.processes.pickling import unpickle_config
+from reader.cluster.sent_config import SentConfig
 from reader.worker.shared_loops import SharedLoops
 
 __all__ = ["Place", "RemoteWorker", "Sent"]
@@ -56,21 +56,21 @@ class RemoteWorker:
     """Makes the batches of one worker.
 
     Args:
-        config: a pickled WorkerConfig.
+        config: that of all workers.
         worker_id: from 0.
         in_flight: the most tasks that it may have.
         loops: of the process, where it works for several loaders; None: for this one alone.
     """
 
     def __init__(
-        self, config: Any, worker_id: int, in_flight: int, loops: SharedLoops | None = None
+        self, config: SentConfig, worker_id: int, in_flight: int, loops: SharedLoops | None = None
     ) -> None:
         self._arena = Arena.create(1, in_flight)
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)
         self._name = uuid.uuid4().hex
         self._loops = SharedLoops(worker_id, lambda _: None) if loops is None else loops
-        self._loops.open(self._channel, 0, lambda: unpickle_config(bytearray(config), []))
+        self._loops.open(self._channel, 0, config.unpickled)
 
     def start(self) -> tuple[Place, list[Sent]]:
         """Return where it is, and whether the worker could start."""

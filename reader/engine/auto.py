@@ -76,6 +76,7 @@ class AutoWorkers:
         self._run: object = None  # of the newest iterator, which alone is looked at
         self._next_s = 0.0
         self._has_begun = False  # each worker, since there are so many
+        self._room: int | None = None  # for workers elsewhere, as the tuner knows it
         self._turn = threading.Lock()  # one thread looks at a time, and no other waits for it
 
     @property
@@ -143,6 +144,9 @@ class AutoWorkers:
 
     def _decided(self, pool: Pool, window: Window, now_s: float) -> Choice:
         """Return what there should be from now on."""
+        if pool.room is not None and pool.room != self._room:
+            self._room = pool.room
+            return self._tuner.limit(max(1, min(self._room, self._kind[0].workers)))
         now = self.choice
         if window.size < self._in_flight(now):  # memory is short: it was halved
             return now if self._places > 1 else self._tuner.fit(window.size)

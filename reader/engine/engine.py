@@ -106,7 +106,7 @@ class Engine(Finalized):
         self._newest: weakref.ref[EpochIterator] | None = None
         self._stats = WaitStats()
         self.times = TimesLog()
-        self._cache = PoolCache(config, policy, base_seed)
+        self._cache = PoolCache(config, self._policy, base_seed)
         # what the process has once is seeded while the consumer waits, and only then
         self._is_eager = self._cache.kind.works_ahead and not config.takes_turns
         self._on_end = (

@@ -138,10 +138,15 @@ class Tuner:
         self._settle = self.choice.workers
 
     def limit(self, workers: int) -> Choice:
-        """Have no more workers than these from now on; returns what there should be."""
+        """Have no more workers than these from now on, which may be more than before.
+
+        Returns what there should be.
+        """
+        if workers == self._most.workers:
+            return self.choice
         self._most = self._most._replace(workers=workers)
         self.choice = self.choice._replace(workers=min(workers, self.choice.workers))
-        self._trial = None
+        self._trial, self._failed, self._pause = None, frozenset(), 0
         self.begin()
         return self.choice
 

@@ -156,7 +156,7 @@ class Watchdog:
 
 
 def _stack(status: WorkerStatus) -> str:
-    if status.pid is None:
+    if status.pid is None or status.host is not None:
         return ""
     if status.thread_id is None or status.thread_id == status.pid:
         return stack_of_process(status.pid)

@@ -156,7 +156,8 @@ def _view(pid: int, seen: list[_Pages], proc: Path) -> LoaderView:
         fetch_share=sum(heap.fetch_ns for heap in last.heaps) / made_ns if made_ns else 0.0,
         longest_s=max((last.at_s - min(since) * 1e-9, 0.0)) if since else 0.0,
         owned_bytes=last.header.owned_bytes,
-        worker_bytes=sum(own_bytes(heap.pid, proc) for heap in workers if heap.pid != pid),
+        # workers on other machines have one process here, which brings their batches
+        worker_bytes=sum(own_bytes(each, proc) for each in {heap.pid for heap in workers} - {pid}),
     )
 
 

@@ -13,12 +13,13 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 from reader._core.interpreter.signals import interrupt_after
 from reader.errors import ReaderError
 
-__all__ = ["ThreadHandle", "WorkerHandle", "send_signal"]
+__all__ = ["RemoteHandle", "ThreadHandle", "WorkerHandle", "send_signal"]
 
 _STEP_S = 0.05  # Ctrl-C waits so long at most
 
@@ -53,6 +54,7 @@ class WorkerHandle:
 
     def __init__(self, process: BaseProcess) -> None:
         self.pid = process.pid
+        self.host: str | None = None  # this one
         self.name = process.name
         self.daemon = True  # it never outlives its trainer
         self._process: BaseProcess | None = process
@@ -138,6 +140,7 @@ class ThreadHandle:
 
     def __init__(self, thread: threading.Thread) -> None:
         self.pid = os.getpid()
+        self.host: str | None = None
         self.name = thread.name
         self.daemon = True
         self._thread = thread
@@ -178,3 +181,56 @@ class ThreadHandle:
 
     def __repr__(self) -> str:
         return f"<reader worker {self.name}, {'running' if self.is_alive() else 'ended'}>"
+
+
+class RemoteHandle:
+    """A worker process on another machine, as a WorkerHandle. No exit code is known of it.
+
+    Args:
+        worker: its number.
+        has_ended: whether it has.
+        kill: ends it at once.
+
+    Attributes:
+        pid: on its machine; None: it has not started yet.
+        host: its machine.
+    """
+
+    def __init__(
+        self, worker: int, has_ended: Callable[[], bool], kill: Callable[[], object]
+    ) -> None:
+        self.pid: int | None = None
+        self.host: str | None = None
+        self.name = f"remote-{worker}"
+        self.daemon = True
+        self.thread_id: int | None = None  # of no thread here
+        self.exitcode: int | None = None
+        self._ended = threading.Event()
+        self._look = has_ended
+        self._kill = kill
+
+    def note_end(self) -> None:
+        """Note that the pool has let go of the process."""
+        self._ended.set()
+
+    def is_alive(self) -> bool:
+        """Whether it runs, or is to start."""
+        return not (self._ended.is_set() or self._look())
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the pool has let go of it, `timeout` seconds at most."""
+        with interrupt_after():  # an Event that is interrupted may stay locked
+            self._ended.wait(timeout)
+
+    def terminate(self) -> None:
+        """End it at once."""
+        if self.is_alive():
+            self._kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.terminate()
+
+    def __repr__(self) -> str:
+        where = "not started" if self.pid is None else f"pid {self.pid} on {self.host}"
+        return f"<reader worker {self.name} ({where}), {'running' if self.is_alive() else 'ended'}>"

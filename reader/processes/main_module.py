@@ -81,8 +81,8 @@ class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
         modules: names of modules that the pickle refers to.
     """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.with_code: list[FunctionType | type] = []
         self.modules: set[str] = set()
 

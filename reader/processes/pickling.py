@@ -32,7 +32,7 @@ __all__ = [
     "PickledConfig",
     "not_found",
     "pickle_config",
-    "pickle_remote",
+    "pickle_value",
     "unpickle_config",
 ]
 
@@ -89,12 +89,12 @@ def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'")
         OSError: the system refuses descriptors.
     """
     try:
-        return _pickle(config, pickle.Pickler if is_imported() else ByReference)
+        return pickle_value(config, pickle.Pickler if is_imported() else ByReference)
     except Exception as error:
         if is_interrupt(error):
             raise
     try:
-        return _pickle(config, ByValue)
+        return pickle_value(config, ByValue)
     except Exception as error:
         if is_interrupt(error):
             raise
@@ -103,7 +103,7 @@ def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'")
         for name in _FROM_USER:
             part = getattr(config, name)
             try:
-                _pickle(part, ByValue).close()
+                pickle_value(part, ByValue).close()
             except Exception as its_error:
                 if is_interrupt(its_error):
                     raise
@@ -116,38 +116,15 @@ def pickle_config(config: WorkerConfig, remedy: str = "use start_method='fork'")
         raise ConfigError(f"the dataset cannot be sent to worker processes: {error}") from error
 
 
-def pickle_remote(config: WorkerConfig) -> bytes:
-    """Pickle what workers on other machines are given: code of the main module goes with it.
-
-    Raises:
-        ConfigError: it cannot be pickled, or holds a descriptor of this machine.
-    """
-    try:
-        pickled = _pickle(config, ByValue)
-    except Exception as error:
-        if is_interrupt(error):
-            raise
-        pickled = pickle_config(config)  # which names what is at fault
-    count = len(pickled.fds)
-    pickled.close()
-    if count:
-        raise ConfigError(
-            f"the dataset holds {count} descriptors of this machine (locks, queues, sockets or"
-            " shared tensors), and workers on other machines cannot have them. Open them lazily in"
-            " the worker"
-        )
-    return pickled.data
-
-
 def _at_fault(part: Any) -> str:
     """Name the variable or attribute that cannot be pickled, if one can be found."""
     with_code: list[Any] = []
     with contextlib.suppress(Exception):
-        _pickle(part, ByValue, with_code).close()
+        pickle_value(part, ByValue, with_code).close()
     for user in [*reversed(with_code), part]:
         for kind, name, value in _uses(user):
             try:
-                _pickle(value, ByValue).close()
+                pickle_value(value, ByValue).close()
             except Exception:
                 has_name = isinstance(user, (type, FunctionType))
                 whose = f", which {user.__qualname__} uses" if has_name else ""
@@ -172,19 +149,22 @@ def _uses(user: Any) -> Iterator[tuple[str, str, Any]]:
             yield "attribute", name, value
 
 
-def unpickle_config(data: bytes | bytearray, fds: Sequence[int]) -> WorkerConfig:
+def unpickle_config(
+    data: bytes | bytearray, fds: Sequence[int], buffers: Sequence[memoryview] = ()
+) -> WorkerConfig:
     """Unpickle a config, in the worker's main thread. The object that takes a descriptor owns it.
 
     Args:
         data: of a PickledConfig.
         fds: this process's own duplicates of its descriptors; those that nothing takes are closed.
+        buffers: that were taken out of the pickle.
 
     Raises:
         NotFound: this process cannot import a class or function that the config names.
     """
     _received.update(enumerate(fds))
     try:
-        config: WorkerConfig = _Unpickler(io.BytesIO(data)).load()
+        config: WorkerConfig = _Unpickler(io.BytesIO(data), buffers=buffers).load()
     finally:
         while _received:
             os.close(_received.popitem()[1])
@@ -262,10 +242,20 @@ class _Spawning:
         self.duplicate_for_child = config.add
 
 
-def _pickle(
-    value: Any, kind: type[pickle.Pickler], with_code: list[Any] | None = None
+def pickle_value(
+    value: Any,
+    kind: type[pickle.Pickler],
+    with_code: list[Any] | None = None,
+    buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
 ) -> PickledConfig:
-    """Pickle a value; `with_code` gets the functions and classes that ByValue meets."""
+    """Pickle a value.
+
+    Args:
+        value: the value.
+        kind: of the pickler, ByReference or ByValue.
+        with_code: gets the functions and classes that ByValue meets.
+        buffer_callback: as pickle has it.
+    """
     pickled = PickledConfig()
     spawning: Any = _Spawning(pickled)
     made = io.BytesIO()
@@ -273,7 +263,9 @@ def _pickle(
     if kind is ByValue:
         reducers.update(ByValue.dispatch_table)
     # a new class, since the attribute of cloudpickle's class would hide one of the instance
-    pickler: Any = type("_Pickler", (kind,), {"dispatch_table": reducers})(made, _PROTOCOL)
+    pickler: Any = type("_Pickler", (kind,), {"dispatch_table": reducers})(
+        made, _PROTOCOL, buffer_callback=buffer_callback
+    )
     before: Any = context.get_spawning_popen()
     context.set_spawning_popen(spawning)
     try:

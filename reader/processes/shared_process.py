@@ -105,6 +105,12 @@ class Control:
             socket.send_fds(self._ours, [pickle.dumps(order, 5)], fds)
         self._words.wake(self._worker)
 
+    def heard(self) -> Iterator[Any]:
+        """Yield what the other side has sent since this was called last, without waiting."""
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while data := self._ours.recv(_MOST_NBYTES):
+                yield pickle.loads(data)
+
     def send(self, order: Any, fds: Sequence[int]) -> None:
         """Tell the worker, with descriptors; waits for a time where it has too many messages.
 

@@ -21,7 +21,16 @@ from reader._core.shared.mapping import Mapping
 from reader.available_memory import available_bytes
 from reader.errors import ConfigError, ReaderError, refusal
 
-__all__ = ["Bytes", "MemoryFile", "Part", "is_sent", "padded", "part_of", "seal"]
+__all__ = [
+    "Bytes",
+    "MemoryFile",
+    "Part",
+    "is_sent",
+    "is_shared_memory",
+    "padded",
+    "part_of",
+    "seal",
+]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -103,6 +112,11 @@ class MemoryFile(Finalized):
         return _views(self._mapping, self._sizes)
 
     @property
+    def fd(self) -> int:
+        """The descriptor, which this object owns."""
+        return self._fd
+
+    @property
     def nbytes(self) -> int:
         """How many bytes of memory it takes."""
         return self._mapping.nbytes
@@ -121,6 +135,14 @@ class MemoryFile(Finalized):
 def seal(fd: int) -> None:
     """Have a memory file stay as it is, whoever has its descriptor."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+
+
+def is_shared_memory(fd: int) -> bool:
+    """Whether a descriptor is that of a memory file which nobody can change any more."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:  # it is none of memory
+        return False
 
 
 def is_sent() -> bool:

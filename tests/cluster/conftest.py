@@ -1,4 +1,4 @@
-"""A cluster of three nodes on this machine, for the tests of a file."""
+"""A cluster of three nodes on this machine, for all tests of workers on Ray."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from ray.cluster_utils import Cluster
 
+from reader import Ray
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     memory = {"object_store_memory": 200 << 20}
     made = Cluster(
@@ -19,3 +21,8 @@ def cluster() -> Iterator[Any]:
         made.add_node(num_cpus=2, **memory)
     yield made
     made.shutdown()
+
+
+@pytest.fixture
+def backend(cluster: Any) -> Ray:
+    return Ray(address=cluster.address, resources={"CPU": 0.5})

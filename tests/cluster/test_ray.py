@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -25,35 +25,11 @@ from reader import (
     WorkerPool,
     shard,
 )
+from tests.cluster.actors import actors, lander_of
 from tests.datasets import At, Augmented, Calls, PidRows, Raise, Rows, check_rows, digest_of
 from tests.processes import kill_and_wait, open_pid, wait_gone, wait_until
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
-
-
-@pytest.fixture
-def backend(cluster: Any) -> Ray:
-    return Ray(address=cluster.address, resources={"CPU": 0.5})
-
-
-def actors() -> list[int]:
-    """The processes of remote workers."""
-    found = subprocess.run(
-        ["pgrep", "-f", "^ray::RemoteWorker"], capture_output=True, text=True, check=False
-    )
-    return [int(pid) for pid in found.stdout.split()]
-
-
-def some_actors() -> list[int]:
-    """The processes of remote workers, when there are any."""
-    found: list[int] = []
-
-    def look() -> bool:
-        found[:] = actors()
-        return bool(found)
-
-    wait_until(look)
-    return found
 
 
 def whole(batches: list[Any], count: int, batch_size: int) -> None:
@@ -69,6 +45,10 @@ def test_batches_come_in_order_from_other_processes(backend: Ray) -> None:
             batches = list(loader)
             whole(batches, 200, 4)
             assert os.getpid() not in {int(pid) for batch in batches for pid in batch[2]}
+        found = {status.pid: status.host for status in loader.workers()}
+        assert set(found) <= {*actors(), None}
+        assert found.keys() & {int(pid) for batch in batches for pid in batch[2]}
+        assert socket.gethostname() in found.values()
         batches[0][0][:] = 7  # they are the user's own, and writable
 
 
@@ -107,8 +87,10 @@ def test_killed_actors_cost_no_batch(backend: Ray, number: int) -> None:
         for n, batch in enumerate(loader):
             batches.append(batch)
             if n in kills:
+                while not (found := actors()):
+                    threading.Event().wait(0.01)
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(chance.choice(some_actors()), signal.SIGKILL)
+                    os.kill(chance.choice(found), signal.SIGKILL)
     assert digest_of(batches) == want
 
 
@@ -154,7 +136,7 @@ def test_killed_lander_costs_no_batch(backend: Ray) -> None:
         for n, batch in enumerate(loader):
             batches.append(batch)
             if n == 20:
-                kill_and_wait(loader.workers()[0].pid or 0)
+                kill_and_wait(lander_of(loader))
     whole(batches, 400, 4)
 
 
@@ -240,7 +222,7 @@ def test_nothing_is_left_behind(backend: Ray) -> None:
     loader = DataLoader(Rows(64), batch_size=4, num_workers=2, backend=backend)
     batches = iter(loader)
     next(batches)
-    pidfds = [open_pid(pid) for pid in [*actors(), loader.workers()[0].pid or 0]]
+    pidfds = [open_pid(pid) for pid in [*actors(), lander_of(loader)]]
     assert len(pidfds) == 3
     loader.close()
     wait_gone(pidfds)

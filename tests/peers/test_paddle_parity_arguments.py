@@ -178,7 +178,7 @@ def test_signature_is_paddles_with_some_arguments_more() -> None:
 
     theirs = inspect.signature(paddle.io.DataLoader.__init__).parameters
     ours = dict(inspect.signature(DataLoader.__init__).parameters)
-    for name in ("drop_last_group", "prefetch_next_epoch", "pool"):
+    for name in ("drop_last_group", "prefetch_next_epoch", "pool", "backend"):
         assert ours.pop(name).kind is inspect.Parameter.KEYWORD_ONLY
     assert list(ours) == list(theirs)
     assert [p.default for p in ours.values()] == [p.default for p in theirs.values()]

@@ -35,7 +35,7 @@ def test_signature_is_pytorchs_with_some_arguments_more() -> None:
     ]
     more = own[len(theirs) :]
     names = "seed reseed worker_type worker_retries prefetch_next_epoch max_bytes device pin_limit"
-    names += " on_error error_budget quarantine warn_after hang_after pool"
+    names += " on_error error_budget quarantine warn_after hang_after pool backend"
     assert [each.name for each in more] == names.split()
     assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
 

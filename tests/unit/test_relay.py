@@ -15,8 +15,11 @@ from reader._core.wire.channel import TaskKind, WorkerChannel, encode_task
 from reader._core.wire.failure import FailureKind
 from reader._core.wire.feeder import Feeder
 from reader._core.wire.relay import TaskRelay
+from reader._core.wire.wake_words import WakeWords
 from reader.cluster.remote_worker import RemoteWorker
-from reader.processes.pickling import pickle_remote
+from reader.cluster.sent_config import SentConfig
+from reader.processes.remote_config import pickle_remote
+from reader.processes.template import memory_file
 from reader.worker.loop import WorkerConfig
 from reader.worker.worker_state import EpochStart
 
@@ -53,7 +56,8 @@ class Road:
         )
         fork = multiprocessing.get_context("fork")
         self.worker, there_pipe = fork.Pipe()
-        self.process = fork.Process(target=work_apart, args=(pickle_remote(config), there_pipe))
+        sent = SentConfig("", pickle_remote(config).data, [], [])
+        self.process = fork.Process(target=work_apart, args=(sent, there_pipe))
         self.process.start()
         there_pipe.close()
         self.arena = Arena.create(1, 8, limit)
@@ -121,6 +125,22 @@ def test_batches_arrive_as_they_were_stacked() -> None:
             assert rows[:, 0, 0].tolist() == [4 * seq, 4 * seq + 1]
             assert batch.objects == [[str(4 * seq), str(4 * seq + 1)]]
             rows[:] = 0  # it is the trainer's own
+
+
+def test_worker_is_busy_while_its_process_here_waits_for_more() -> None:
+    fd = memory_file("words", bytes(WakeWords.nbytes(1)))
+    words = WakeWords(fd, 1)
+    os.close(fd)
+    with contextlib.closing(Road(Samples())) as road:
+        send(road, 0, [0, 1])
+        tasks = road.take()
+        words.wake(0)
+        words.wait(0, [road.relay.channel])
+        assert road.feeder.worker_progress(0).seq == 0
+        assert road.feeder.worker_progress(0).seconds > 0
+        road.work(tasks)
+        assert road.feeder.worker_progress(0).seq is None
+        road.item()
 
 
 def test_errors_and_what_has_no_slot_arrive_in_their_places() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, cast
 
 from reader import data
+from reader.cluster.ray_backend import Ray
 from reader.compat.gluon.arrays import has_mxnet
 from reader.compat.gluon.batch_sampler import BatchSampler
 from reader.compat.gluon.collate import GluonRules
@@ -74,6 +75,7 @@ class DataLoader(EngineFace, ObservedFace):
         places: where batches land, with `framework`; see `reader.DataLoader`. For MXNet the CPU.
         pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
             `num_workers`.
+        backend: a `reader.Ray`: the workers are on the machines of a cluster. See docs/cluster.md.
 
     Raises:
         ConfigError: an argument that cannot work (a ValueError); ArgumentError, an AssertionError
@@ -108,6 +110,7 @@ class DataLoader(EngineFace, ObservedFace):
         framework: str | None = None,
         places: Any = None,
         pool: WorkerPool | None = None,
+        backend: Ray | None = None,
     ) -> None:
         self.__class__ = _of_mxnet(type(self))
         if timeout <= 0:
@@ -117,7 +120,7 @@ class DataLoader(EngineFace, ObservedFace):
             )
         asked: Any = num_workers
         asked, _ = of_pool(pool, asked if isinstance(asked, str) else max(0, asked), None)
-        workers = as_auto("num_workers", asked)
+        workers = as_auto("num_workers", asked, backend)
         factor = as_auto("prefetch_factor", prefetch)
         batch_sampler = self._as_steps(
             _batch_sampler_of(
@@ -139,6 +142,7 @@ class DataLoader(EngineFace, ObservedFace):
             framework=framework or "numpy",
             places=places,
             pool=pool,
+            backend=backend,
             **ahead,
         )
         policy = _policy(batchify_fn, framework, pin_device_id if pin_memory else None)

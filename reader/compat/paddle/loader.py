@@ -18,6 +18,7 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
 
 from reader import data
 from reader.checks import names_arguments
+from reader.cluster.ray_backend import Ray
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.ragged import RaggedCollate
@@ -25,7 +26,7 @@ from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.source import current_place
 from reader.compat.paddle.switches import pin_limit, use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
-from reader.config import LoaderConfig, as_auto, of_pool
+from reader.config import LoaderConfig, as_auto, of_backend, of_pool
 from reader.data import SequenceSampler
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
@@ -104,6 +105,8 @@ class DataLoader(_Base, Generic[T_co]):
             one is delivered.
         pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
             `num_workers`; they persist between epochs.
+        backend: a `reader.Ray`: the workers are on the machines of a cluster, and persist between
+            epochs. See docs/cluster.md.
 
     Raises:
         AssertionError, ValueError, TypeError: as Paddle, with the value and a remedy; all of them
@@ -136,14 +139,16 @@ class DataLoader(_Base, Generic[T_co]):
         drop_last_group: bool | None = None,
         prefetch_next_epoch: bool = False,
         pool: WorkerPool | None = None,
+        backend: Ray | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name in _ARGUMENTS}
         num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
+        persistent_workers = of_backend(backend, num_workers, persistent_workers)
         # Paddle takes more than its types say: the checks below decide
         samples: Any = dataset
         size: Any = batch_size
         batches: Any = batch_sampler
-        workers: Any = as_auto("num_workers", num_workers)
+        workers: Any = as_auto("num_workers", num_workers, backend)
         factor: Any = as_auto("prefetch_factor", prefetch_factor)
         if not return_list and not paddle.in_dynamic_mode() and feed_list is None:
             raise ArgumentError(
@@ -205,6 +210,7 @@ class DataLoader(_Base, Generic[T_co]):
             drop_last_group=drop_last_group,
             prefetch_next_epoch=prefetch_next_epoch,
             pool=pool,
+            backend=backend,
         )
         sampler = config.sampler
         if sampler is None and config.batch_sampler is None and not is_iterable:
@@ -230,6 +236,7 @@ class DataLoader(_Base, Generic[T_co]):
         self.worker_init_fn = worker_init_fn
         self._persistent_workers = persistent_workers
         self.pool = pool
+        self.backend = backend
         self.pin_memory = not is_static and use_pinned_memory() is not False
         self._arguments = arguments  # from now on an attribute that is set changes the loader
 
@@ -314,7 +321,7 @@ class DataLoader(_Base, Generic[T_co]):
 _ARGUMENTS = frozenset(
     "dataset feed_list places return_list batch_sampler batch_size shuffle drop_last collate_fn"
     " num_workers use_buffer_reader reader_buffer_size prefetch_factor use_shared_memory timeout"
-    " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch pool".split()
+    " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch pool backend".split()
 )
 
 

@@ -39,7 +39,7 @@ _READ = """
     sampler batch_sampler batch_size drop_last num_workers prefetch_factor timeout seed reseed
     persistent_workers multiprocessing_context worker_type worker_retries in_order devices device
     prefetch_next_epoch max_bytes pin_limit snapshot_every_n_steps keeps_rng
-    on_error error_budget quarantine warn_after hang_after failed_samples pool
+    on_error error_budget quarantine warn_after hang_after failed_samples pool backend
 """.split()
 
 
@@ -112,6 +112,7 @@ def make_engine(
         warn_after=loader.warn_after,
         hang_after=loader.hang_after,
         pool=loader.pool,
+        backend=loader.backend,
         snapshot_every_n_steps=_snapshot_every(loader, dataset, is_iterable),
     )
     make_adapter = functools.partial(_adapter, loader.devices)

@@ -105,7 +105,8 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 apply_sharding(self._dataset, self._world_size, self._rank)
             return make_engine(loader, self._dataset, seed=seed)
         worker_init_fn = loader.worker_init_fn
-        if worker_init_fn is not None and loader.awaits_start:
+        is_here = loader.backend is None  # else the first step raises what one raised
+        if worker_init_fn is not None and loader.awaits_start and is_here:
             is_thread = start_of(loader)["worker_type"] == "thread"
             self._report = StartReport(worker_init_fn, is_thread)
             worker_init_fn = self._report.function

@@ -17,13 +17,14 @@ from torch.utils.data import Dataset, Sampler
 
 from reader._core.wire.times_log import TimesLog
 from reader.checks import as_int, names_arguments
+from reader.cluster.ray_backend import Ray
 from reader.compat.torch.engine import as_count, start_of
 from reader.compat.torch.errors import ArgumentError
 from reader.compat.torch.inner import CollateFn, PeerIterator
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
-from reader.config import AutoCount, LoaderConfig, as_auto, check_auto, of_pool
+from reader.config import AutoCount, LoaderConfig, as_auto, check_auto, of_backend, of_pool
 from reader.data.epochs import set_epochs
 from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
@@ -111,6 +112,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             fail or take very long: see `reader.DataLoader`. By default errors are PyTorch's.
         pool: a `reader.WorkerPool`, whose workers several loaders share, in the place of
             `num_workers`; they persist between epochs.
+        backend: a `reader.Ray`: the workers are on the machines of a cluster, and persist between
+            epochs. See docs/cluster.md.
 
     Raises:
         ValueError, TypeError: as PyTorch. ArgumentError (ValueError and AssertionError) for what
@@ -167,9 +170,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
         pool: WorkerPool | None = None,
+        backend: Ray | None = None,
     ) -> None:
         num_workers, persistent_workers = of_pool(pool, num_workers, persistent_workers)
-        workers = _as_option("num_workers", num_workers)
+        persistent_workers = of_backend(backend, num_workers, persistent_workers)
+        workers = _as_option("num_workers", num_workers, backend)
         factor = _as_option("prefetch_factor", prefetch_factor)
         self.is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
         check_auto(workers, factor, dataset, self.is_stream)
@@ -214,6 +219,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.warn_after = warn_after
         self.hang_after = hang_after
         self.pool = pool
+        self.backend = backend
         config = LoaderConfig.build(  # checks the arguments that PyTorch does not have
             (),
             num_workers=as_count(workers),
@@ -232,12 +238,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             warn_after=warn_after,
             hang_after=hang_after,
             pool=pool,
+            backend=backend,
         )
         self.failed_samples = FailedSamples(config)
         check_places("torch", parse_places(device))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, _as_option(name, value) if name in _COUNTS else value)
+        if name in _COUNTS:
+            value = _as_option(name, value, getattr(self, "backend", None))
+        super().__setattr__(name, value)
 
     def prepared(self, state: Any) -> Any:  # noqa: ARG002
         """Return what PyTorch's iterator reads in the place of this loader; `state`: None."""
@@ -406,9 +415,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         self.close()
 
 
-def _as_option(name: str, value: Any) -> Any:
+def _as_option(name: str, value: Any, backend: Ray | None = None) -> Any:
     """Return what a loader keeps of an argument or attribute in _COUNTS, which PyTorch checks."""
-    value = as_auto(name, value)
+    value = as_auto(name, value, backend if name == "num_workers" else None)
     if isinstance(value, int) or (value is None and name == "prefetch_factor"):
         return value
     return as_int(name, value, low=-sys.maxsize, remedy=_COUNTS[name])

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from torch.utils.data import Dataset, IterDataPipe, Sampler
 
 from reader.checks import as_int, names_arguments
+from reader.cluster.ray_backend import Ray
 from reader.compat.torch import draws
 from reader.compat.torch.begun_ahead import BegunAhead, with_workers
 from reader.compat.torch.draws import OwnDraws
@@ -56,7 +57,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             0 or None: never; a resume then draws samplers and streams from their beginning.
         reseed: as of DataLoader; works without `seed`, too, for a map-style dataset.
         seed, worker_type, worker_retries, prefetch_next_epoch, max_bytes, device, pin_limit,
-        on_error, error_budget, quarantine, warn_after, hang_after, pool: as of DataLoader.
+        on_error, error_budget, quarantine, warn_after, hang_after, pool, backend: as of
+        DataLoader.
     """
 
     keeps_rng = True
@@ -98,6 +100,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
         pool: WorkerPool | None = None,
+        backend: Ray | None = None,
     ) -> None:
         if snapshot_every_n_steps is not None:
             remedy = "0 or None takes no state of datasets and samplers."
@@ -134,6 +137,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             warn_after=warn_after,
             hang_after=hang_after,
             pool=pool,
+            backend=backend,
         )
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._saved: SavedEpoch | None = None  # loaded, and not yet resumed

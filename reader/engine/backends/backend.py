@@ -83,8 +83,10 @@ class WorkerStatus:
             the number of the batch in its epoch.
         sample: the row of the sample in hand, -1 when it is at none in particular.
         since_s: for how many seconds it has been at that batch.
-        thread_id: of its thread, as the system has it; with processes, of the main one: `pid`.
+        thread_id: of its thread, as the system has it; with processes, of the main one: `pid`;
+            None: on another machine.
         computed_s: seconds of cores that it took for this loader; None: it works for no other.
+        host: that machine, by its name; None: this one, or it has not started there yet.
     """
 
     worker_id: int
@@ -95,6 +97,7 @@ class WorkerStatus:
     since_s: float = 0.0
     thread_id: int | None = None
     computed_s: float | None = None
+    host: str | None = None
 
 
 class Watch(Protocol):

@@ -153,11 +153,18 @@ class Pool(Finalized, abc.ABC):
 
     def clock(self) -> WorkerClock | None:
         """Return what the system knows of the time of all workers; None: it does not tell."""
+        if any(handle.thread_id is None for handle in self.handles):
+            return None  # it is none of this machine
         found = [worker_clock(handle.pid, handle.thread_id) for handle in self.handles]
         known = [clock for clock in found if clock is not None]
         if len(known) < len(found):
             return None
         return WorkerClock(sum(each.cpu_s for each in known), sum(e.runnable_s for e in known))
+
+    @property
+    def room(self) -> int | None:
+        """How many workers there is room for elsewhere; None: the cores of this machine decide."""
+        return None
 
     def has_begun(self, count: int) -> bool:
         """Whether each of so many workers has made a batch."""
@@ -216,7 +223,8 @@ class Pool(Finalized, abc.ABC):
         found = []
         for worker, handle in enumerate(self.handles):
             if not self.is_usable or not handle.is_alive():
-                found.append(WorkerStatus(worker, handle.pid, WorkerActivity.ENDED))
+                ended = WorkerStatus(worker, handle.pid, WorkerActivity.ENDED, host=handle.host)
+                found.append(ended)
                 continue
             counts = self.feeder.worker_counts(worker) if self._is_shared else None
             computed_s = None if counts is None else counts.computed_s
@@ -224,18 +232,8 @@ class Pool(Finalized, abc.ABC):
             activity = WorkerActivity.BUSY
             if batch is None:
                 activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
-            found.append(
-                WorkerStatus(
-                    worker,
-                    handle.pid,
-                    activity,
-                    batch,
-                    sample,
-                    since_s,
-                    handle.thread_id,
-                    computed_s,
-                )
-            )
+            at = batch, sample, since_s, handle.thread_id, computed_s, handle.host
+            found.append(WorkerStatus(worker, handle.pid, activity, *at))
         return found
 
     # -- ending ----------------------------------------------------------------------------------

@@ -191,7 +191,8 @@ class PoolCache:
             return ProcessPool(workers, config.window, max_bytes, None, active, part)
         if config.backend is not None:
             in_flight = 2 * -(-config.window // config.num_workers) + 2
-            remote = RemoteProcesses(config.backend, in_flight)
+            takes_turns = self._policy.dispatch.is_round_robin
+            remote = RemoteProcesses(config.backend, in_flight, takes_turns)
             return ProcessPool(workers, config.window, config.max_bytes, None, active, remote)
         return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
 

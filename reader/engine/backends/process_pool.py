@@ -22,7 +22,7 @@ from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.worker_processes import OwnProcesses, Processes
 from reader.errors import ReaderError
 from reader.exceptions.user_error import decode
-from reader.processes.handle import WorkerHandle
+from reader.processes.handle import RemoteHandle, WorkerHandle
 from reader.processes.pickling import NotFound, not_found
 from reader.worker.loop import WorkerConfig, WorkerError
 
@@ -151,13 +151,19 @@ class ProcessPool(Pool):
         return self._processes.add_watch(watch)
 
     @property
-    def handles(self) -> list[WorkerHandle]:
+    def handles(self) -> list[WorkerHandle] | list[RemoteHandle]:
         """A handle of each worker, in the order of their numbers; of the last where it died."""
         return self._processes.handles
 
     def name_of(self, worker: int) -> str:
         """Name a worker in a message."""
-        return f"worker {worker} (pid {self.feeder.worker_progress(worker)[0]})"
+        process = self._processes.process_of(worker)
+        return f"worker {worker} ({process or f'pid {self.feeder.worker_progress(worker)[0]}'})"
+
+    @property
+    def room(self) -> int | None:
+        """See Pool."""
+        return self._processes.room
 
     def open_error(self, payload: Any) -> WorkerError:
         """Open what a worker sent in the place of a batch."""

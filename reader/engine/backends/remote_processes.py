@@ -6,6 +6,7 @@ pidfd, which the lander closes when the actor has ended, or by ending itself.
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 from collections.abc import Callable
@@ -15,13 +16,13 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
-from reader.cluster.line import Ended, Start
+from reader.cluster.line import Ended, HasRoom, Start
 from reader.cluster.ray_backend import Ray
 from reader.engine.backends.worker_processes import WorkerProcesses, is_readable
 from reader.errors import InternalError
-from reader.processes.handle import WorkerHandle
-from reader.processes.pickling import pickle_remote
+from reader.processes.handle import RemoteHandle
 from reader.processes.process import InheritedFd
+from reader.processes.remote_config import RemoteConfig, pickle_remote
 from reader.processes.shared_process import Control, Stop
 from reader.processes.template import memory_file
 from reader.worker.loop import WorkerConfig
@@ -38,18 +39,22 @@ class RemoteProcesses(WorkerProcesses):
     Args:
         backend: where the workers are.
         in_flight: the most tasks that one may have.
+        takes_turns: batch n is made by worker n modulo their number.
     """
 
-    def __init__(self, backend: Ray, in_flight: int) -> None:
+    def __init__(self, backend: Ray, in_flight: int, takes_turns: bool) -> None:
         super().__init__()
         self._backend = backend
         self._in_flight = in_flight
+        self._takes_turns = takes_turns
         self._pipes: dict[int, int] = {}
         self._control: Control | None = None
         self._words: WakeWords | None = None
+        self._sent: RemoteConfig | None = None
         self._words_fd = self._config_fd = -1
-        self._makes_stale = self._may_move = False
-        self._numbers: set[int] = set()
+        self._makes_stale = self._has_parts = False
+        self._remote: dict[int, RemoteHandle] = {}
+        self._room: int | None = None
         self._ends: dict[int, Ended] = {}  # of workers that were reaped
         self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
 
@@ -62,10 +67,10 @@ class RemoteProcesses(WorkerProcesses):
     ) -> None:
         """Prepare to start workers."""
         self._makes_stale = config.makes_stale
-        self._may_move = config.stream is None
-        data = pickle_remote(config)
+        self._has_parts = config.stream is not None
+        sent = self._sent = pickle_remote(config)
         with interrupt_after():
-            self._config_fd = memory_file("reader-config", data)
+            self._config_fd = memory_file("reader-config", sent.data)
             self._words_fd = memory_file("reader-words", bytes(WakeWords.nbytes(1)))
         self._words = WakeWords(self._words_fd, 1)
         self.open_starter(None, "spawn", 1)
@@ -84,7 +89,8 @@ class RemoteProcesses(WorkerProcesses):
             os.close(write)
         self._pipes[worker] = read
         self._landers[worker] = self._processes[_LANDER]
-        self._numbers.add(worker)
+        has_ended, kill = (functools.partial(f, worker) for f in (self.has_ended, self.kill))
+        self._remote[worker] = RemoteHandle(worker, has_ended, kill)
         return read
 
     def has_lander_ended(self) -> bool:
@@ -92,7 +98,7 @@ class RemoteProcesses(WorkerProcesses):
         return super().has_ended(_LANDER)
 
     def _start_lander(self) -> None:
-        if self._words is None:
+        if self._words is None or self._sent is None:
             raise InternalError("a lander was to be started in a pool that was not opened")
         if self._control is not None:
             super().reap(_LANDER)
@@ -104,8 +110,11 @@ class RemoteProcesses(WorkerProcesses):
             InheritedFd(control.theirs.fileno()),
             InheritedFd(self._words_fd),
             InheritedFd(self._config_fd),
+            [InheritedFd(fd) for fd in self._sent.fds],
+            self._sent.sizes,
             self._backend.here(),
-            self._may_move,
+            self._has_parts,
+            self._takes_turns,
             self._makes_stale,
         )
         try:
@@ -118,7 +127,8 @@ class RemoteProcesses(WorkerProcesses):
 
     def has_ended(self, worker: int) -> bool:
         """Whether a worker has ended."""
-        return is_readable(self._pipes[worker])
+        pipe = self._pipes.get(worker)
+        return pipe is None or is_readable(pipe)
 
     def reap(self, worker: int) -> tuple[int, int | None]:
         """Return what is known of the process, which is no exit code."""
@@ -129,6 +139,7 @@ class RemoteProcesses(WorkerProcesses):
         elif self._landers[worker] is self._processes.get(_LANDER):
             self._processes[_LANDER].join()  # it ends, or has ended
         self._ends[worker] = end
+        self._remote[worker].note_end()
         return end.pid, None
 
     def cause_of(self, worker: int) -> str | None:
@@ -159,9 +170,33 @@ class RemoteProcesses(WorkerProcesses):
         return list(self._pipes)
 
     @property
-    def handles(self) -> list[WorkerHandle]:
-        """The handle of the lander, for each worker."""
-        return [self._handles[_LANDER]] * len(self._numbers) if _LANDER in self._handles else []
+    def handles(self) -> list[RemoteHandle]:  # type: ignore[override]
+        """A handle of each worker, in the order of their numbers; of the last where it died."""
+        self._hear()
+        return [handle for _, handle in sorted(self._remote.items())]
+
+    def process_of(self, worker: int) -> str | None:
+        """Name the process of a worker, and its machine."""
+        self._hear()
+        handle = self._remote.get(worker)
+        if handle is None or handle.pid is None:
+            return "not started yet"
+        return f"pid {handle.pid} on {handle.host}"
+
+    @property
+    def room(self) -> int | None:
+        """How many workers the cluster has room for; None: it is not known yet."""
+        self._hear()
+        return self._room
+
+    def _hear(self) -> None:
+        """Note what the lander has told since."""
+        for told in () if self._control is None else self._control.heard():
+            if isinstance(told, HasRoom):
+                self._room = told.workers
+            else:
+                handle = self._remote[told.worker]
+                handle.host, handle.pid = told.host, told.pid
 
     def end(self) -> None:
         """Have the lander end, and its actors with it."""
@@ -169,6 +204,8 @@ class RemoteProcesses(WorkerProcesses):
             if self._control is not None:
                 self._control.tell(Stop())
             self.end_all()
+            for handle in self._remote.values():
+                handle.note_end()
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -176,6 +213,8 @@ class RemoteProcesses(WorkerProcesses):
         if self._control is not None:
             self._control.close()
             self._control = None
+        if self._sent is not None:
+            self._sent.close()
         for fd in [*self._pipes.values(), self._words_fd, self._config_fd]:
             if fd >= 0:
                 os.close(fd)

@@ -198,6 +198,15 @@ class SharedProcesses:
         """Return what is known of the end that was reaped last, beside its exit code."""
         return self._shared.cause_of(worker)
 
+    def process_of(self, worker: int) -> str | None:
+        """Name the process of a worker that is none of this machine."""
+        return self._shared.process_of(worker)
+
+    @property
+    def room(self) -> int | None:
+        """How many workers there is room for elsewhere."""
+        return self._shared.room
+
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
         life = self._lives.get(worker)

@@ -20,7 +20,7 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
 from reader.errors import InternalError
-from reader.processes.handle import WorkerHandle, send_signal
+from reader.processes.handle import RemoteHandle, WorkerHandle, send_signal
 from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
 from reader.processes.template import pidfd_of
 from reader.worker.loop import WorkerConfig
@@ -74,6 +74,13 @@ class Processes(Protocol):
     def cause_of(self, worker: int) -> str | None:
         """Return what is known of the end that was reaped last, beside its exit code."""
 
+    def process_of(self, worker: int) -> str | None:
+        """Name the process of a worker that is none of this machine; None: it is."""
+
+    @property
+    def room(self) -> int | None:
+        """How many workers there is room for elsewhere; None: the cores of this machine decide."""
+
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
 
@@ -85,7 +92,7 @@ class Processes(Protocol):
         """The workers that have a process which was not reaped."""
 
     @property
-    def handles(self) -> list[WorkerHandle]:
+    def handles(self) -> list[WorkerHandle] | list[RemoteHandle]:
         """A handle of each worker, in the order of their numbers; of the last where it died."""
 
     def add_watch(self, watch: Watch) -> Callable[[], list[Watch]]:
@@ -169,6 +176,15 @@ class WorkerProcesses:
 
     def cause_of(self, worker: int) -> str | None:  # noqa: ARG002  its exit code is all
         """Return what is known of the end that was reaped last, beside its exit code."""
+        return None
+
+    def process_of(self, worker: int) -> str | None:  # noqa: ARG002  it is one of this machine
+        """Name the process of a worker that is none of this machine."""
+        return None
+
+    @property
+    def room(self) -> int | None:
+        """How many workers there is room for elsewhere."""
         return None
 
     def kill(self, worker: int) -> bool:

@@ -139,6 +139,8 @@ cdef void mark_damaged(feed_state* s, uint32_t worker, uint64_t seq, const char*
         s.damaged_seq = s.workers[worker].flights[s.workers[worker].head].seq
     store_u32(&s.damaged, 1)
     for i in range(s.nworkers):
+        if not s.workers[i].alive and s.workers[i].pidfd < 0:
+            continue  # it was not started yet
         if s.workers[i].pidfd >= 0 and not s.workers[i].ended:
             rd_kill(s.workers[i].pidfd)
         s.workers[i].alive = 0
