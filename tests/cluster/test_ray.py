@@ -222,6 +222,7 @@ def test_nothing_is_left_behind(backend: Ray) -> None:
     loader = DataLoader(Rows(64), batch_size=4, num_workers=2, backend=backend)
     batches = iter(loader)
     next(batches)
+    wait_until(lambda: len(actors()) == 2)
     pidfds = [open_pid(pid) for pid in [*actors(), lander_of(loader)]]
     assert len(pidfds) == 3
     loader.close()
