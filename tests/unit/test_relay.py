@@ -135,7 +135,7 @@ def test_worker_is_busy_while_its_process_here_waits_for_more() -> None:
         send(road, 0, [0, 1])
         tasks = road.take()
         words.wake(0)
-        words.wait(0, [road.relay.channel])
+        words.wait(0, [road.relay.channel], is_idle=False)
         assert road.feeder.worker_progress(0).seq == 0
         assert road.feeder.worker_progress(0).seconds > 0
         road.work(tasks)
