@@ -123,9 +123,10 @@ def test_worker_that_takes_long_is_not_taken_for_a_damaged_one(
 ) -> None:
     options: dict[str, Any] = {"num_workers": 2, "prefetch_factor": 1, "backend": backend}
     with DataLoader(Late(4), **options) as loader:
-        batches, lander = iter(loader), loader.workers()[0].pid
+        batches = iter(loader)
+        lander = lander_of(loader)
         whole(list(batches), 4, 1)
-        assert loader.workers()[0].pid == lander
+        assert lander_of(loader) == lander
     assert not caplog.records
 
 

@@ -1,10 +1,11 @@
-"""Shared workers on Ray where no cluster runs."""
+"""Shared workers on Ray where no cluster runs; before other tests of this folder start one."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 import pytest
+from ray._private.services import find_gcs_addresses
 
 from reader import DataLoader, Ray, ReaderError
 from tests.datasets import Rows
@@ -12,6 +13,7 @@ from tests.datasets import Rows
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
 
 
+@pytest.mark.skipif(bool(find_gcs_addresses()), reason="a cluster runs on this machine")
 def test_pool_needs_a_cluster_that_outlives_each_program() -> None:
     loader = DataLoader(Rows(4), num_workers=1, backend=Ray(pool="ranks"))
     with closing(loader), pytest.raises(ReaderError, match="ray start --head"):
