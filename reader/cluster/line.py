@@ -46,6 +46,7 @@ _CALLS = 2  # of one actor at a time: the next one is there when it has done wit
 _MANY = 32  # tasks of one call
 _TOGETHER_NBYTES = 1 << 20  # of batches that travel together, where they are made quickly
 _QUICK_S = 0.005
+_NO_ACTOR = "error raised in its creation task"  # Ray's words; it would be raised each time
 _SAID = 1000  # characters of what Ray says
 
 
@@ -263,9 +264,18 @@ class Line:
         """
         if self._starting is not None and self._starting.done():
             starting, self._starting = self._starting, None
-            if (error := starting.exception()) is not None:
+            if (error := starting.exception()) is None:
+                self._begin(*starting.result())
+            elif _NO_ACTOR in str(error):
+                why = str(error).strip().rpartition("\n")[2]
+                self.fail(
+                    ReaderError(
+                        f"a node of the cluster cannot make a worker: {why}. Install lodreader, and"
+                        " what the dataset needs, on all nodes, or name them in runtime_env"
+                    )
+                )
+            else:
                 raise NotStarted(f"{type(error).__name__}: {error}")
-            self._begin(*starting.result())
         while self.calls and self.calls[0].result.done():
             call = self.calls[0]
             seconds, answers = call.result.result()

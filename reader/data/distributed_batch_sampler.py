@@ -41,10 +41,10 @@ class DistributedBatchSampler(Seekable[list[int]]):
     Args:
         dataset: anything with `__len__`, of the same length in every process.
         batch_size: how many samples make a batch of one rank, 1 or more.
-        num_replicas: how many processes take part. None: from the environment, that is
-            PADDLE_TRAINERS_NUM or WORLD_SIZE.
-        rank: the number of this process, below `num_replicas`. None: from the environment, that is
-            PADDLE_TRAINER_ID or RANK.
+        num_replicas: how many processes take part. None: what Ray Train says, else the environment,
+            that is PADDLE_TRAINERS_NUM or WORLD_SIZE.
+        rank: the number of this process, below `num_replicas`. None: what Ray Train says, else the
+            environment, that is PADDLE_TRAINER_ID or RANK.
         shuffle: take another order in each epoch.
         drop_last: leave out the last batch when it is short.
         seed: an int in [0, 2**64).

@@ -1,12 +1,13 @@
-"""The rank of this process in a distributed training: as passed, or as the launcher set it.
+"""The rank of this process in a distributed training: as passed, or as the launcher tells it.
 
-Imports `reader.checks` and `reader.errors`. Reads the environment at each call, talks to no other
-process and keeps no state.
+Imports `reader.checks` and `reader.errors`, and looks for Ray Train in `sys.modules`. Asks it, and
+the environment, at each call, talks to no other process and keeps no state.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 from reader.checks import as_int
 from reader.errors import ConfigError
@@ -21,10 +22,12 @@ _VARIABLES = (
 
 
 def replicas_and_rank(num_replicas: object, rank: object) -> tuple[int, int]:
-    """Return the number of processes and the rank of this one; None reads the environment.
+    """Return the number of processes and the rank of this one; None asks the launcher.
+
+    Within a training function of Ray Train that is its context, else the environment.
 
     Raises:
-        ConfigError: a number is out of range, or neither the caller nor the environment gives it.
+        ConfigError: a number is out of range, or neither the caller nor a launcher gives it.
     """
     replicas = _or_from_environment("num_replicas", 0, num_replicas, low=1)
     number = _or_from_environment("rank", 1, rank, low=0)
@@ -36,10 +39,26 @@ def replicas_and_rank(num_replicas: object, rank: object) -> tuple[int, int]:
     return replicas, number
 
 
+def _of_ray_train(column: int) -> int | None:
+    """Return what Ray Train says, in whose training function this is called; None: in none."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        found = (context.get_world_size, context.get_world_rank)[column]()
+    except Exception:  # of a kind that its versions differ in: this is no training function
+        return None
+    return found if isinstance(found, int) else None
+
+
 def _or_from_environment(name: str, column: int, value: object, *, low: int) -> int:
-    """Return `value`, or if it is None, what the launcher set in the environment."""
+    """Return `value`, or if it is None, what the launcher says."""
     if value is not None:
         return as_int(name, value, low=low, remedy="None reads it from the environment.")
+    found = _of_ray_train(column)
+    if found is not None:
+        return found
     for variables in _VARIABLES:
         text = os.environ.get(variables[column])
         if text is None:

@@ -38,10 +38,10 @@ class DistributedSampler(SeededSampler[int]):
 
     Args:
         dataset: anything with `__len__`, of the same length in every process.
-        num_replicas: how many processes take part. None: from the environment, that is
-            PADDLE_TRAINERS_NUM or WORLD_SIZE.
-        rank: the number of this process, below `num_replicas`. None: from the environment, that is
-            PADDLE_TRAINER_ID or RANK.
+        num_replicas: how many processes take part. None: what Ray Train says, else the environment,
+            that is PADDLE_TRAINERS_NUM or WORLD_SIZE.
+        rank: the number of this process, below `num_replicas`. None: what Ray Train says, else the
+            environment, that is PADDLE_TRAINER_ID or RANK.
         shuffle: take another order in each epoch; else that of the dataset.
         seed: an int in [0, 2**64), the same one in all ranks.
         drop_last: drop the samples over at the end, rather than take a few samples twice.

@@ -1,0 +1,79 @@
+"""Ranks of Ray Train, all of which take their batches from one pool of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import ROOT
+
+pytest.importorskip("ray.train.v2", reason="pip install ray[train]")
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+
+RANKS, EPOCHS, SAMPLES = 2, 2, 96
+
+
+def train(config: dict[str, Any]) -> None:
+    """Write what a rank read, epoch by epoch."""
+    import reader
+    from tests.cluster.test_ray_pool import Numbered
+
+    dataset = Numbered(SAMPLES, 0)
+    sampler = reader.DistributedSampler(dataset, seed=3)
+    loader = reader.DataLoader(
+        dataset,
+        batch_size=4,
+        sampler=sampler,
+        num_workers=2,
+        backend=reader.Ray(resources={"CPU": 0.5}, pool="train", runtime_env=config["env"]),
+    )
+    found = []
+    with loader:
+        for _ in range(EPOCHS):
+            epoch = [(rows.tolist(), pids.tolist()) for rows, pids in loader]
+            found.append(epoch)
+    path = Path(config["folder"]) / f"{sampler.rank}-of-{sampler.num_replicas}"
+    path.write_text(json.dumps(found))
+
+
+def fit(address: str, folder: str, path: str) -> None:
+    """Train, in a program of its own: Ray keeps descriptors open as long as that lives."""
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    env = {"env_vars": {"PYTHONPATH": path}}
+    ray.init(address, log_to_driver=False, runtime_env=env)
+    DataParallelTrainer(
+        train,
+        train_loop_config={"folder": folder, "env": env},
+        scaling_config=ScalingConfig(num_workers=RANKS, resources_per_worker={"CPU": 1}),
+        run_config=RunConfig(storage_path=f"{folder}/storage"),
+    ).fit()
+
+
+PROGRAM = "import sys; from tests.cluster.test_train import fit; fit(*sys.argv[1:])"
+
+
+def test_ranks_have_their_shares_from_one_pool(cluster: Any, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    program = [sys.executable, "-c", PROGRAM, cluster.address, str(tmp_path), path]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    files = sorted(tmp_path.glob(f"*-of-{RANKS}"))
+    assert [file.name for file in files] == [f"{n}-of-{RANKS}" for n in range(RANKS)]
+    ranks = [json.loads(file.read_text()) for file in files]
+    pids = {pid for epochs in ranks for epoch in epochs for _, made in epoch for pid in made}
+    assert len(pids) <= 2  # the workers of all ranks
+    for epoch in range(EPOCHS):
+        steps = {len(epochs[epoch]) for epochs in ranks}
+        assert steps == {SAMPLES // RANKS // 4}
+        read = [row for epochs in ranks for rows, _ in epochs[epoch] for row in rows]
+        assert sorted(read) == list(range(SAMPLES))
