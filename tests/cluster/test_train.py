@@ -13,8 +13,6 @@ import pytest
 
 from tests.processes import ROOT
 
-pytest.importorskip("ray.train.v2", reason="pip install ray[train]")
-
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
 RANKS, EPOCHS, SAMPLES = 2, 2, 96
