@@ -250,8 +250,7 @@ class Line:
             if maker is self:
                 self._epoch = None
         result = self._awaited(maker.actor.work(sent))
-        watch = maker.watch
-        is_alone = watch is not None and watch.is_settled and not watch.is_attached
+        is_alone = maker.watch is not None and maker.watch.is_refused
         self.calls.append(_Call(result, tasks, maker, time.monotonic(), is_alone))
         maker.load += 1
         return True

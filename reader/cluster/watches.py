@@ -12,6 +12,7 @@ from typing import Any
 
 from reader.cluster.node_watch import NodeWatch
 from reader.cluster.remote_worker import Place
+from reader.errors import ReaderError
 
 __all__ = ["Watch", "Watches"]
 
@@ -51,6 +52,13 @@ class Watch:
     def is_attached(self) -> bool:
         """Whether it looks."""
         return self._attaching.done() and self._attaching.exception() is None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the node does not let it look; False also where the worker was gone by then."""
+        error = self._attaching.exception() if self._attaching.done() else None
+        is_gone = isinstance(error, (FileNotFoundError, ProcessLookupError))
+        return isinstance(error, (OSError, ReaderError)) and not is_gone
 
     def look(self) -> tuple[int, int, int, float] | None:
         """Return what the worker was seen at, if anything new was, and look again."""
