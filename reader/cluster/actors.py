@@ -1,6 +1,6 @@
 """Actors of Ray, as a line to a worker uses them: one's own, or one that programs share.
 
-Imports the classes that actors run. They belong to the lander.
+Imports what a backend is. They belong to the lander, which makes their actor classes once.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Protocol
 
-from reader.cluster.pool_worker import PoolWorker
 from reader.cluster.ray_backend import Ray
-from reader.cluster.remote_worker import RemoteWorker
 
 __all__ = ["Actor", "OwnActor", "PoolActor"]
 
@@ -41,14 +39,13 @@ class OwnActor:
 
     Args:
         ray: the module.
-        backend: see Ray.
-        config: reference to a pickled WorkerConfig.
+        kind: RemoteWorker as an actor class of Ray, with the options of the backend.
+        config: reference to a SentConfig.
         worker: its number.
         in_flight: the most tasks that it may have.
     """
 
-    def __init__(self, ray: Any, backend: Ray, config: Any, worker: int, in_flight: int) -> None:
-        kind = ray.remote(RemoteWorker).options(**backend.actor_options())
+    def __init__(self, ray: Any, kind: Any, config: Any, worker: int, in_flight: int) -> None:
         self._ray = ray
         self._actor = kind.remote(config, worker, in_flight)
 
@@ -77,22 +74,30 @@ class PoolActor:
     """An actor that works for each program that names its pool, and ends with the last of them.
 
     Args:
-        ray, backend, config, worker, in_flight: see OwnActor.
+        ray, config, worker, in_flight: see OwnActor.
+        kind: PoolWorker as an actor class of Ray.
+        backend: see Ray.
         user: names this program for good.
     """
 
     def __init__(
-        self, ray: Any, backend: Ray, config: Any, worker: int, in_flight: int, user: str
+        self,
+        ray: Any,
+        kind: Any,
+        config: Any,
+        worker: int,
+        in_flight: int,
+        backend: Ray,
+        user: str,
     ) -> None:
-        kind = ray.remote(PoolWorker).options(
+        self._ray = ray
+        self._actor = kind.options(
             name=f"{backend.pool}:{worker}",
             namespace=_NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
             **backend.actor_options(),
-        )
-        self._ray = ray
-        self._actor = kind.remote(worker)
+        ).remote(worker)
         self._start = config, in_flight
         self._user = user
 

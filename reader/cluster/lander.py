@@ -24,8 +24,9 @@ from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
 from reader.cluster.line import HasRoom, Line, NotStarted, Start, lender
 from reader.cluster.node_files import give_files
-from reader.cluster.pool_worker import BEAT_S
+from reader.cluster.pool_worker import BEAT_S, PoolWorker
 from reader.cluster.ray_backend import Ray
+from reader.cluster.remote_worker import RemoteWorker
 from reader.cluster.room import Room
 from reader.cluster.sent_config import put_config
 from reader.cluster.watches import Watches
@@ -141,11 +142,18 @@ class _Cluster:
         if files:
             give_files(self._sent.name, files)  # workers of this machine make no copy
         self._config = ray.put(self._sent)
+        # once: Ray sends each actor class to the cluster
+        if backend.pool is None:
+            self._kind = ray.remote(RemoteWorker).options(**backend.actor_options())
+        else:
+            self._kind = ray.remote(PoolWorker)
 
     def start(self, order: Start) -> Actor:
         """Return the actor of a worker, which starts, or works for others already."""
-        found = self._ray, self._backend, self._config, order.worker, order.in_flight
-        return OwnActor(*found) if self._backend.pool is None else PoolActor(*found, self._user)
+        found = self._ray, self._kind, self._config, order.worker, order.in_flight
+        if self._backend.pool is None:
+            return OwnActor(*found)
+        return PoolActor(*found, self._backend, self._user)
 
     def watches(self, wake: Callable[[Any], None]) -> Watches:
         """Return what looks at workers on their nodes."""
