@@ -23,6 +23,7 @@ from typing import Any
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
 from reader.cluster.line import HasRoom, Line, NotStarted, Start, lender
+from reader.cluster.node_clock import NodeClock
 from reader.cluster.node_files import give_files
 from reader.cluster.pool_worker import BEAT_S, PoolWorker
 from reader.cluster.ray_backend import Ray
@@ -155,7 +156,7 @@ class _Cluster:
             return OwnActor(*found)
         return PoolActor(*found, self._backend, self._user)
 
-    def watches(self, wake: Callable[[Any], None]) -> Watches:
+    def watches(self, wake: Callable[[], None]) -> Watches:
         """Return what looks at workers on their nodes."""
         return Watches(self._ray, wake)
 
@@ -199,6 +200,7 @@ class _Lander:
         self._job = job
         self._schemas: dict[tuple[str, int], bytes] = {}
         self._suspects: set[tuple[int, int]] = set()
+        self._clocks: dict[str, NodeClock] = {}
         self._watches: Watches | None = None
         self._look_at = 0.0
         self._leaving: list[Any] = []
@@ -235,7 +237,8 @@ class _Lander:
             self._backend.pool is not None,
             self._schemas,
             self._suspects,
-            self._wake_for,
+            self._clocks,
+            self._wake,
         )
         if self._cluster.error is not None:
             error = self._cluster.error
@@ -284,9 +287,6 @@ class _Lander:
         self._count_room()
         self._send()
 
-    def _wake_for(self, _: Any) -> None:
-        self._wake()
-
     def _ask_again(self, line: Line, error: NotStarted) -> None:
         """Ask anew for an actor that others use and that was ending as we came."""
         is_soon = time.monotonic() - line.begun < self._backend.start_timeout
@@ -310,10 +310,13 @@ class _Lander:
         is_time, limit = now - self._look_at >= _LOOK_S, 0.0 if self._suspects else _LONG_S
         if is_time:
             self._look_at = now
+        for line in self._lines if is_time else ():
+            if line.is_started and not line.is_ended and line.clock.is_due(time.monotonic_ns()):
+                line.sound()
         for line in self._lines:
             is_due = line.is_started and not line.is_ended and line.busy_s >= limit
             if is_due and line.watch is None and line.place.node:
-                self._watches = self._watches or self._cluster.watches(self._wake_for)
+                self._watches = self._watches or self._cluster.watches(self._wake)
                 line.watch = self._watches.watch(line.worker, line.place)
             elif is_due and is_time and line.watch is not None:
                 line.see(line.watch.look())

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind, WorkerChannel
-from reader._core.wire.relay import RelayedTask, TaskRelay
+from reader._core.wire.relay import Came, RelayedTask, TaskRelay
 from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.cluster.actors import Actor
-from reader.cluster.remote_worker import Place, Sent
+from reader.cluster.node_clock import NodeClock
+from reader.cluster.remote_worker import Place, Sent, Worked
+from reader.cluster.reply import Reply
 from reader.cluster.watches import Watch
 from reader.errors import ReaderError
 from reader.worker.loop import carried
@@ -95,10 +97,9 @@ class NotStarted(Exception):
 class _Call:
     """`maker`: the line whose actor does the tasks; `is_alone`: there is nobody to look at that."""
 
-    result: Future[Any]
+    reply: Reply
     tasks: list[RelayedTask]
     maker: Line
-    sent_at: float
     is_alone: bool
 
 
@@ -142,6 +143,7 @@ class Line:
         makes_stale, is_shared: see TaskRelay.
         schemas: of the batches of all workers, by worker and number.
         suspects: tasks of all workers at which one may have died, by run and number.
+        clocks: of the nodes.
         wake: called in a thread of Ray's when a result has come.
 
     Attributes:
@@ -161,7 +163,8 @@ class Line:
         is_shared: bool,
         schemas: dict[tuple[str, int], bytes],
         suspects: set[tuple[int, int]],
-        wake: Callable[[Any], None],
+        clocks: dict[str, NodeClock],
+        wake: Callable[[], None],
     ) -> None:
         arena, self._bell, self._pipe = fds
         self.order = order
@@ -170,7 +173,7 @@ class Line:
         self.calls: deque[_Call] = deque()
         self.load = 0
         self.actor: Actor | None = None
-        self._starting: Future[Any] | None = None
+        self._starting: Reply | None = None
         self.is_ended = False
         self.is_started = self.is_told = False
         self.channel = WorkerChannel(
@@ -180,23 +183,29 @@ class Line:
         self._relay = TaskRelay(self.channel, makes_stale, is_shared)
         self._schemas = schemas
         self._suspects = suspects
+        self._clocks = clocks
+        self._is_sounding = False
+        self._ended_ns = 0  # the last call, by the clock of its node
         self._wake = wake
         self._epoch: RelayedTask | None = None  # that the own actor was not told of
         self.place = Place("a node that did not take it", 0)
         self.watch: Watch | None = None
-        self._at_since = 0.0  # when it last began with a call, as far as one knows
+        self._at_since_ns = 0  # when it last began with a call, as far as one knows
         self._nbytes = 0  # of the last batch
         self._is_quick = False
 
     def start(self, actor: Actor) -> None:
         """Have the actor say that it runs."""
-        self.actor, self._starting = actor, self._awaited(actor.start())
+        self.actor, self._starting = actor, Reply(actor.start, self._wake)
 
-    def _awaited(self, ref: Any) -> Future[Any]:
-        """Return the result of a call, which wakes the lander when it has come."""
-        found: Future[Any] = ref.future()
-        found.add_done_callback(self._wake)
-        return found
+    @property
+    def clock(self) -> NodeClock:
+        """That of the worker's node."""
+        return self._clocks.setdefault(self.place.node, NodeClock())
+
+    def sound(self) -> None:
+        """Learn of the clock of the node, by a call that waits for no other and brings no batch."""
+        self._is_sounding = True
 
     @property
     def started(self) -> Started:
@@ -211,14 +220,15 @@ class Line:
     @property
     def is_full(self) -> bool:
         """Whether enough is under way."""
-        return not has_time(len(self.calls))
+        return not has_time(len(self.calls)) or (self._is_sounding and bool(self.calls))
 
     @property
     def busy_s(self) -> float:
         """How long the worker may have been at what is under way."""
         if not self.calls:
             return 0.0
-        return time.monotonic() - max(self._at_since, self.calls[0].sent_at)
+        since_ns = max(self._at_since_ns, self.calls[0].reply.sent_ns)
+        return (time.monotonic_ns() - since_ns) * 1e-9
 
     def see(self, found: tuple[int, int, int, float] | None) -> None:
         """Note what the worker is at; see `progress_of`."""
@@ -229,6 +239,9 @@ class Line:
         """Send tasks that wait to the actor of a line; False: there are none, or enough are out."""
         if self.is_full or maker.actor is None:
             return False
+        if self._is_sounding and maker is self:
+            self._is_sounding = False
+            self._call(self, [], [])
         most = most_tasks(self._is_quick and not self._suspects, self._nbytes)
         tasks: list[RelayedTask] = []
         while len(tasks) < most:
@@ -249,11 +262,16 @@ class Line:
             sent.insert(0, tuple(self._epoch))
             if maker is self:
                 self._epoch = None
-        result = self._awaited(maker.actor.work(sent))
-        is_alone = maker.watch is not None and maker.watch.is_refused
-        self.calls.append(_Call(result, tasks, maker, time.monotonic(), is_alone))
-        maker.load += 1
+        self._call(maker, sent, tasks)
         return True
+
+    def _call(self, maker: Line, sent: list[tuple[Any, ...]], tasks: list[RelayedTask]) -> None:
+        if maker.actor is None:
+            return
+        reply = Reply(functools.partial(maker.actor.work, sent), self._wake)
+        is_alone = maker.watch is not None and maker.watch.is_refused
+        self.calls.append(_Call(reply, tasks, maker, is_alone))
+        maker.load += 1
 
     def land(self) -> None:
         """Land the results that have come. Raises what Ray raises where the actor is gone.
@@ -261,10 +279,10 @@ class Line:
         Raises:
             NotStarted: it was gone before it started.
         """
-        if self._starting is not None and self._starting.done():
+        if self._starting is not None and self._starting.has_come:
             starting, self._starting = self._starting, None
-            if (error := starting.exception()) is None:
-                self._begin(*starting.result())
+            if (error := starting.error) is None:
+                self._begin(starting, *starting.result())
             elif _NO_ACTOR in str(error):
                 why = str(error).strip().rpartition("\n")[2]
                 self.fail(
@@ -275,20 +293,37 @@ class Line:
                 )
             else:
                 raise NotStarted(f"{type(error).__name__}: {error}")
-        while self.calls and self.calls[0].result.done():
+        while self.calls and self.calls[0].reply.has_come:
             call = self.calls[0]
-            seconds, answers = call.result.result()
+            worked, answers = call.reply.result()
             self.calls.popleft()
             call.maker.load -= 1
-            self._at_since = time.monotonic()
-            self._is_quick = is_quick(seconds, len(call.tasks))
+            self._at_since_ns = time.monotonic_ns()
+            came = self._learn(call, worked)
+            if call.tasks:
+                took_s = (worked.ended_ns - worked.begun_ns) * 1e-9
+                self._is_quick = is_quick(took_s, len(call.tasks))
             for sent in answers:
-                self._take(sent)
+                self._take(sent, came)
+                came = came._replace(others_ns=0)
             self._suspects.difference_update((task.run, task.seq) for task in call.tasks)
 
-    def _begin(self, place: Place, answers: list[Sent]) -> None:
+    def _learn(self, call: _Call, worked: Worked) -> Came:
+        """Learn from the times of a call; returns how its answers came."""
+        clock, reply = call.maker.clock, call.reply
+        clock.note(reply.sent_ns, worked.begun_ns, worked.ended_ns, reply.came_ns)
+        ahead_ns = clock.ahead_ns
+        free_ns = max(reply.sent_ns + ahead_ns, call.maker._ended_ns)
+        others_ns = min(worked.others_ns, max(0, worked.begun_ns - free_ns))
+        call.maker._ended_ns = worked.ended_ns
+        self._relay.count(worked.computed_ns, worked.runnable_ns, clock.error_ns)
+        return Came(reply.came_ns, ahead_ns, others_ns)
+
+    def _begin(self, reply: Reply, worked: Worked, place: Place, answers: list[Sent]) -> None:
         self.is_started = True
         self.place = place
+        self.clock.note(reply.sent_ns, worked.begun_ns, worked.ended_ns, reply.came_ns)
+        came = Came(reply.came_ns, self.clock.ahead_ns, 0)
         if place.version != __version__:
             self.fail(
                 ReaderError(
@@ -299,15 +334,15 @@ class Line:
             )
             return
         for sent in answers:
-            self._take(sent)
+            self._take(sent, came)
 
-    def _take(self, sent: Sent) -> None:
+    def _take(self, sent: Sent, came: Came) -> None:
         key = sent.worker, sent.answer.schema
         for number, schema in sent.schemas.items():
             self._schemas[sent.worker, number] = schema
         if sent.answer.schema and not self._relay.knows(key):
             self._relay.keep(key, self._schemas[key])
-        self._relay.land(sent.answer, sent.data, key)
+        self._relay.land(sent.answer, sent.data, key, came)
         if sent.data is not None:
             self._nbytes = len(sent.data)
 
@@ -315,6 +350,7 @@ class Line:
         """Say that the worker cannot start."""
         self.channel.fail(carried(error))  # the pipe stays open: its end would be a death
         self.is_ended = True
+        self._let_go()
 
     def end(self, error: BaseException | None) -> None:
         """Let go of the worker, which has ended; the trainer is told why."""
@@ -326,28 +362,33 @@ class Line:
                     words = "shared worker %d ended (%s). Its batches are made again"
                     _log.warning(words, self.worker, ended.cause)
                 os.write(self._pipe, pickle.dumps(ended))
+        self._let_go()
+        os.close(self._pipe)
+        os.close(self._bell)
+
+    def _let_go(self) -> None:
+        """Wait for no call any more."""
         for call in self.calls:
             call.maker.load -= 1
         self.calls.clear()
-        os.close(self._pipe)
-        os.close(self._bell)
 
     def _ended(self, error: BaseException) -> Ended:
         """Return what is known of a death, and suspect the tasks that were under way."""
         words = " ".join(str(error).split()).partition(" Some common causes")[0][:_SAID]
         cause = f"pid {self.place.pid} on {self.place.host}. {type(error).__name__}: {words}"
         is_known = False  # at which task it was
-        if self.calls:
-            call = self.calls[0]
-            watch, tasks = call.maker.watch, call.tasks
+        # an actor that never ran was at none: those that are out were lent to another
+        calls = () if isinstance(error, NotStarted) else tuple(self.calls)
+        if calls:
+            watch, tasks = calls[0].maker.watch, calls[0].tasks
             if watch is not None and watch.is_attached:
                 found = watch.last()
                 is_known = found is not None and self._relay.note(*found)
             else:
-                is_known = len(tasks) == 1 and (not self._is_shared or call.is_alone)
+                is_known = len(tasks) == 1 and (not self._is_shared or calls[0].is_alone)
                 if is_known:
                     self._relay.note(tasks[0].seq, tasks[0].run, -1, 0.0)
         if not is_known:
             self._relay.leave()  # it may have died at any of many tasks, or at another program's
-        self._suspects.update((task.run, task.seq) for call in self.calls for task in call.tasks)
+        self._suspects.update((task.run, task.seq) for call in calls for task in call.tasks)
         return Ended(self.place.pid, cause, self._is_shared and not is_known)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from reader.cluster.remote_worker import Place, RemoteWorker, Sent
+from reader.cluster.remote_worker import Place, RemoteWorker, Sent, Worked
 from reader.errors import ReaderError
 from reader.worker.shared_loops import SharedLoops
 
@@ -37,24 +37,31 @@ class PoolWorker:
         self._loops = SharedLoops(worker_id, lambda _: None)
         self._users: dict[str, RemoteWorker] = {}
         self._missed: dict[str, Counter[str]] = {}  # by user: signs of others since its own last
+        self._worked_ns = 0  # in calls of all programs
+        self._seen_ns: dict[str, int] = {}  # by user: that, when its last call ended
         self._calls = 0  # begun
         self._is_busy = False
         threading.Thread(target=self._watch, daemon=True, name="reader-lease").start()
 
-    def start(self, user: str, config: Any, in_flight: int) -> tuple[Place, list[Sent]]:
+    def start(self, user: str, config: Any, in_flight: int) -> tuple[Worked, Place, list[Sent]]:
         """Begin to work for a program; returns what RemoteWorker.start does."""
         with self._calling():
             self._drop(user)
             made = RemoteWorker(config, self._worker_id, in_flight, self._loops)
             self._users[user], self._missed[user] = made, Counter()
+            self._seen_ns[user] = self._worked_ns
             return made.start()
 
-    def work(self, user: str, tasks: list[tuple[Any, ...]]) -> tuple[float, list[Sent]]:
+    def work(self, user: str, tasks: list[tuple[Any, ...]]) -> tuple[Worked, list[Sent]]:
         """Do tasks of a program; see RemoteWorker.work."""
         with self._calling():
             if user not in self._users:
                 raise ReaderError("the worker has let go of a program that it had not heard of")
-            return self._users[user].work(tasks)
+            worked, answers = self._users[user].work(tasks)
+            others_ns = self._worked_ns - self._seen_ns[user]
+            self._worked_ns += worked.ended_ns - worked.begun_ns
+            self._seen_ns[user] = self._worked_ns
+            return worked._replace(others_ns=others_ns), answers
 
     def beat(self, user: str) -> None:
         """Hear that a program lives, and let go of those that have not been heard of."""
@@ -79,6 +86,7 @@ class PoolWorker:
     def _drop(self, user: str) -> None:
         found = self._users.pop(user, None)
         self._missed.pop(user, None)
+        self._seen_ns.pop(user, None)
         if found is not None:
             found.close()
 

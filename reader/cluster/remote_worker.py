@@ -20,11 +20,13 @@ from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.cluster.sent_config import SentConfig
 from reader.worker.shared_loops import SharedLoops
+from reader.worker_clock import own_clock
 
-__all__ = ["Place", "RemoteWorker", "Sent"]
+__all__ = ["Place", "RemoteWorker", "Sent", "Worked"]
 
 
 _SMALL_NBYTES = 1 << 14
+_LOOK_NS = 50_000_000  # between two looks at the time without a core
 
 
 class Sent(NamedTuple):
@@ -37,6 +39,20 @@ class Sent(NamedTuple):
     answer: Answer
     data: Any
     schemas: dict[int, bytes]
+
+
+class Worked(NamedTuple):
+    """When a call was at work, by `time.monotonic_ns` there, and what it took, in ns.
+
+    `computed_ns`: of cores; `runnable_ns`: without one, since the last call that told;
+    `others_ns`: in which the worker was at calls of other programs, since the last one of this.
+    """
+
+    begun_ns: int
+    ended_ns: int
+    computed_ns: int = 0
+    runnable_ns: int = 0
+    others_ns: int = 0
 
 
 class Place(NamedTuple):
@@ -71,24 +87,43 @@ class RemoteWorker:
         self._name = uuid.uuid4().hex
         self._loops = SharedLoops(worker_id, lambda _: None) if loops is None else loops
         self._loops.open(self._channel, 0, config.unpickled)
+        self._looked_ns = self._waited_ns = 0  # at the time without a core, and what that was
+        self._look(time.monotonic_ns())
 
-    def start(self) -> tuple[Place, list[Sent]]:
+    def start(self) -> tuple[Worked, Place, list[Sent]]:
         """Return where it is, and whether the worker could start."""
+        begun_ns = time.monotonic_ns()
         ray = sys.modules.get("ray")
         node = "" if ray is None else ray.get_runtime_context().get_node_id()
         place = Place(socket.gethostname(), os.getpid(), __version__, node, self._arena.fd)
-        return place, self._answers()
+        answers = self._answers({0})
+        return Worked(begun_ns, time.monotonic_ns()), place, answers
 
-    def work(self, tasks: list[tuple[Any, ...]]) -> tuple[float, list[Sent]]:
-        """Do tasks, in their order; returns the seconds that they took, and the answers."""
-        began = time.monotonic()
+    def work(self, tasks: list[tuple[Any, ...]]) -> tuple[Worked, list[Sent]]:
+        """Do tasks, in their order; returns what that took, and the answers."""
+        begun_ns, computed_ns = time.monotonic_ns(), time.process_time_ns()
         self._relay.release()  # what was returned last has been copied by now
         loop = self._loops.enter(self._channel)  # before anything of the user's is unpickled
+        answers: list[Sent] = []
+        # of this call alone: nobody knows which of the earlier ones were landed, and in which order
+        told = {0}
         for each in tasks if loop is not None else ():
             task = self._relay.begin(RelayedTask(*each))
             if task is not None and loop is not None:
                 loop.step(*task)
-        return time.monotonic() - began, self._answers()
+            answers += self._answers(told)  # the times of a batch are kept for the last ones
+        ended_ns, computed_ns = time.monotonic_ns(), time.process_time_ns() - computed_ns
+        return Worked(begun_ns, ended_ns, computed_ns, self._look(ended_ns)), answers
+
+    def _look(self, now_ns: int) -> int:
+        """Return how long the worker had no core since the last look; 0 where that was just now."""
+        if now_ns < self._looked_ns + _LOOK_NS:
+            return 0
+        clock, before_ns = own_clock(), self._waited_ns
+        self._looked_ns = now_ns
+        if clock is not None:
+            self._waited_ns = round(clock.runnable_s * 1e9)
+        return self._waited_ns - before_ns
 
     def close(self) -> None:
         """Let go of the loader; the process may work for others."""
@@ -97,10 +132,9 @@ class RemoteWorker:
         self._arena.close()
         self._arena.release()
 
-    def _answers(self) -> list[Sent]:
+    def _answers(self, told: set[int]) -> list[Sent]:
+        """Return the answers that there are, and add the schemas that they carry to those told."""
         found = []
-        # of this call alone: nobody knows which of the earlier ones were landed, and in which order
-        told = {0}
         while (taken := self._relay.take()) is not None:
             answer, rows = taken
             data: Any = rows

@@ -6,12 +6,13 @@ Imports what such an actor runs. They belong to the lander, and end with it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from reader.cluster.node_watch import NodeWatch
 from reader.cluster.remote_worker import Place
+from reader.cluster.reply import Reply
 from reader.errors import ReaderError
 
 __all__ = ["Watch", "Watches"]
@@ -31,32 +32,28 @@ class Watch:
     """
 
     def __init__(
-        self, ray: Any, actor: Any, worker: int, place: Place, wake: Callable[[Any], None]
+        self, ray: Any, actor: Any, worker: int, place: Place, wake: Callable[[], None]
     ) -> None:
-        self._ray, self._actor, self._wake = ray, actor, wake
-        self._worker, self._pid = worker, place.pid
-        self._attaching = self._awaited(actor.attach.remote(worker, place.pid, place.arena))
-        self._looking: Future[Any] | None = None
-
-    def _awaited(self, ref: Any) -> Future[Any]:
-        found: Future[Any] = ref.future()
-        found.add_done_callback(self._wake)
-        return found
+        self._ray, self._wake = ray, wake
+        attach = functools.partial(actor.attach.remote, worker, place.pid, place.arena)
+        self._look = functools.partial(actor.look.remote, worker, place.pid)
+        self._attaching = Reply(attach, wake)
+        self._looking: Reply | None = None
 
     @property
     def is_settled(self) -> bool:
         """Whether it looks, or cannot."""
-        return self._attaching.done()
+        return self._attaching.has_come
 
     @property
     def is_attached(self) -> bool:
         """Whether it looks."""
-        return self._attaching.done() and self._attaching.exception() is None
+        return self._attaching.has_come and self._attaching.error is None
 
     @property
     def is_refused(self) -> bool:
         """Whether the node does not let it look; False also where the worker was gone by then."""
-        error = self._attaching.exception() if self._attaching.done() else None
+        error = self._attaching.error if self._attaching.has_come else None
         is_gone = isinstance(error, (FileNotFoundError, ProcessLookupError))
         return isinstance(error, (OSError, ReaderError)) and not is_gone
 
@@ -66,19 +63,18 @@ class Watch:
         if not self.is_attached:
             return None
         if self._looking is not None:
-            if not self._looking.done():
+            if not self._looking.has_come:
                 return None
             with contextlib.suppress(Exception):  # the node is gone, which the line notices
                 found = self._looking.result()
-        self._looking = self._awaited(self._actor.look.remote(self._worker, self._pid))
+        self._looking = Reply(self._look, self._wake)
         return found
 
     def last(self) -> tuple[int, int, int, float] | None:
         """Return what a worker that died was at; None: at nothing, or its node is gone."""
         with contextlib.suppress(Exception):
-            ref = self._actor.look.remote(self._worker, self._pid)
-            found: tuple[int, int, int, float] | None = self._ray.get(ref, timeout=_PATIENCE_S)
-            return found
+            found = self._ray.get(self._look(), timeout=_PATIENCE_S)
+            return None if found is None else tuple(found)
         return None
 
 
@@ -90,7 +86,7 @@ class Watches:
         wake: see Watch.
     """
 
-    def __init__(self, ray: Any, wake: Callable[[Any], None]) -> None:
+    def __init__(self, ray: Any, wake: Callable[[], None]) -> None:
         self._ray, self._wake = ray, wake
         self._nodes: dict[str, Any] = {}
 

@@ -412,9 +412,8 @@ class Engine(Finalized):
         """Return what was done so far: see `DataLoader.stats`."""
         self._give_way()
         self.failures()
-        backend = self._cache.newest
+        arena, backend = self._cache.arena, self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
-        arena = self._cache.arena
         wait_s, last_wait_s = self._stats.times()
         return {
             "batches": self._stats.batches,
@@ -426,6 +425,7 @@ class Engine(Finalized):
             "devices": self._places.stats(),
             "cache": cache_stats(self.config.dataset),
             "failed_samples": self.failed.count,
+            "room": None if usable is None else usable.room,
         }
 
     def workers(self) -> list[WorkerStatus]:

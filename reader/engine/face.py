@@ -134,6 +134,7 @@ class EngineFace:
         system does not tell), `lock_limit` and `memlock_limit`: bytes that the loader, and that
         this process by itself, may lock. `lock_failure`: why locking ended; None: it did not.
         `failed_samples`: how many failed and were tolerated; see `on_error`.
+        `room`: how many workers the cluster has room for; None: they are on this machine.
         """
         return self._engine.stats()
 

@@ -21,7 +21,7 @@ from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
 from reader.observe.judge import judge
 from reader.observe.measured import Measured, SlowSample
-from reader.observe.observed import clock_of, options_of
+from reader.observe.observed import clock_of, name_of, options_of
 from reader.observe.verdict import Verdict
 from reader.worker_clock import WorkerClock, system_clock, worker_clock
 
@@ -71,7 +71,7 @@ class LoopWatch:
         self._slow: dict[tuple[int, int, int], SlowSample] = {}
         self._usual_s: deque[float] = deque(maxlen=512)
         # at the last look: whose times, the workers' clocks, and how long they had been busy
-        self._looked: tuple[Any, dict[tuple[int, int], WorkerClock], float] = (None, {}, 0.0)
+        self._looked: tuple[Any, dict[Any, WorkerClock], float] = (None, {}, 0.0)
         self._seen_busy_s = self._cpu_s = self._runnable_s = self._others_s = 0.0
         self._system = system_clock()
         self._own = worker_clock(os.getpid(), threading.get_native_id())
@@ -119,8 +119,8 @@ class LoopWatch:
         engine, clocks = self._loader._engine, {}
         for status in self._loader.workers():
             clock = clock_of(status)
-            if clock is not None and status.pid is not None and status.thread_id is not None:
-                clocks[status.pid, status.thread_id] = clock
+            if clock is not None:
+                clocks[name_of(status)] = clock
         if engine is not None:
             sums = engine.times.sums()
             busy_s = sums["fetch"] + sums["collate"]

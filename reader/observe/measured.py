@@ -74,13 +74,17 @@ class Measured:
         worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
         decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
         persists: whether workers stay between epochs.
-        shares_workers: whether they are those of a WorkerPool.
+        shares_workers: whether they make batches of others, too: those of a WorkerPool, or of a
+            pool on a cluster.
         others_s: in which workers that had a batch to make were at one of another loader.
         others_cpu_s: in which workers computed for other loaders.
         held_s: of batches, from when the program had them until their last view was gone; of those
             of which both is known.
         copy_s: of copies to each device, from when they were issued until they were seen to be
             done; by place.
+        is_remote: whether workers are on a cluster: `cores` and `idle_cores` are not theirs then.
+        room: how many of them it has room for; None: unknown.
+        clock_errors: how far times of workers may be off, in seconds, by machine.
     """
 
     seconds: float
@@ -115,6 +119,9 @@ class Measured:
     others_cpu_s: float = 0.0
     held_s: float = 0.0
     copy_s: list[float] = field(default_factory=list)
+    is_remote: bool = False
+    room: int | None = None
+    clock_errors: dict[str, float] = field(default_factory=dict)
 
     @property
     def step_s(self) -> float:
@@ -134,4 +141,14 @@ class Measured:
         copies = {f"copy {k}" if several else "copy": s for k, s in enumerate(self.copy_s)}
         held = {"held": self.held_s} if self.held_s else {}
         own = {"step": self.step_s, "wait": self.first_wait_s + self.wait_s}
-        return {**self.stages, **copies, **held, **own}
+        elsewhere = () if self.is_remote else ("transfer", "landing")
+        stages = {name: s for name, s in self.stages.items() if name not in elsewhere}
+        return {**stages, **copies, **held, **own}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be known of the numbers, a sentence each."""
+        if not self.clock_errors:
+            return []
+        named = [f"{host} {seconds * 1e3:.2g} ms" for host, seconds in self.clock_errors.items()]
+        return [f"Times of other machines are known to {', '.join(named)}."]

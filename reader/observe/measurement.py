@@ -69,8 +69,15 @@ class Measurement:
         options = self._loader._observed_options() or ObservedOptions(0, 0, False, "", False)
         apart = self._leave_out(opened_ns)
         self._apart_s = float(apart.sum())
-        is_shared = options.shares_workers
-        replay = replay_of(self.records, self.begun_ns, self.ended_ns, *options[:2], is_shared)
+        replay = replay_of(
+            self.records,
+            self.begun_ns,
+            self.ended_ns,
+            options.workers,
+            options.ahead,
+            is_shared=options.shares_workers,
+            is_remote=options.is_remote,
+        )
         if replay is not None and len(apart) == len(replay.gap_s):
             replay = replace(replay, gap_s=np.maximum(replay.gap_s - apart, 1e-9 * (apart > 0)))
         return self._measure(options, replay), replay
@@ -158,6 +165,9 @@ class Measurement:
             decoder=options.decoder,
             persists=options.persists,
             shares_workers=options.shares_workers,
+            is_remote=options.is_remote,
+            room=options.room,
+            clock_errors=dict(watch.clock_errors),
             others_s=0.0 if replay is None else float(replay.others_s.sum()),
             others_cpu_s=watch.others_s,
             held_s=float(_spans_s(records, "handed_ns", "given_back_ns").sum()),

@@ -16,7 +16,7 @@ from reader.errors import ConfigTypeError, got
 from reader.observe.decoder import decoder_of
 from reader.worker_clock import WorkerClock, worker_clock
 
-__all__ = ["Observed", "ObservedOptions", "clock_of", "observed", "options_of"]
+__all__ = ["Observed", "ObservedOptions", "clock_of", "name_of", "observed", "options_of"]
 
 
 class ObservedOptions(NamedTuple):
@@ -28,7 +28,10 @@ class ObservedOptions(NamedTuple):
         uses_threads: whether workers are threads.
         decoder: see `decoder_of`.
         persists: whether workers stay between epochs.
-        shares_workers: whether they are those of a WorkerPool.
+        shares_workers: whether they make batches of others, too: those of a WorkerPool, or of a
+            pool on a cluster.
+        is_remote: whether they are on a cluster.
+        room: how many that has room for; None: unknown.
     """
 
     workers: int
@@ -37,6 +40,8 @@ class ObservedOptions(NamedTuple):
     decoder: str
     persists: bool
     shares_workers: bool = False
+    is_remote: bool = False
+    room: int | None = None
 
 
 def options_of(engine: Engine) -> ObservedOptions:
@@ -44,19 +49,30 @@ def options_of(engine: Engine) -> ObservedOptions:
     config, (workers, factor) = engine.config, choice_of(engine.config, engine.auto)
     ahead = factor * max(1, workers)
     decoder, persists = decoder_of(config.dataset), config.persistent_workers
-    is_shared = config.pool is not None
-    return ObservedOptions(workers, ahead, config.uses_threads, decoder, persists, is_shared)
+    backend = config.backend
+    is_shared = config.pool is not None or (backend is not None and backend.pool is not None)
+    is_remote, room = backend is not None, engine.stats()["room"]
+    return ObservedOptions(
+        workers, ahead, config.uses_threads, decoder, persists, is_shared, is_remote, room
+    )
 
 
 def clock_of(status: WorkerStatus) -> WorkerClock | None:
     """Return the clock of a worker, as far as it works for this loader; None: it has ended."""
+    counts = status.counts
+    if status.host is not None and counts is not None:
+        return WorkerClock(counts.computed_s, counts.runnable_s)
     if status.pid is None or status.thread_id is None:
         return None
     clock = worker_clock(status.pid, status.thread_id)
-    if clock is None or status.computed_s is None:
+    if clock is None or counts is None:
         return clock
-    own_s = status.computed_s
-    return WorkerClock(own_s, clock.runnable_s, clock.cpu_s - own_s)
+    return WorkerClock(counts.computed_s, clock.runnable_s, clock.cpu_s - counts.computed_s)
+
+
+def name_of(status: WorkerStatus) -> tuple[str | None, int | None, int | None]:
+    """Return what tells a worker from all others: its machine, process and thread."""
+    return status.host, status.pid, status.thread_id
 
 
 class Observed:

@@ -8,7 +8,9 @@ batch would take.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,8 @@ class Replay:
         workers: how many there were; 0: the consumer made them.
         ahead: how many batches are made ahead, in all.
         others_s: seconds before each was begun in which its worker was at those of other loaders.
+        lead_s: seconds from when a batch is asked for until an idle worker begins.
+        travel_s: seconds from when each was made until it was here; its worker goes on meanwhile.
     """
 
     make_s: _Floats
@@ -43,6 +47,8 @@ class Replay:
     workers: int
     ahead: int
     others_s: _Floats = field(default_factory=lambda: np.zeros(1))
+    lead_s: float = 0.0
+    travel_s: _Floats = field(default_factory=lambda: np.zeros(1))
 
     def seconds(
         self,
@@ -52,6 +58,7 @@ class Replay:
         step_s: _Floats | None = None,
         gap_s: _Floats | None = None,
         others_s: _Floats | None = None,
+        travel_s: _Floats | None = None,
     ) -> float:
         """Return how long the loop takes, with what is given in the place of what was."""
         workers = self.workers if workers is None else workers
@@ -59,6 +66,8 @@ class Replay:
         make = ((self.make_s if make_s is None else make_s) + others).tolist()
         step = (self.step_s if step_s is None else step_s).tolist()
         gap = (self.gap_s if gap_s is None else gap_s).tolist()
+        travels = self.travel_s if travel_s is None else travel_s
+        travel = np.broadcast_to(travels, (len(make),)).tolist()
         if workers == 0:
             return float(sum(make) + sum(step) + sum(gap))
         ahead = max(workers, self.ahead if ahead is None else ahead)
@@ -76,11 +85,11 @@ class Replay:
             if is_new[i]:  # an epoch begins: nothing is under way
                 opened, first = now + gap[i], i
                 free = [opened] * workers
-            sent_at = opened if i - first < ahead else delivered[i - ahead]
+            sent_at = self.lead_s + (opened if i - first < ahead else delivered[i - ahead])
             who = _fewest(tasks, free, sent_at) if owner is None else owner[i] % workers
             done = free[who] = max(free[who], sent_at) + make_one
             tasks[who].append(done)
-            all_before = max(all_before, done)
+            all_before = max(all_before, done + travel[i])
             now = max(now, all_before)
             delivered.append(now)
             now += step[i]
@@ -120,6 +129,7 @@ def replay_of(
     workers: int,
     ahead: int,
     is_shared: bool = False,
+    is_remote: bool = False,
 ) -> Replay | None:
     """Return the loop that gave these records; None: there are too few of them.
 
@@ -130,6 +140,7 @@ def replay_of(
         workers: see `Replay`.
         ahead: see `Replay`.
         is_shared: whether the workers make batches of other loaders, too.
+        is_remote: whether they are on other machines.
     """
     known = records[(records["begun_ns"] > 0) & (records["sent_ns"] > 0)]
     if len(known) < 2:
@@ -146,6 +157,9 @@ def replay_of(
         gap_ns[at] = max(1, first_ns - before_ns[at])
         if at:
             step_ns[at - 1] = 0  # it is in the gap
+    others_s = known["others_ns"] * 1e-9  # of workers on other machines, which tell it
+    if is_shared and not is_remote:
+        others_s = _others_s(known)
     return Replay(
         made_ns * 1e-9,
         np.asarray(np.maximum(step_ns, 0) * 1e-9, np.float64),
@@ -155,18 +169,37 @@ def replay_of(
         np.asarray(gap_ns * 1e-9, np.float64),
         workers,
         ahead,
-        _others_s(known) if is_shared else np.zeros(1),
+        others_s,
+        _lead_s(known) if is_remote else 0.0,
+        np.where(known["landed_ns"] > 0, known["landed_ns"] - known["sent_ns"], 0) * 1e-9,
     )
 
 
 def _others_s(known: npt.NDArray[np.void]) -> _Floats:
     """Return for how long each batch was with its worker, which had made all before it."""
     waited = np.zeros(len(known))
-    for worker in np.unique(known["worker"]):
-        own = np.flatnonzero(known["worker"] == worker)
-        own = own[np.argsort(known["begun_ns"][own], kind="stable")]
-        before_ns = np.append(0, known["sent_ns"][own][:-1])
+    for own, before_ns in _by_worker(known):
         free_ns = np.maximum(known["dispatched_ns"][own], before_ns)
         waited[own] = np.maximum(known["begun_ns"][own] - free_ns, 0) * 1e-9
         waited[own[0]] = 0.0  # the worker starts
     return np.asarray(waited, np.float64)
+
+
+def _lead_s(known: npt.NDArray[np.void]) -> float:
+    """Return how long it mostly takes until an idle worker begins with a batch."""
+    waited_ns = [
+        (known["begun_ns"][own] - known["dispatched_ns"][own])[
+            known["dispatched_ns"][own] > before_ns
+        ]
+        for own, before_ns in _by_worker(known)
+    ]
+    all_ns = np.concatenate(waited_ns)
+    return float(np.median(all_ns)) * 1e-9 if len(all_ns) else 0.0
+
+
+def _by_worker(known: npt.NDArray[np.void]) -> Iterator[tuple[Any, Any]]:
+    """Yield where the batches of each worker are, in its order, and when it had made the last."""
+    for worker in np.unique(known["worker"]):
+        own = np.flatnonzero(known["worker"] == worker)
+        own = own[np.argsort(known["begun_ns"][own], kind="stable")]
+        yield own, np.append(0, known["sent_ns"][own][:-1])

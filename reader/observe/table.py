@@ -38,6 +38,7 @@ def renderable(seen: Timeline) -> Any:
     lines.append(
         Text(f"{measured.batches} batches in {measured.seconds:.2f} s, {measured.workers} workers")
     )
+    lines += map(Text, measured.notes)
     for slow in measured.slow_samples[:5]:
         if slow.seconds <= _SLOW * measured.usual_sample_s:
             break

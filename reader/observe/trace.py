@@ -23,8 +23,10 @@ def trace_of(seen: Timeline) -> dict[str, Any]:
         *_names(seen),
         *_trainer(seen),
         *_workers(seen),
+        *_spans(seen, "transfer", "sent_ns", "came_ns", 1, "worker"),
+        *_spans(seen, "landing", "came_ns", "landed_ns", 1, "worker"),
         *_spans(seen, "held", "handed_ns", "given_back_ns", _TRAINER),
-        *_spans(seen, "copy", "issued_ns", "copied_ns", seen.measured.workers + 2),
+        *_spans(seen, "copy", "issued_ns", "copied_ns", seen.measured.workers + 2, "place"),
         *_memory(seen),
     ]
     return {
@@ -96,13 +98,15 @@ def _workers(seen: Timeline) -> Iterator[dict[str, Any]]:
             yield _event("i", "slow sample", track, begun, s="t", cat="worker", args=slow)
 
 
-def _spans(seen: Timeline, name: str, begin: str, end: str, track: int) -> Iterator[dict[str, Any]]:
-    """Yield spans that overlap: those of copies are on a track for each place."""
+def _spans(
+    seen: Timeline, name: str, begin: str, end: str, track: int, by: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield spans that overlap, from a track on: the field `by` counts tracks from there."""
     for number, record in enumerate(seen.records):
         if not record[begin] or not record[end]:
             continue
         args = {"batch": int(record["seq"]), "epoch": int(record["epoch"])}
-        at = track + (int(record["place"]) if name == "copy" else 0)
+        at = track + (int(record[by]) if by else 0)
         for phase, key in (("b", begin), ("e", end)):
             at_ns = int(record[key]) - seen.begun_ns
             yield _event(phase, name, at, at_ns, cat=name, id=number, args=args)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from reader._core.wire.times_log import FIELDS, NOTE, NOTED, TimesLog
 from reader.engine.backends.backend import WorkerActivity
 from reader.observe.machine import Machine
-from reader.observe.observed import Observed, clock_of
+from reader.observe.observed import Observed, clock_of, name_of
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s
 from reader.worker_clock import (
@@ -96,10 +96,12 @@ class Watch:
         runnable_s: seconds in which workers had no core; None: no worker was seen.
         others_s: seconds in which workers computed for other loaders.
         major_faults: of workers.
+        clock_errors: how far times of workers on other machines may be off, in seconds, by machine.
     """
 
     def __init__(self, loader: Observed, times: TimesLog) -> None:
         self.memory: list[MemorySample] = []
+        self.clock_errors: dict[str, float] = {}
         self._loader = loader
         self._times = times
         self._seen = times.count
@@ -107,10 +109,10 @@ class Watch:
         self._noted: list[bytes] = []
         self._next_note = times.ask()
         self._ends = threading.Event()
-        self._first: dict[tuple[int, int], WorkerClock] = {}
-        self._last: dict[tuple[int, int], WorkerClock] = {}
-        self._found_at: dict[tuple[int, int], int] = {}  # how many batches there were then
-        self._at_work: set[tuple[int, int]] = set()  # those that have begun a batch
+        self._first: dict[Any, WorkerClock] = {}  # by `name_of` a worker, as the others
+        self._last: dict[Any, WorkerClock] = {}
+        self._found_at: dict[Any, int] = {}  # how many batches there were then
+        self._at_work: set[Any] = set()  # those that have begun a batch
         self._faults: dict[int, tuple[int, int]] = {}
         self._thread = threading.Thread(target=self._run, name="reader-profile", daemon=True)
 
@@ -188,14 +190,13 @@ class Watch:
         processes = set()
         statuses = self._loader._observed_workers()
         for status in statuses:
-            if status.pid is None or status.thread_id is None:
-                continue
-            if status.pid != os.getpid():
+            if status.host is None and status.pid is not None and status.pid != os.getpid():
                 processes.add(status.pid)
-            clock = clock_of(status)
+            clock, at = clock_of(status), name_of(status)
             if clock is None:
                 continue
-            at = (status.pid, status.thread_id)
+            if status.host is not None and status.counts is not None:
+                self.clock_errors[status.host] = status.counts.clock_error_s
             found_at = self._found_at.setdefault(at, self._times.count)
             is_at_work = status.activity is WorkerActivity.BUSY
             if is_at_work or self._times.count > found_at + 2 * len(statuses):

@@ -68,7 +68,7 @@ class Road:
         there = Arena.attach(os.dup(self.arena.fd))
         self.relay = TaskRelay(WorkerChannel(there, 0, self.feeder.bell, 9))
         self.schemas: dict[Any, bytes] = {}
-        _, answers = self.worker.recv()
+        _, _, answers = self.worker.recv()
         self._land(answers)
 
     def _land(self, answers: Any) -> None:

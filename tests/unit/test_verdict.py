@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reader.observe.judge import judge
 from reader.observe.measured import Measured, SlowSample
+from reader.observe.replay import Replay
 
 STAGES = {"draw": 0.0, "queue": 0.0, "fetch": 18.0, "collate": 1.0}
 # ten seconds, 100 batches: two workers that compute all the time; the step takes 20 ms
@@ -157,3 +159,73 @@ def test_workers_that_are_at_batches_of_other_loaders_do_not_lack_tasks() -> Non
     assert judge(dataclasses.replace(idle, shares_workers=True)).bound_by != "prefetch"
     others = dataclasses.replace(idle, shares_workers=True, others_s=13.0, others_cpu_s=12.0)
     assert judge(others).bound_by != "prefetch"
+
+
+AWAY = dataclasses.replace(BUSY, is_remote=True, cores=2, idle_cores=0.0, room=2)
+
+
+def loop_of(seen: Measured, travel_s: float, lead_s: float = 0.001) -> Replay:
+    """A loop in which workers are at batches for as long as was measured."""
+    each = np.ones(seen.batches)
+    return Replay(
+        make_s=each * (seen.busy_s / seen.batches),
+        step_s=each * 0.02,
+        fetch_s=each * (seen.stages["fetch"] / seen.batches),
+        slow_s=each * 0.0,
+        worker=np.arange(seen.batches) % seen.workers,
+        gap_s=np.where(np.arange(seen.batches) == 0, 1e-9, 0.0),
+        workers=seen.workers,
+        ahead=seen.prefetch,
+        lead_s=lead_s,
+        travel_s=each * travel_s,
+    )
+
+
+def test_room_of_a_cluster_counts_and_not_the_cores_here() -> None:
+    more = dataclasses.replace(AWAY, room=16)
+    found = judge(more, loop_of(more, 0.003))
+    assert found.bound_by == "workers"
+    assert 10 <= found.options["num_workers"] <= 16
+    assert "room for 16" in found.advice
+    full = judge(AWAY, loop_of(AWAY, 0.003))
+    assert full.bound_by == "dataset"
+    assert "no room for more workers" in full.advice
+    unknown = dataclasses.replace(more, room=None)
+    assert judge(unknown, loop_of(unknown, 0.003)).bound_by == "dataset"
+
+
+def test_a_pool_on_a_cluster_is_sized_by_each_program() -> None:
+    more = dataclasses.replace(AWAY, room=16, shares_workers=True)
+    found = judge(more, loop_of(more, 0.003))
+    assert "num_workers=" in found.advice
+    assert "WorkerPool" not in found.advice
+
+
+def test_workers_of_a_cluster_that_wait_or_have_no_core() -> None:
+    waits = dataclasses.replace(AWAY, cpu_s=2.0, room=8)
+    found = judge(waits, loop_of(waits, 0.003))
+    assert found.bound_by == "storage"
+    assert "resources=" in found.advice
+    crowded = dataclasses.replace(AWAY, cpu_s=9.0, runnable_s=9.0, own_cpu_s=1.0)
+    found = judge(crowded, loop_of(crowded, 0.003))
+    assert found.bound_by == "cores"
+    assert "resources=" in found.advice
+
+
+def test_batches_that_take_long_to_come_are_told_from_too_few_ahead() -> None:
+    idle = dataclasses.replace(AWAY, busy_s=1.0, cpu_s=1.0, stages=STAGES | {"fetch": 0.9})
+    found = judge(idle, loop_of(idle, 0.3))
+    assert found.bound_by == "transfer"
+    assert "300 ms from its node" in found.sentence
+    assert "uint8" in found.advice
+    # small ones: a round trip each, of which more may be under way
+    few = dataclasses.replace(
+        idle,
+        seconds=1.0,
+        wait_s=0.8,
+        busy_s=0.1,
+        cpu_s=0.1,
+        stages=STAGES | {"fetch": 0.1, "collate": 0.0},
+    )
+    loop = dataclasses.replace(loop_of(few, 0.004, 0.004), step_s=np.full(100, 1e-4))
+    assert judge(few, dataclasses.replace(loop, ahead=2)).bound_by == "prefetch"

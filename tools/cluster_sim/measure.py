@@ -214,6 +214,7 @@ def _line_s() -> float:
             False,
             {},
             set(),
+            {},
             print,
         )
         for n in range(count)

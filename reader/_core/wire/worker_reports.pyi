@@ -24,3 +24,5 @@ class WorkerCounts(NamedTuple):
     batches: int
     busy_s: float
     computed_s: float
+    runnable_s: float
+    clock_error_s: float

@@ -15,7 +15,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.failure import Failure
 from reader._core.wire.local_channel import UserBatch
 from reader._core.wire.times_log import TimesLog
-from reader._core.wire.worker_reports import Damage, LostTasks, WorkerProgress
+from reader._core.wire.worker_reports import Damage, LostTasks, WorkerCounts, WorkerProgress
 from reader.worker.global_rng_lock import GlobalRngLock
 from reader.worker.loop import WorkerConfig, WorkerError
 
@@ -85,8 +85,8 @@ class WorkerStatus:
         since_s: for how many seconds it has been at that batch.
         thread_id: of its thread, as the system has it; with processes, of the main one: `pid`;
             None: on another machine.
-        computed_s: seconds of cores that it took for this loader; None: it works for no other.
         host: that machine, by its name; None: this one, or it has not started there yet.
+        counts: what it made for this loader; None: it works for no other, and here.
     """
 
     worker_id: int
@@ -96,8 +96,8 @@ class WorkerStatus:
     sample: int = -1
     since_s: float = 0.0
     thread_id: int | None = None
-    computed_s: float | None = None
     host: str | None = None
+    counts: WorkerCounts | None = None
 
 
 class Watch(Protocol):

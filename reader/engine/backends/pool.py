@@ -226,13 +226,14 @@ class Pool(Finalized, abc.ABC):
                 ended = WorkerStatus(worker, handle.pid, WorkerActivity.ENDED, host=handle.host)
                 found.append(ended)
                 continue
-            counts = self.feeder.worker_counts(worker) if self._is_shared else None
-            computed_s = None if counts is None else counts.computed_s
+            counts = None  # this machine's own clocks tell more, but of each process in all
+            if self._is_shared or handle.host is not None:
+                counts = self.feeder.worker_counts(worker)
             _, batch, sample, since_s, is_ready = self.feeder.worker_progress(worker)
             activity = WorkerActivity.BUSY
             if batch is None:
                 activity = WorkerActivity.IDLE if is_ready else WorkerActivity.STARTING
-            at = batch, sample, since_s, handle.thread_id, computed_s, handle.host
+            at = batch, sample, since_s, handle.thread_id, handle.host, counts
             found.append(WorkerStatus(worker, handle.pid, activity, *at))
         return found
 

@@ -12,6 +12,7 @@
 #define RD_EACH_NS 5000   /* samples that take longer in the mean are timed each, others one in 32 */
 #define RD_TIMES_KEPT 16u /* batches of a worker: more than are sent and not taken */
 #define RD_TIMES_AT 2048  /* within the heap's page, behind the rd_share */
+#define RD_LANDED_AT (RD_TIMES_AT + RD_TIMES_KEPT * sizeof(rd_made))
 
 /* Of a batch, what its worker knows; one cache line. */
 typedef struct rd_made {
@@ -26,12 +27,22 @@ typedef struct rd_made {
     uint32_t timed;      /* rows whose times fetch_ns adds up; 0: it is the time of all */
 } rd_made;
 
+/* Of a batch that was made on another machine, how it came to this one; by who landed it here. */
+typedef struct rd_landed {
+    uint64_t seq;
+    uint32_t run, pad;
+    int64_t came_ns;   /* this machine had its bytes */
+    int64_t landed_ns; /* they lay in a slot */
+    int64_t others_ns; /* before it was begun, and its worker was at batches of other programs */
+} rd_landed;
+
 /* Of a batch, all that is known when it is delivered; 0: unknown. */
 typedef struct rd_times {
     uint64_t seq, epoch;
     int64_t dispatched_ns; /* sent to the worker */
     int64_t begun_ns;      /* taken by it */
     int64_t sent_ns;       /* made: fetched and collated */
+    int64_t came_ns, landed_ns, others_ns; /* see rd_landed; 0: it was made on this machine */
     int64_t arrived_ns;    /* taken from the worker's ring */
     int64_t ordered_ns;    /* all before it had arrived */
     int64_t asked_ns;      /* the consumer wanted it */
@@ -43,12 +54,17 @@ typedef struct rd_times {
 
 #ifdef __cplusplus
 static_assert(sizeof(rd_made) == 64, "what a worker notes of a batch is one cache line");
-static_assert(RD_TIMES_AT + RD_TIMES_KEPT * sizeof(rd_made) <= 4096, "a heap is one page");
+static_assert(RD_LANDED_AT + RD_TIMES_KEPT * sizeof(rd_landed) <= 4096, "a heap is one page");
 #endif
 
 /* Where a worker notes a batch. */
 static inline rd_made *rd_made_at(const rd_arena *a, uint32_t index, uint64_t seq) {
     return (rd_made *)((uint8_t *)rd_heap_at(a, index) + RD_TIMES_AT) + seq % RD_TIMES_KEPT;
+}
+
+/* Where who lands the batches of a worker notes one. */
+static inline rd_landed *rd_landed_at(const rd_arena *a, uint32_t index, uint64_t seq) {
+    return (rd_landed *)((uint8_t *)rd_heap_at(a, index) + RD_LANDED_AT) + seq % RD_TIMES_KEPT;
 }
 
 /* Begin with a batch.  The step of the rows that are timed follows the batch before. */
@@ -100,6 +116,7 @@ static inline void rd_made_show(rd_made *made, const rd_arena *a, uint32_t index
 /* Take over what a worker noted of a batch, if it is of that batch and cannot be wrong. */
 static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t index, uint32_t run) {
     rd_made made;
+    rd_landed landed;
     memcpy(&made, rd_made_at(a, index, times->seq), sizeof made);
     if (made.seq != times->seq || made.run != run || made.begun_ns < times->dispatched_ns ||
         made.sent_ns < made.begun_ns || made.sent_ns > times->arrived_ns || made.fetch_ns < 0 ||
@@ -112,6 +129,14 @@ static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t in
     times->slowest_key = made.slowest_key;
     times->slowest_row = made.slowest_row;
     times->rows = made.rows;
+    memcpy(&landed, rd_landed_at(a, index, times->seq), sizeof landed);
+    if (landed.seq != times->seq || landed.run != run || landed.came_ns < made.sent_ns ||
+        landed.landed_ns < landed.came_ns || landed.landed_ns > times->arrived_ns ||
+        landed.others_ns < 0)
+        return;
+    times->came_ns = landed.came_ns;
+    times->landed_ns = landed.landed_ns;
+    times->others_ns = landed.others_ns;
 }
 
 #endif

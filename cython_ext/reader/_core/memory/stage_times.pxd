@@ -8,17 +8,25 @@ cdef extern from "reader/_core/memory/stage_times.h" nogil:
         RD_TIMES_AT
 
     ctypedef struct rd_made:
+        uint64_t seq
         uint32_t rows, timed, run
         int64_t begun_ns, sent_ns, fetch_ns, slowest_ns, slowest_key
         int32_t slowest_row
 
+    ctypedef struct rd_landed:
+        uint64_t seq
+        uint32_t run
+        int64_t came_ns, landed_ns, others_ns
+
     ctypedef struct rd_times:
         uint64_t seq, epoch
         int64_t dispatched_ns, begun_ns, sent_ns, arrived_ns, ordered_ns, asked_ns, delivered_ns
-        int64_t fetch_ns, slowest_ns, slowest_key
+        int64_t came_ns, landed_ns, others_ns, fetch_ns, slowest_ns, slowest_key
         int32_t slowest_row, worker
         uint32_t rows, run
 
+    rd_made* rd_made_at(const rd_arena*, uint32_t index, uint64_t seq) noexcept
+    rd_landed* rd_landed_at(const rd_arena*, uint32_t index, uint64_t seq) noexcept
     void rd_made_begin(rd_made*, int64_t now) noexcept
     bint rd_made_note(rd_made*, int64_t row, int64_t ns) noexcept
     void rd_made_fetched(rd_made*, uint32_t rows, int64_t now) noexcept

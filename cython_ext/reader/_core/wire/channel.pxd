@@ -44,3 +44,4 @@ cdef class WorkerChannel:
     cdef int carry(self, rd_record* record, payload) except -1
     cdef int leave_shares(self) noexcept
     cdef int done(self, rd_record* record) except -1
+    cdef int show(self, rd_record* record) except -1

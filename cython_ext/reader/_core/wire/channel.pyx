@@ -18,7 +18,7 @@ from reader._core.collate.share cimport Sharing
 from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO,
                                         RD_SKIPPED, RD_STATE, rd_head, rd_heap_at, rd_arena_damage,
                                         rd_payload_sum, rd_record_seal, rd_slot_offset, rd_trim_malloc)
-from reader._core.memory.stage_times cimport (rd_made_begin, rd_made_end, rd_made_fetched, rd_made_note,
+from reader._core.memory.stage_times cimport (rd_made, rd_made_begin, rd_made_end, rd_made_fetched, rd_made_note,
                                                 rd_made_show)
 from reader._core.memory.wait cimport (load_relaxed_u32, load_u32, rd_now_ns, rd_start_trainer_watch,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
@@ -486,12 +486,16 @@ cdef class WorkerChannel:
         store_relaxed_u64(&self.c.computed_ns, self.c.computed_ns + ns)
 
     cdef int done(self, rd_record* record) except -1:
-        cdef int64_t now = rd_now_ns()
-        store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(now - self.c.at_since_ns))
+        self.writer.untimed = rd_made_end(&self.writer.made, rd_now_ns())
+        return self.show(record)
+
+    cdef int show(self, rd_record* record) except -1:
+        """Send the answer to a task, and what was noted of the time that it took."""
+        cdef rd_made* made = &self.writer.made
+        store_relaxed_u64(&self.c.busy_ns, self.c.busy_ns + <uint64_t>(made.sent_ns - made.begun_ns))
         store_relaxed_u64(&self.c.batches_made, self.c.batches_made + 1)
         store_relaxed_i64(&self.c.at_since_ns, 0)
-        self.writer.untimed = rd_made_end(&self.writer.made, now)
-        rd_made_show(&self.writer.made, self.arena.c, self.worker_id, self.seq, self.run)
+        rd_made_show(made, self.arena.c, self.worker_id, self.seq, self.run)
         if self.writer.sharing is not None:
             self.writer.sharing.end_task()
         return self.send(record)

@@ -7,11 +7,12 @@ channel tasks, and takes its answers out of that worker's arena as they lie.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from reader._core.memory.arena cimport (Arena, RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
                                         rd_head, rd_heap, rd_heap_at, rd_record, rd_slot, rd_slot_at,
                                         rd_slot_offset, rd_slot_release)
+from reader._core.memory.stage_times cimport rd_landed, rd_landed_at, rd_made, rd_made_at
 from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, load_u32, rd_now_ns,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64, store_u32)
 from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_NEXT, TASK_AGAIN, TASK_TRIM, WorkerChannel
@@ -30,13 +31,23 @@ class RelayedTask(collections.namedtuple("RelayedTask", "seq epoch run kind payl
     __slots__ = ()
 
 
-class Answer(collections.namedtuple("Answer", "kind fields objects nbytes attached within sum schema full")):
+class Answer(collections.namedtuple("Answer", "kind fields objects nbytes attached within sum schema full made",
+                                    defaults=[b""])):
     """What a worker answered, without the bytes of its slot.
 
     ``fields``: how many; ``objects``: where they begin, ``nbytes`` of them, ``attached`` of which are
     attached; ``within``: whether they are pickled around fields; ``sum``: of field table and objects;
     ``schema``: number of the schema at that worker, 0: the objects carry it, or there is none; ``full``: of
-    a lack of memory what was needed, left, the limit, and whether it is the arena's own.
+    a lack of memory what was needed, left, the limit, and whether it is the arena's own; ``made``: of a batch
+    what is noted of its making, an rd_made with that machine's clock.
+    """
+
+    __slots__ = ()
+
+
+class Came(collections.namedtuple("Came", "at_ns ahead_ns others_ns")):
+    """How an answer came: when; how far the clock of its machine is ahead of this one's; how long its worker
+    was at batches of others before it.
     """
 
     __slots__ = ()
@@ -80,6 +91,7 @@ cdef class AnswerRelay:
         cdef rd_record record
         cdef rd_slot* slot
         cdef uint64_t used
+        cdef bytes made = b""
         if rd_result_pop(self.channel.arena.c, self.channel.worker_id, &self.head, &record) != 1:
             return None
         if record.kind == RD_FULL:
@@ -90,9 +102,11 @@ cdef class AnswerRelay:
         slot = rd_slot_at(self.channel.arena.c, record.slot)
         used = used_of(self.channel.arena.c.base + slot.start, slot)
         self.held.append(record.slot)
+        if record.kind == RD_BATCH:
+            made = (<const char*>rd_made_at(self.channel.arena.c, 0, record.seq))[:sizeof(rd_made)]
         data = np.asarray(<uint8_t[:max(used, 1)]>(self.channel.arena.c.base + slot.start))[:used]
         return Answer(record.kind, slot.nfields, slot.objects, slot.objects_nbytes, record.attached_nbytes,
-                      record.has_fields_within, record.payload_sum, record.schema, None), data
+                      record.has_fields_within, record.payload_sum, record.schema, None, made), data
 
     def schema(self, uint64_t number):
         """Return a schema, pickled."""
@@ -179,16 +193,16 @@ cdef class TaskRelay:
         """Keep a schema of a worker under a key. ArenaFull."""
         self.schemas[key] = self.channel.writer.keep_schema(pickled)
 
-    def land(self, answer, data, key=None):
+    def land(self, answer, data, key=None, came=Came(0, 0, 0)):
         """Answer the oldest task that was taken; or send what the worker says of its start.
 
-        ``data``: the bytes of its slot, or None; ``key``: of its schema. Copies the bytes once, without the GIL. Where there is no
-        memory for them, that is the answer.
+        ``data``: the bytes of its slot, or None; ``key``: of its schema; ``came``: a Came. Copies the bytes
+        once, without the GIL. Where there is no memory for them, that is the answer.
         """
         is_own = answer.kind == RD_HELLO or answer.kind == RD_FAILED
         if not is_own:
             self.at(self.sent.popleft()[0])
-        self.answer(answer, data, key)
+        self.answer(answer, data, key, came)
         self.skip()
         if self.sent:  # it is at the next one now
             self.turn()
@@ -213,7 +227,7 @@ cdef class TaskRelay:
         store_relaxed_u64(&self.channel.c.at_seq, seq)
         return True
 
-    cdef int answer(self, answer, data, key) except -1:
+    cdef int answer(self, answer, data, key, came) except -1:
         cdef WorkerChannel channel = self.channel
         cdef rd_record record
         cdef rd_slot* slot = NULL
@@ -245,11 +259,34 @@ cdef class TaskRelay:
             record.has_fields_within = answer.within
             record.payload_sum = answer.sum
         if answer.kind == RD_BATCH:
-            channel.done(&record)
+            self.note_made(answer.made, came)
+            channel.show(&record)
         else:
             store_relaxed_i64(&channel.c.at_since_ns, 0)
             channel.send(&record)
         return 0
+
+    cdef int note_made(self, bytes made, came) except -1:
+        """Note the times of a batch, which is in its slot now; of one that its worker noted nothing of, none."""
+        cdef WorkerChannel channel = self.channel
+        cdef rd_made* own = &channel.writer.made
+        cdef rd_landed* landed = rd_landed_at(channel.arena.c, channel.worker_id, channel.seq)
+        memset(own, 0, sizeof(rd_made))
+        if len(made) != sizeof(rd_made):
+            return 0
+        memcpy(own, <const char*>made, sizeof(rd_made))
+        own.begun_ns -= <int64_t>came.ahead_ns
+        own.sent_ns -= <int64_t>came.ahead_ns
+        landed.seq, landed.run = channel.seq, channel.run
+        landed.came_ns, landed.others_ns = came.at_ns, came.others_ns
+        landed.landed_ns = rd_now_ns()
+        return 0
+
+    def count(self, uint64_t computed_ns, uint64_t runnable_ns, uint64_t clock_error_ns):
+        """Add to what the worker computed, and how long it had no core; show how far its times may be off."""
+        self.channel.note_computed(computed_ns)
+        store_relaxed_u64(&self.channel.c.runnable_ns, self.channel.c.runnable_ns + runnable_ns)
+        store_relaxed_u64(&self.channel.c.clock_error_ns, clock_error_ns)
 
 
 def progress_of(Arena arena not None):

@@ -10,7 +10,7 @@ cdef class TimesLog:
     cdef readonly uint64_t count   # of all that were added
     cdef int64_t drawn_ns          # in the user's sampler
     cdef int64_t computed_ns       # see `computed_s`
-    cdef int64_t[7] totals           # see `sums`
+    cdef int64_t[9] totals         # see `sums`
 
     cdef rd_notes* notes           # of what was delivered; NULL: nobody asks
     cdef int askers                # who ask for notes

@@ -14,7 +14,8 @@ from reader._core.memory.wait cimport load_u64
 # Fields of a record in `last`, as numpy.dtype takes them; times in ns of time.monotonic_ns, 0: unknown.
 FIELDS = (
     ("seq", "u8"), ("epoch", "u8"),
-    ("dispatched_ns", "i8"), ("begun_ns", "i8"), ("sent_ns", "i8"), ("arrived_ns", "i8"),
+    ("dispatched_ns", "i8"), ("begun_ns", "i8"), ("sent_ns", "i8"),
+    ("came_ns", "i8"), ("landed_ns", "i8"), ("others_ns", "i8"), ("arrived_ns", "i8"),
     ("ordered_ns", "i8"), ("asked_ns", "i8"), ("delivered_ns", "i8"),
     ("fetch_ns", "i8"), ("slowest_ns", "i8"), ("slowest_key", "i8"),
     ("slowest_row", "i4"), ("worker", "i4"), ("rows", "u4"), ("run", "u4"),
@@ -24,7 +25,7 @@ FIELDS = (
 NOTE = (("number", "u8"), ("at_ns", "i8"), ("kind", "u4"), ("place", "u4"))
 NOTED = ("issued_ns", "copied_ns", "handed_ns", "given_back_ns")
 
-STAGES = ("draw", "queue", "fetch", "collate", "send", "order", "ready", "wait")
+STAGES = ("draw", "queue", "fetch", "collate", "transfer", "landing", "send", "order", "ready", "wait")
 
 cdef enum:
     KEPT = 512  # batches
@@ -113,17 +114,21 @@ cdef class TimesLog:
             self.totals[0] += own.begun_ns - own.dispatched_ns
             self.totals[1] += own.fetch_ns
             self.totals[2] += own.sent_ns - own.begun_ns - own.fetch_ns
-            self.totals[3] += own.arrived_ns - own.sent_ns
-            self.totals[4] += own.ordered_ns - own.arrived_ns
-            self.totals[5] += own.delivered_ns - own.ordered_ns
-        self.totals[6] += own.delivered_ns - own.asked_ns
+            if own.landed_ns:
+                self.totals[3] += own.came_ns - own.sent_ns
+                self.totals[4] += own.landed_ns - own.came_ns
+            self.totals[5] += own.arrived_ns - max(own.sent_ns, own.landed_ns)
+            self.totals[6] += own.ordered_ns - own.arrived_ns
+            self.totals[7] += own.delivered_ns - own.ordered_ns
+        self.totals[8] += own.delivered_ns - own.asked_ns
 
     def sums(self):
         """Return the seconds of all batches in each stage, by the names of STAGES.
 
         ``draw``: in the user's sampler; not in a built-in one. ``queue``: sent to a worker, and not
         begun. ``fetch``: in the dataset's code. ``collate``: the rest of what the worker did for it.
-        ``send``: made, and not noticed by the trainer. ``order``: noticed before a batch that goes
+        ``transfer``, ``landing``: of a batch of another machine, made there and not on this one yet, and
+        here and not in its slot. ``send``: made, and not noticed by the trainer. ``order``: noticed before a batch that goes
         first. ``ready``: could be taken. ``wait``: the consumer waited for it.
         """
         return {"draw": self.drawn_ns * 1e-9,
