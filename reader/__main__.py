@@ -32,6 +32,13 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="look at the nodes of a cluster of Ray, too: the one that runs here, or host:port",
+    )
     doctor.set_defaults(run=_doctor)
     _add_profile(commands)
     _add_top(commands)
@@ -93,10 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from reader.observe.doctor import examine
+    from reader.observe.cluster import cluster
+    from reader.observe.doctor import CHECKS, examine
     from reader.observe.finding import exit_code, report
 
-    findings = examine()
+    more = () if options.ray is None else (cluster(options.ray),)
+    findings = examine(checks=(*CHECKS, *more))
     if options.json:
         print(json.dumps([dataclasses.asdict(each) for each in findings], indent=2))
     else:

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import logging
 import pickle
-import re
 import socket
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
+from reader.cluster.address import check_address
 from reader.cluster.line import HasRoom, Line, NotStarted, Start, lender
 from reader.cluster.node_clock import NodeClock
 from reader.cluster.node_files import give_files
@@ -38,7 +38,6 @@ from reader.processes.shared_process import Stop, received
 __all__ = ["Kill", "LanderJob"]
 
 _log = logging.getLogger("reader")
-_CONNECT_S = 3.0
 _LOOK_S = 1.0  # between two looks at what takes long
 _LONG_S = 2.0  # a batch
 _LEAVE_S = 2.0  # for workers that others use to hear that this program leaves
@@ -122,7 +121,7 @@ class _Cluster:
         import ray
 
         self._ray = ray
-        _check_address(backend.address)
+        check_address(backend.address)
         options: dict[str, Any] = {"address": backend.address, "runtime_env": backend.runtime_env}
         if backend.address is None and backend.pool is None:
             options["include_dashboard"] = False
@@ -394,26 +393,6 @@ def _told(control: socket.socket, message: Any) -> bool:
     except OSError:  # it is gone
         return True
     return True
-
-
-def _check_address(address: str | None) -> None:
-    """Refuse an address at which nothing answers, in seconds: Ray tries for a minute."""
-    if address is None or address in ("auto", "local"):
-        return
-    found = re.fullmatch(r"(?P<host>[^:/]+|\[[^]]+\]):(?P<port>\d+)", address)
-    if found is None:
-        raise ReaderError(
-            f'address={address!r} is no address of a cluster: pass "host:6379", that of its head,'
-            ' or "auto". Clients of ray:// cannot land batches: run this program on a node'
-        )
-    try:
-        place = found["host"].strip("[]"), int(found["port"])
-        socket.create_connection(place, timeout=_CONNECT_S).close()
-    except OSError as error:
-        raise ReaderError(
-            f"nothing answers at address={address!r}: {error}. Is the cluster up (ray status), and"
-            " is that the port of its head?"
-        ) from error
 
 
 def _check_resources(nodes: list[dict[str, Any]], wanted: dict[str, float]) -> None:

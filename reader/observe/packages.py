@@ -30,6 +30,7 @@ LEAST = {
     "pillow": (10,),
     "simplejpeg": (1, 8),
     "pyarrow": (14,),
+    "ray": (2, 9),
 }
 _NEEDED = ("numpy", "cloudpickle")
 _OTHERS = ("paddlepaddle-gpu", "mxnet")

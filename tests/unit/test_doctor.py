@@ -10,10 +10,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reader.cluster.examination import NodeFacts, Versions
 from reader.observe import memory, packages, processes, processors
+from reader.observe.cluster import cluster, nodes
 from reader.observe.doctor import CHECKS, Check, examine
 from reader.observe.finding import Finding, exit_code, report
 from reader.observe.machine import Machine, in_bytes, number_in, text_in
@@ -562,3 +565,50 @@ def test_a_check_that_fails_does_not_hide_what_it_found(machine: Machine) -> Non
     first, second = examine(machine, [half])
     assert (first.found, second.level, second.subject) == ("seen", "note", "half")
     assert "Permission denied: '/sys/x'" in second.found
+
+
+HERE = Versions("3.11.7", "2.60.0", "0.1.0")
+NODE = NodeFacts("b", False, HERE, {"CPU": 8.0}, 4 * GIB, 8 * GIB, 1.1e9)
+
+
+def found_of(*facts: NodeFacts) -> dict[str, str]:
+    """Of each node's findings the worst, as `level: found`."""
+    worst: dict[str, Finding] = {}
+    for each in nodes(facts, HERE):
+        if each.subject not in worst or exit_code([each]) > exit_code([worst[each.subject]]):
+            worst[each.subject] = each
+    return {name: f"{each.level}: {each.found}" for name, each in worst.items()}
+
+
+def test_nodes_of_a_cluster_that_are_well() -> None:
+    said = list(nodes([NODE, NODE._replace(host="a", is_here=True, bytes_per_s=None)], HERE))
+    assert exit_code(said) == 0
+    assert "2 nodes with 16 CPU in all" in said[0].found
+    assert [each.subject for each in said[1:]] == ["node b"] * 3 + ["node a"] * 2
+    assert "1100 MB/s come from it: 28.5 batches of 256 images a second" in said[3].found
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "words"),
+    [
+        ({"versions": HERE._replace(ray="2.9.0")}, "error", "ray 2.9.0, and here 2.60.0"),
+        ({"error": "No module named 'reader'"}, "error", "no worker can run there: No module"),
+        ({"shared_nbytes": 64 * MIB}, "warning", "4096 MiB, and its /dev/shm 64 MiB"),
+        ({"store_nbytes": 100 * MIB}, "warning", "100 MiB: batches in flight"),
+        ({"bytes_per_s": 112e6}, "warning", "2.9 batches of 256 images a second at most"),
+    ],
+)
+def test_nodes_of_a_cluster_that_are_not(changed: dict[str, Any], level: str, words: str) -> None:
+    said = found_of(NODE._replace(**changed))["node b"]
+    assert said.startswith(f"{level}: ")
+    assert words in said
+    assert all(
+        each.remedy for each in nodes([NODE._replace(**changed)], HERE) if each.level != "ok"
+    )
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    (said,) = examine(checks=[cluster("127.0.0.1:9")])
+    assert said.level == "error"
+    assert "nothing answers" in said.found or "not installed" in said.found
+    assert said.remedy

@@ -1,0 +1,129 @@
+"""What the nodes of a cluster are like, for the doctor: versions, memory, and how fast bytes come.
+
+Imports Ray within calls. A short visit of this process to the cluster; it leaves nothing there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from reader._version import __version__
+from reader.cluster.address import check_address
+
+__all__ = ["NodeFacts", "Versions", "examine_nodes", "versions_here"]
+
+_NBYTES = 64 << 20  # that are moved, twice
+_PATIENCE_S = 30.0
+
+
+class Versions(NamedTuple):
+    """Of what has to be the same on all nodes."""
+
+    python: str
+    ray: str
+    lodreader: str
+
+
+class NodeFacts(NamedTuple):
+    """What a node is like.
+
+    Attributes:
+        host: its name.
+        is_here: whether it is the one that this program is on.
+        versions: there.
+        resources: of each, as Ray counts them, what the node has in all.
+        store_nbytes: of its object store.
+        shared_nbytes: of its /dev/shm, in which that should fit.
+        bytes_per_s: from its store to the one here; None: it is here.
+        error: why it could not be looked at; "": it was.
+    """
+
+    host: str
+    is_here: bool
+    versions: Versions
+    resources: dict[str, float]
+    store_nbytes: int
+    shared_nbytes: int = 0
+    bytes_per_s: float | None = None
+    error: str = ""
+
+
+def versions_here() -> Versions:
+    """Return the versions in this process."""
+    import ray
+
+    return Versions(platform.python_version(), ray.__version__, __version__)
+
+
+def examine_nodes(address: str) -> list[NodeFacts]:
+    """Return what each node that is alive is like.
+
+    Args:
+        address: as `reader.Ray` takes it.
+
+    Raises:
+        ReaderError: nothing answers there.
+        Exception: what Ray raises where it cannot connect.
+    """
+    import ray
+
+    check_address(address)
+    with _connected(ray, address):
+        here = ray.get_runtime_context().get_node_id()
+        return [_facts_of(ray, node, here) for node in ray.nodes() if node["Alive"]]
+
+
+@contextlib.contextmanager
+def _connected(ray: Any, address: str) -> Iterator[None]:
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _facts_of(ray: Any, node: dict[str, Any], here: str) -> NodeFacts:
+    where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    options = {"num_cpus": 0, "scheduling_strategy": where(node["NodeID"], soft=False)}
+    resources = node["Resources"]
+    is_here, store = node["NodeID"] == here, int(resources.get("object_store_memory", 0))
+    unknown = Versions("", "", "")
+    host = node["NodeManagerHostname"]
+    try:
+        asked = ray.remote(_look).options(**options).remote()
+        host, versions, shared = ray.get(asked, timeout=_PATIENCE_S)
+        rate = None if is_here else _rate(ray, options)
+    except Exception as error:
+        why = str(error).strip().rpartition("\n")[2] or type(error).__name__
+        return NodeFacts(host, is_here, unknown, resources, store, error=why)
+    return NodeFacts(host, is_here, Versions(*versions), resources, store, shared, rate)
+
+
+def _rate(ray: Any, options: dict[str, Any]) -> float:
+    """Return how many bytes a second come from a node: the better of two tries."""
+    best = 0.0
+    for _ in range(2):
+        made = ray.remote(_bytes).options(**options).remote(_NBYTES)
+        ray.wait([made], timeout=_PATIENCE_S, fetch_local=False)
+        began = time.monotonic()
+        nbytes = len(ray.get(made, timeout=_PATIENCE_S))
+        best = max(best, nbytes / max(time.monotonic() - began, 1e-9))
+        del made
+    return best
+
+
+def _look() -> tuple[str, Versions, int]:
+    """Return name, versions and bytes of /dev/shm of the node that this runs on."""
+    return socket.gethostname(), versions_here(), shutil.disk_usage("/dev/shm").total
+
+
+def _bytes(count: int) -> Any:
+    import numpy as np
+
+    return np.zeros(count, np.uint8)
