@@ -35,17 +35,20 @@ class WorkerClock(NamedTuple):
             loaders share: for one of them.
         runnable_s: in which it could have computed, and no core was free.
         others_s: in which it computed for other loaders.
+        stored_s: in which its batches were copied into the object store of another machine.
     """
 
     cpu_s: float
     runnable_s: float
     others_s: float = 0.0
+    stored_s: float = 0.0
 
     def since(self, before: WorkerClock) -> WorkerClock:
         """Return what was added since; of the time without a core, one loader's share."""
         cpu_s, others_s = self.cpu_s - before.cpu_s, max(0.0, self.others_s - before.others_s)
         share = cpu_s / (cpu_s + others_s) if others_s > 0 else 1.0
-        return WorkerClock(cpu_s, (self.runnable_s - before.runnable_s) * share, others_s)
+        runnable_s = (self.runnable_s - before.runnable_s) * share
+        return WorkerClock(cpu_s, runnable_s, others_s, self.stored_s - before.stored_s)
 
 
 class SystemClock(NamedTuple):

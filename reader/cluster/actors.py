@@ -5,8 +5,9 @@ Imports what a backend is. They belong to the lander, which makes their actor cl
 
 from __future__ import annotations
 
+import abc
 import contextlib
-from typing import Any, Protocol
+from typing import Any
 
 from reader.cluster.ray_backend import Ray
 
@@ -15,26 +16,40 @@ __all__ = ["Actor", "OwnActor", "PoolActor"]
 _NAMESPACE = "lodreader"
 
 
-class Actor(Protocol):
-    """What makes the batches of a worker. Methods that return a reference do not wait."""
+class Actor(abc.ABC):
+    """What makes the batches of a worker. Methods that return a reference do not wait.
 
+    Args:
+        ray: the module.
+        actor: Ray's handle.
+    """
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+
+    @abc.abstractmethod
     def start(self) -> Any:
         """Return the reference to what RemoteWorker.start returns."""
 
+    @abc.abstractmethod
     def work(self, tasks: list[tuple[Any, ...]]) -> Any:
         """Return the reference to what RemoteWorker.work returns."""
 
+    @abc.abstractmethod
+    def leave(self) -> Any:
+        """Have it work for this program no more; returns a reference to that, or None."""
+
+    @abc.abstractmethod
     def beat(self) -> None:
         """Show that this program lives."""
 
     def kill(self) -> None:
         """End the process at once."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(self._actor)
 
-    def leave(self) -> Any:
-        """Have it work for this program no more; returns a reference to that, or None."""
 
-
-class OwnActor:
+class OwnActor(Actor):
     """An actor that works for one loader, and ends with it.
 
     Args:
@@ -46,8 +61,7 @@ class OwnActor:
     """
 
     def __init__(self, ray: Any, kind: Any, config: Any, worker: int, in_flight: int) -> None:
-        self._ray = ray
-        self._actor = kind.remote(config, worker, in_flight)
+        super().__init__(ray, kind.remote(config, worker, in_flight))
 
     def start(self) -> Any:
         """See Actor."""
@@ -60,17 +74,12 @@ class OwnActor:
     def beat(self) -> None:
         """See Actor: Ray ends it with this program."""
 
-    def kill(self) -> None:
-        """See Actor."""
-        with contextlib.suppress(Exception):
-            self._ray.kill(self._actor)
-
     def leave(self) -> Any:
         """See Actor."""
         self.kill()
 
 
-class PoolActor:
+class PoolActor(Actor):
     """An actor that works for each program that names its pool, and ends with the last of them.
 
     Args:
@@ -90,14 +99,14 @@ class PoolActor:
         backend: Ray,
         user: str,
     ) -> None:
-        self._ray = ray
-        self._actor = kind.options(
+        named = kind.options(
             name=f"{backend.pool}:{worker}",
             namespace=_NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
             **backend.actor_options(),
-        ).remote(worker)
+        )
+        super().__init__(ray, named.remote(worker))
         self._start = config, in_flight
         self._user = user
 
@@ -112,11 +121,6 @@ class PoolActor:
     def beat(self) -> None:
         """See Actor."""
         self._actor.beat.remote(self._user)
-
-    def kill(self) -> None:
-        """See Actor."""
-        with contextlib.suppress(Exception):
-            self._ray.kill(self._actor)
 
     def leave(self) -> Any:
         """See Actor."""

@@ -316,7 +316,7 @@ class Line:
         free_ns = max(reply.sent_ns + ahead_ns, call.maker._ended_ns)
         others_ns = min(worked.others_ns, max(0, worked.begun_ns - free_ns))
         call.maker._ended_ns = worked.ended_ns
-        self._relay.count(worked.computed_ns, worked.runnable_ns, clock.error_ns)
+        self._relay.count(worked.computed_ns, worked.runnable_ns, worked.stored_ns, clock.error_ns)
         return Came(reply.came_ns, ahead_ns, others_ns)
 
     def _begin(self, reply: Reply, worked: Worked, place: Place, answers: list[Sent]) -> None:

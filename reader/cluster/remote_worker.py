@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 import uuid
+import weakref
 from typing import Any, NamedTuple
 
 from reader._core.memory.arena import Arena
@@ -44,14 +45,16 @@ class Sent(NamedTuple):
 class Worked(NamedTuple):
     """When a call was at work, by `time.monotonic_ns` there, and what it took, in ns.
 
-    `computed_ns`: of cores; `runnable_ns`: without one, since the last call that told;
-    `others_ns`: in which the worker was at calls of other programs, since the last one of this.
+    `computed_ns`: of cores; `runnable_ns`: without one, since the last call that told; `stored_ns`:
+    in which Ray copied the batches of the call before into its store; `others_ns`: in which the
+    worker was at calls of other programs, since the last one of this.
     """
 
     begun_ns: int
     ended_ns: int
     computed_ns: int = 0
     runnable_ns: int = 0
+    stored_ns: int = 0
     others_ns: int = 0
 
 
@@ -89,6 +92,8 @@ class RemoteWorker:
         self._loops.open(self._channel, 0, config.unpickled)
         self._looked_ns = self._waited_ns = 0  # at the time without a core, and what that was
         self._look(time.monotonic_ns())
+        self._lent: list[weakref.ref[Any]] = []  # to arrays that Ray copies when a call has ended
+        self._ended_ns = self._stored_ns = 0
 
     def start(self) -> tuple[Worked, Place, list[Sent]]:
         """Return where it is, and whether the worker could start."""
@@ -102,6 +107,8 @@ class RemoteWorker:
     def work(self, tasks: list[tuple[Any, ...]]) -> tuple[Worked, list[Sent]]:
         """Do tasks, in their order; returns what that took, and the answers."""
         begun_ns, computed_ns = time.monotonic_ns(), time.process_time_ns()
+        stored_ns = max(0, self._stored_ns - self._ended_ns)
+        self._lent.clear()
         self._relay.release()  # what was returned last has been copied by now
         loop = self._loops.enter(self._channel)  # before anything of the user's is unpickled
         answers: list[Sent] = []
@@ -113,7 +120,11 @@ class RemoteWorker:
                 loop.step(*task)
             answers += self._answers(told)  # the times of a batch are kept for the last ones
         ended_ns, computed_ns = time.monotonic_ns(), time.process_time_ns() - computed_ns
-        return Worked(begun_ns, ended_ns, computed_ns, self._look(ended_ns)), answers
+        self._ended_ns, self._stored_ns = ended_ns, 0
+        return Worked(begun_ns, ended_ns, computed_ns, self._look(ended_ns), stored_ns), answers
+
+    def _note_stored(self, _: Any) -> None:
+        self._stored_ns = time.monotonic_ns()
 
     def _look(self, now_ns: int) -> int:
         """Return how long the worker had no core since the last look; 0 where that was just now."""
@@ -140,6 +151,8 @@ class RemoteWorker:
             data: Any = rows
             if rows is not None and len(rows) <= _SMALL_NBYTES:
                 data = rows.tobytes()  # within the pickle: quicker than a buffer beside it
+            elif rows is not None:  # Ray lets go of it when it has been copied
+                self._lent.append(weakref.ref(rows, self._note_stored))
             new: dict[int, bytes] = {}
             if answer.schema not in told:
                 told.add(answer.schema)

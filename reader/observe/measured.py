@@ -141,7 +141,7 @@ class Measured:
         copies = {f"copy {k}" if several else "copy": s for k, s in enumerate(self.copy_s)}
         held = {"held": self.held_s} if self.held_s else {}
         own = {"step": self.step_s, "wait": self.first_wait_s + self.wait_s}
-        elsewhere = () if self.is_remote else ("transfer", "landing")
+        elsewhere = () if self.is_remote else ("store", "transfer", "landing")
         stages = {name: s for name, s in self.stages.items() if name not in elsewhere}
         return {**stages, **copies, **held, **own}
 

@@ -12,6 +12,7 @@ from reader._core.wire.times_log import TimesLog
 from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
+from reader.engine.face import engine_of
 from reader.errors import ConfigTypeError, got
 from reader.observe.decoder import decoder_of
 from reader.worker_clock import WorkerClock, worker_clock
@@ -61,7 +62,7 @@ def clock_of(status: WorkerStatus) -> WorkerClock | None:
     """Return the clock of a worker, as far as it works for this loader; None: it has ended."""
     counts = status.counts
     if status.host is not None and counts is not None:
-        return WorkerClock(counts.computed_s, counts.runnable_s)
+        return WorkerClock(counts.computed_s, counts.runnable_s, stored_s=counts.stored_s)
     if status.pid is None or status.thread_id is None:
         return None
     clock = worker_clock(status.pid, status.thread_id)
@@ -80,8 +81,7 @@ class Observed:
 
     def _observed_engine(self) -> Engine | None:
         """Return the engine of the newest iterator; None: there was none yet."""
-        engine: Engine | None = vars(self).get("_engine")
-        return engine
+        return engine_of(self)
 
     def _observed_options(self) -> ObservedOptions | None:
         """Return how the newest iterator works; None: there was none yet."""

@@ -95,6 +95,7 @@ class Watch:
         computed_s: seconds in which workers computed; None: no worker was seen.
         runnable_s: seconds in which workers had no core; None: no worker was seen.
         others_s: seconds in which workers computed for other loaders.
+        stored_s: seconds in which their batches were copied into stores of other machines.
         major_faults: of workers.
         clock_errors: how far times of workers on other machines may be off, in seconds, by machine.
     """
@@ -164,6 +165,11 @@ class Watch:
     def others_s(self) -> float:
         """See `Watch`."""
         return sum(each.others_s for each in self._clocks)
+
+    @property
+    def stored_s(self) -> float:
+        """See `Watch`."""
+        return sum(each.stored_s for each in self._clocks)
 
     @property
     def _clocks(self) -> list[WorkerClock]:

@@ -121,6 +121,7 @@ def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:
     stages = seen.measured.stages
     assert stages["fetch"] > 0.9 * 200 * 0.02
     assert stages["transfer"] > 0
+    assert list(stages).index("store") < list(stages).index("transfer")
     assert stages["landing"] > 0
 
 

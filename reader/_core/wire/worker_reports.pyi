@@ -25,4 +25,5 @@ class WorkerCounts(NamedTuple):
     busy_s: float
     computed_s: float
     runnable_s: float
+    stored_s: float
     clock_error_s: float

@@ -90,6 +90,7 @@ typedef struct rd_heap { /* one page */
     uint64_t computed_ns; /* of cores, for this loader; worker; 0 unless it works for several */
     /* of a worker on another machine; by who lands its batches */
     uint64_t runnable_ns;    /* in which it could have computed, and had no core */
+    uint64_t stored_ns;      /* in which its batches were copied into a store there */
     uint64_t clock_error_ns; /* how far its times may be off; 0: it is on this machine */
 } rd_heap;
 

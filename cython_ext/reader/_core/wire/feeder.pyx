@@ -408,7 +408,7 @@ cdef class Feeder:
         heap = rd_heap_at(self.s.arena, worker)
         return WorkerCounts(load_relaxed_u64(&heap.batches_made), load_relaxed_u64(&heap.busy_ns) * 1e-9,
                             load_relaxed_u64(&heap.computed_ns) * 1e-9, load_relaxed_u64(&heap.runnable_ns) * 1e-9,
-                            load_relaxed_u64(&heap.clock_error_ns) * 1e-9)
+                            load_relaxed_u64(&heap.stored_ns) * 1e-9, load_relaxed_u64(&heap.clock_error_ns) * 1e-9)
 
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """Begin an attempt at an epoch from batch ``next_seq`` on, or with any if not ``in_order``.

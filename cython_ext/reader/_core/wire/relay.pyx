@@ -282,11 +282,13 @@ cdef class TaskRelay:
         landed.landed_ns = rd_now_ns()
         return 0
 
-    def count(self, uint64_t computed_ns, uint64_t runnable_ns, uint64_t clock_error_ns):
-        """Add to what the worker computed, and how long it had no core; show how far its times may be off."""
+    def count(self, uint64_t computed_ns, uint64_t runnable_ns, uint64_t stored_ns, uint64_t clock_error_ns):
+        """Add to the times of the worker that WorkerCounts has; show how far its clock may be off."""
+        cdef rd_heap* heap = self.channel.c
         self.channel.note_computed(computed_ns)
-        store_relaxed_u64(&self.channel.c.runnable_ns, self.channel.c.runnable_ns + runnable_ns)
-        store_relaxed_u64(&self.channel.c.clock_error_ns, clock_error_ns)
+        store_relaxed_u64(&heap.runnable_ns, heap.runnable_ns + runnable_ns)
+        store_relaxed_u64(&heap.stored_ns, heap.stored_ns + stored_ns)
+        store_relaxed_u64(&heap.clock_error_ns, clock_error_ns)
 
 
 def progress_of(Arena arena not None):
