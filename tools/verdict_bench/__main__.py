@@ -108,7 +108,8 @@ def _child(name: str, kind: str, named: str) -> tuple[dict[str, Any], float]:
     """Return what a child printed, and how many cores were taken by others meanwhile."""
     began, busy_s, own_s = time.monotonic(), _busy_s(), _own_s()
     command = [sys.executable, "-m", "tools.verdict_bench.child", name, kind, named]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    with PROGRAMS[name].around():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} ({kind}) ended with {done.returncode}: {done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout)

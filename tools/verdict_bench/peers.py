@@ -84,7 +84,8 @@ def said_by(library: str, name: str) -> dict[str, Any] | None:
     if find_spec(library) is None:
         return None
     command = [sys.executable, "-m", "tools.verdict_bench.peers", library, name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    with PROGRAMS[name].around():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} by {library} ended with {done.returncode}: {done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

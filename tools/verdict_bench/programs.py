@@ -28,6 +28,7 @@ from reader.loader import make_samplers
 from reader.observe.face import ObservedFace
 from reader.policy import BatchPolicy, Policy
 from tools.late_device import Event, LateDevice
+from tools.verdict_bench.memory_group import VARIABLE, MemoryGroup, made_group
 from tools.verdict_bench.works import FileSamples, Samples, compute, hold_gil, pictures, rest
 
 __all__ = ["PROGRAMS", "Loop", "Program"]
@@ -68,12 +69,14 @@ class Program:
         make: called with the options of the loader, and whether what the verdict says was done;
             returns the loop.
         missing: says why it cannot run here; "": it can.
+        around: entered by the process that starts the one it runs in.
     """
 
     expected: str
     kinds: tuple[str, ...]
     make: Callable[[dict[str, Any], bool], Loop]
     missing: Callable[[], str] = lambda: ""
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 _ALL = ("0", "2", "2 threads")
@@ -252,21 +255,21 @@ def _transfer(options: dict[str, Any], is_mended: bool) -> Loop:
     return Loop(loader, lambda _: rest(0.006))
 
 
-def _group() -> str:
-    folder = os.environ.get("VERDICT_BENCH_CGROUP", "")
-    if folder and os.access(Path(folder) / "cgroup.procs", os.W_OK):
-        return ""
-    return "needs a memory cgroup of version 2 that may be written: VERDICT_BENCH_CGROUP=FOLDER"
+def _no_group() -> str:
+    try:
+        with made_group():
+            return ""
+    except OSError as error:
+        return f"{error}: {VARIABLE}=FOLDER names one"
 
 
 def _memory(options: dict[str, Any], is_mended: bool) -> Loop:
-    folder = Path(os.environ["VERDICT_BENCH_CGROUP"])
-    (folder / "memory.max").write_text("max")
-    (folder / "cgroup.procs").write_text(str(os.getpid()))
+    group = MemoryGroup(Path(os.environ[VARIABLE]))
+    group.limit(None)
+    group.enter()
     data = FileSamples(400, 256 << 20)
-    if not is_mended:  # the program fits, and the file does not
-        own = int((folder / "memory.current").read_text()) - data.nbytes
-        (folder / "memory.max").write_text(str(max(own, 0) + (96 << 20)))
+    if not is_mended:  # the program fits, and the file does not: its pages are read again and again
+        group.limit(group.used_bytes() - (32 << 20))
     loader = _loader(options, data, batch_size=4)
     return Loop(loader, lambda _: rest(0.001), epochs=2)
 
@@ -285,7 +288,7 @@ PROGRAMS = {
     "threads in Python": Program("gil", ("2 threads",), _gil),
     "a step that holds the GIL": Program("gil", ("2 threads",), _gil_of_the_step),
     "other programs": Program("cores", _ALL, _cores),
-    "memory is short": Program("memory", _ALL, _memory, _group),
+    "memory is short": Program("memory", _ALL, _memory, _no_group, made_group),
     "copies to a device": Program("transfer", _ALL, _transfer),
     "cold start": Program("start", _APART, _start),
     "prefetch too small": Program("prefetch", _APART, _prefetch),
