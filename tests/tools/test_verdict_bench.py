@@ -12,14 +12,19 @@ import pytest
 
 from reader.cgroups import ControlGroup
 from reader.observe.verdict import Verdict
-from tools.verdict_bench.__main__ import Row, main, measure, peer_row
+from tools.verdict_bench.__main__ import Row, advised, main, measure, peer_row
 from tools.verdict_bench.memory_group import VARIABLE, made_group
 from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl
 from tools.verdict_bench.programs import KINDS, PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 # those that wait for what they are bound by, however busy the machine is
-SAMPLE = [("one slow sample", "0"), ("cold start", "2"), ("collate_fn that waits", "2 threads")]
+SAMPLE = [
+    ("one slow sample", "0"),
+    ("cold start", "2"),
+    ("collate_fn that waits", "2 threads"),
+    ("two loaders on a pool", "pool of 2"),
+]
 
 # enters its group, and leaves a process there
 IN_A_GROUP = """
@@ -140,3 +145,13 @@ def test_a_program_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
         main(["no such"])
     assert ended.value.code == 2
     assert "no program is called ['no such']" in capsys.readouterr().err
+
+
+def test_the_advice_of_a_pool_is_followed_by_what_its_text_names() -> None:
+    said = {"options": {}, "advice": "WorkerPool(5), or look at those loaders."}
+    assert advised(said) == {"pool": 5}
+    said["advice"] = "No core is left for more workers: look at those loaders."
+    assert advised(said) == {"is_alone": True}
+    assert advised({"options": {"num_workers": 3}, "advice": "num_workers=3."}) == {
+        "num_workers": 3
+    }

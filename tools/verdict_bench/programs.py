@@ -10,6 +10,7 @@ import functools
 import itertools
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -39,6 +40,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "2": {"num_workers": 2},
     "1 thread": {"num_workers": 1, "worker_type": "thread"},
     "2 threads": {"num_workers": 2, "worker_type": "thread"},
+    "pool of 1": {"pool": 1},
+    "pool of 2": {"pool": 2},
 }
 
 
@@ -132,6 +135,37 @@ def _dataset_and_step(options: dict[str, Any], is_mended: bool) -> Loop:
 def _workers(options: dict[str, Any], _is_mended: bool) -> Loop:
     data = Samples(200, compute, 0.01)
     return Loop(_loader(options, data, batch_size=2), lambda _: rest(0.005))
+
+
+@contextmanager
+def _loops_beside(loaders: list[Any], pool: reader.WorkerPool) -> Iterator[None]:
+    """Iterate over loaders in threads, again and again; end the pool of their workers."""
+    is_over = threading.Event()
+
+    def run(loader: Any) -> None:
+        while not is_over.is_set():
+            for _ in loader:
+                if is_over.is_set():
+                    return
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in loaders]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        pool.close()
+
+
+def _pool(options: dict[str, Any], _is_mended: bool) -> Loop:
+    pool = reader.WorkerPool(options["pool"])
+    loader = reader.DataLoader(Samples(320, rest, 0.005), batch_size=4, pool=pool)
+    other = reader.DataLoader(Samples(1000, rest, 0.015), batch_size=4, pool=pool)
+    others = [] if "is_alone" in options else [other]
+    return Loop(loader, lambda _: rest(0.01), around=_loops_beside(others, pool))
 
 
 def _sample(options: dict[str, Any], is_mended: bool) -> Loop:
@@ -281,6 +315,7 @@ PROGRAMS = {
     "samples that compute": Program("dataset", _APART, _dataset),
     "samples and step compute": Program("dataset", ("2",), _dataset_and_step),
     "too few workers": Program("workers", ("0", "1", "1 thread"), _workers),
+    "two loaders on a pool": Program("workers", ("pool of 1", "pool of 2"), _pool),
     "one slow sample": Program("sample", _ALL, _sample),
     "one slow worker": Program("straggler", _APART, _straggler),
     "collate_fn": Program("collate", _ALL, _collate),
