@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,16 +113,23 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from reader.observe.program import measured_loaders, run_script, text_of, write_reports
+    from reader.observe.program import (
+        check_reports,
+        measured_loaders,
+        run_script,
+        text_of,
+        write_reports,
+    )
 
     files = [options.json, options.trace, options.plot]
     if not Path(options.script).is_file():
         print(f"python -m reader profile: there is no file {options.script!r}", file=sys.stderr)
         return 2
-    for path in filter(None, files):  # before a script that takes hours
-        if not os.access(Path(path).absolute().parent, os.W_OK) or Path(path).is_dir():
-            print(f"python -m reader profile: {path!r} cannot be written", file=sys.stderr)
-            return 2
+    refused = check_reports(*files)  # before a script that takes hours
+    for text in refused:
+        print(f"python -m reader profile: {text}", file=sys.stderr)
+    if refused:
+        return 2
     if options.torch:
         import reader.compat.torch
 

@@ -13,11 +13,16 @@ from reader.cgroups import CGROUP, PROC, ControlGroup, groups_of
 __all__ = ["available_bytes", "meminfo_bytes", "total_bytes"]
 
 _HEADROOM = 16 << 20  # what other processes of the group may need meanwhile
-# by version: the files with a limit, the one of what is in use, and the line of memory.stat that
-# says how much of that can be reclaimed
+# by version: the files with a limit, the one of what is in use, and the lines of memory.stat that
+# say how much of that can be reclaimed: of the files' pages those in active use, too, as
+# MemAvailable counts them; a dataset that is mapped may fill a group with such
 _FILES = {
-    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file "),
-    2: (("memory.max", "memory.high"), "memory.current", "inactive_file "),
+    1: (
+        ("memory.limit_in_bytes",),
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
+    2: (("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")),
 }
 
 
@@ -89,8 +94,9 @@ def _used(group: ControlGroup) -> int | None:
     try:
         used = int((group.folder / usage).read_text())
         for line in (group.folder / "memory.stat").read_text().splitlines():
-            if line.startswith(reclaimable):
-                used -= int(line.split()[1])
+            name, _, nbytes = line.partition(" ")
+            if name in reclaimable:
+                used -= int(nbytes)
     except (OSError, ValueError):
         return None
     return used

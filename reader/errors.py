@@ -66,6 +66,17 @@ def got(value: object) -> str:
     return f"{shown(value)} ({type(value).__name__})"
 
 
+def workers_option(count: int | None = None) -> str:
+    """Name what says how many workers a loader has: its argument, or the pool of the workers.
+
+    `count`: a number to pass; None: no certain one.
+    """
+    if count is None:
+        return "num_workers (of a pool: WorkerPool(n))"
+    return f"num_workers={count} (of a pool: WorkerPool({count}))"
+
+
+_ALONE = "with num_workers=0, and without pool=,"  # how this process makes the batches by itself
 _LIMITS = {
     errno.EMFILE: "this process has reached its limit of open files: raise it (ulimit -n), or"
     " close loaders and drop batches that are not needed",
@@ -76,8 +87,8 @@ _LIMITS = {
     " pidfd_send_signal in its seccomp profile, or pass worker_type='thread', which needs only"
     " the first two",
     errno.EAGAIN: "raise the limit on processes (ulimit -u, or pids.max of the cgroup), or lower"
-    " num_workers",
-    errno.ENOMEM: "there is no memory: raise the limit on memory, or lower num_workers",
+    f" {workers_option()}",
+    errno.ENOMEM: f"there is no memory: raise the limit on memory, or lower {workers_option()}",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
 }
 _LIMITS[errno.EACCES] = _LIMITS[errno.EPERM]
@@ -233,12 +244,12 @@ class WorkerDied(ReaderError, RuntimeError):
         if self.signal_name == "SIGKILL":
             return (
                 "The kernel sends SIGKILL when memory runs out: see dmesg, and use less memory per"
-                " worker, a smaller batch_size or fewer num_workers."
+                f" worker, a smaller batch_size or a lower {workers_option()}."
             )
         if self.signal_name in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE"):
             return (
-                "Native code used by the dataset crashed: repeat these indices with num_workers=0"
-                " under `python -X faulthandler` to see where."
+                f"Native code used by the dataset crashed: repeat these indices {_ALONE} under"
+                " `python -X faulthandler` to see where."
             )
         if self.signal_name is not None:
             return "Something outside the loader sent that signal to the worker."
@@ -251,7 +262,7 @@ class WorkerDied(ReaderError, RuntimeError):
             )
         return (
             "Code in the dataset, or a library under it, ended the process (os._exit): repeat"
-            " these indices with num_workers=0."
+            f" these indices {_ALONE} to see which."
         )
 
 
@@ -342,7 +353,7 @@ class LoadTimeout(ReaderError, TimeoutError):
             limit = "its deadline" if timeout_s is None else f"timeout={timeout_s:g} s"
             message = (
                 f"{what} did not arrive within {limit}. Raise timeout= (0 waits without a"
-                " deadline), raise num_workers, or find what blocks in the dataset."
+                f" deadline), raise {workers_option()}, or find what blocks in the dataset."
             )
         super().__init__(message)
 

@@ -156,8 +156,10 @@ def of_pool(pool: Any, num_workers: Any, is_persistent: Any) -> tuple[Any, Any]:
         )
     is_left_out = type(num_workers) is int and num_workers in (0, pool.num_workers)
     if not is_left_out:
+        is_auto = isinstance(as_auto("num_workers", num_workers), AutoCount)
+        asked = '"auto"' if is_auto else got(num_workers)
         raise ConfigError(
-            f"num_workers={got(num_workers)} contradicts pool={pool!r}, which has"
+            f"num_workers={asked} contradicts pool={pool!r}, which has"
             f" {pool.num_workers} workers for all of its loaders. Leave num_workers out"
         )
     return pool.num_workers, True

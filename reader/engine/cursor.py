@@ -17,7 +17,7 @@ from typing import Any
 from reader._core.steps.handover import Task
 from reader.data.remaining_ranges import RemainingRanges
 from reader.engine.failed_samples import EpochFailures
-from reader.errors import StateError, got
+from reader.errors import StateError, got, workers_option
 from reader.orders.order import Order
 from reader.orders.order_origin import OrderOrigin, Position
 from reader.random.random_state import from_json, to_json
@@ -370,7 +370,7 @@ class WorkerCursors:
             raise StateError(
                 f"this state cannot be resumed: it was saved by {len(saved)} workers, each at a"
                 f" position of its own, and this loader has {workers}. Pass"
-                f" num_workers={len(saved)}. To resume with any number of workers, have the"
+                f" {workers_option(len(saved))}. To resume with any number of workers, have the"
                 " dataset's __iter__ iterate over reader.shard(items), one sample for each item"
             )
         made = cls(workers, batch_size)

@@ -22,6 +22,7 @@ from reader.errors import (
     ReaderError,
     WorkerDied,
     shown,
+    workers_option,
 )
 from reader.exceptions.exception_codec import add_note
 from reader.exceptions.user_error import as_user_error, traceback_text, with_context
@@ -111,8 +112,8 @@ def exception_of(
         return ArenaFull(
             f"no memory for batch {number} of epoch {epoch}: it needs {item.need_bytes:,}"
             f" bytes of shared memory, {item.have_bytes:,} are left and the limit is"
-            f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or num_workers, keep"
-            f" fewer batches alive, or raise {item.knob}",
+            f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or {workers_option()},"
+            f" keep fewer batches alive, or raise {item.knob}",
             need_bytes=item.need_bytes,
             have_bytes=item.have_bytes,
             limit_bytes=item.limit_bytes,

@@ -16,9 +16,18 @@ from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample
 from reader.errors import ConfigTypeError
 
-__all__ = ["EngineFace"]
+__all__ = ["EngineFace", "engine_of"]
 
 _Self = TypeVar("_Self", bound="EngineFace")
+
+
+def engine_of(loader: Any) -> Engine | None:
+    """Return the engine of a loader's newest iterator; None: there was none yet.
+
+    For what looks at loaders, whichever their face; users have `stats` and `workers`.
+    """
+    engine: Engine | None = vars(loader).get("_engine")
+    return engine
 
 
 class EngineFace:
@@ -154,6 +163,18 @@ class EngineFace:
         A sample is among them once its batch was delivered. `stats()["failed_samples"]` counts all.
         """
         return self._engine.failures()
+
+    def _take_over(self, before: Engine) -> None:
+        """Go on where another engine of the same loader stopped, as if this one had been there.
+
+        It has its epoch, its log of times and what "auto" found; idle workers of the other end.
+        """
+        epoch, engine = before.epoch, self._engine
+        before.drop()
+        engine.times = before.times  # one log for all iterators: see Observed
+        if engine.auto is not None:
+            engine.auto.go_on(before.auto)
+        engine.epoch = epoch
 
     def workers(self) -> list[WorkerStatus]:
         """Return what each worker does now: pid, activity, batch in hand, and since when.

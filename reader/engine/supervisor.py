@@ -181,8 +181,7 @@ class Supervisor:
 
     def tell_slow(self) -> None:
         """Tell of the next batch, which this thread made in many seconds."""
-        number, took_s = self._schedule.number_of(None), self._stats.last_wait_s
-        _log.warning("batch %d of epoch %d took %.1f s", number, self._options.epoch, took_s)
+        self._watchdog.tell_made(self._schedule.number_of(None), self._stats.last_wait_s)
 
     def _attend(self) -> None:
         """Handle what else happened: a worker failed to start, died, or has room again."""

@@ -1,8 +1,8 @@
 """What is told, and done, about a sample that takes very long while the loop waits for it.
 
-Imports backends and the stacks of workers. A Watchdog belongs to the supervisor of one epoch, and
-looks only while that waits, or that of a loader with the same workers: there is no thread, and no
-cost while batches come.
+Imports backends, their log of times, and the stacks of workers. A Watchdog belongs to the
+supervisor of one epoch, and looks only while that waits, or that of a loader with the same workers:
+there is no thread, and no cost while batches come.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from reader._core.wire.times_log import FIELDS
 from reader.engine.backends.backend import Backend, WorkerActivity, WorkerStatus
 from reader.errors import shown
 from reader.processes.python_stack import stack_of_process, stack_of_thread
@@ -21,9 +24,11 @@ from reader.worker.bad_sample import BadKey, own_keys
 __all__ = ["Hung", "Watchdog"]
 
 _log = logging.getLogger("reader")
+_RECORD = np.dtype(list(FIELDS))
 _LOOKS = 8  # in the time after which a sample is told
 _LEAST_S = 0.02
 _MOST_S = 5.0
+_MOST = 0.5  # a share of the time of a batch for which one of its samples is named
 
 
 class Hung(NamedTuple):
@@ -112,6 +117,29 @@ class Watchdog:
                 self._seen[status.worker_id] = at, since
             self._judge(status, now - since)
 
+    def tell_made(self, number: int, took_s: float) -> None:
+        """Tell of the batch that the thread that iterates has just made, and what took so long.
+
+        The sample is known where each was timed: in the first batch, and after one whose samples
+        took 5 us or more in the mean. Samples of streams, and of `__getitems__`, are not timed.
+        """
+        ended_ns = time.monotonic_ns()
+        batch, took = f"batch {number} of epoch {self._epoch}", f"took {took_s:.1f} s"
+        records = np.frombuffer(self._backend.feeder.times.last(1), _RECORD)
+        # a batch that failed has no record: then it is that of an earlier one
+        if len(records) and records[0]["begun_ns"] >= ended_ns - (took_s + _LEAST_S) * 1e9:
+            keys = own_keys(self._keys_of(int(records[0]["seq"])))
+            slowest_s, row = int(records[0]["slowest_ns"]) * 1e-9, int(records[0]["slowest_row"])
+            if len(keys) == 1:
+                slowest_s, row = int(records[0]["fetch_ns"]) * 1e-9, 0
+            if slowest_s >= _MOST * took_s:
+                sample = _sample(keys, row, batch)
+                _log.warning("%s took %.1f s, and its batch %.1f s", sample, slowest_s, took_s)
+                return
+            if keys:
+                batch += f" (dataset indices {shown(keys)})"
+        _log.warning("%s %s", batch, took)
+
     def _judge(self, status: WorkerStatus, seconds: float) -> None:
         key = status.worker_id, status.batch, status.sample
         hang_after = self._hang_after
@@ -141,18 +169,20 @@ class Watchdog:
             return f"{text}. It is here:\n{stack}" if stack else text
         keys = [] if batch is None else own_keys(self._keys_of(batch))
         where = f"batch {batch} of epoch {self._epoch}"
-        if 0 <= row < len(keys):
-            key = keys[row]
-            name = f"index {shown(key)}"
-            if type(key) is BadKey:
-                name = f"index {shown(key.key)}, or one in its place,"
-            what = f"the sample at {name} (row {row} of {where})"
-        elif row >= 0:
-            what = f"sample {row} of {where}"
-        else:
-            what = where
+        what = where if row < 0 else _sample(keys, row, where)
         text = f"{what} has taken {seconds:.1f} s so far, by {who}{end}"
         return f"{text}. It is here:\n{stack}" if stack else text
+
+
+def _sample(keys: list[Any], row: int, batch: str) -> str:
+    """Name a sample by its key, where its batch has keys, and by its place."""
+    if row >= len(keys):
+        return f"sample {row} of {batch}"
+    key = keys[row]
+    name = f"index {shown(key)}"
+    if type(key) is BadKey:
+        name = f"index {shown(key.key)}, or one in its place,"
+    return f"the sample at {name} (row {row} of {batch})"
 
 
 def _stack(status: WorkerStatus) -> str:

@@ -18,7 +18,7 @@ from reader._core.wire.times_log import FIELDS, TimesLog
 from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
-from reader.engine.face import EngineFace
+from reader.engine.face import EngineFace, engine_of
 from reader.errors import ConfigTypeError, got
 
 __all__ = ["Counters", "Reading", "as_loader", "is_loader"]
@@ -114,7 +114,7 @@ class Counters:
         self._identities: dict[int, tuple[int, int]] = {}  # of workers: process and thread
         self._sums: dict[str, float] = {}
         self._forget()
-        engine = loader._engine
+        engine = engine_of(loader)
         if engine is not None:
             self._times, self._engine = engine.times, weakref.ref(engine)
             self._count, self._sums = engine.times.count, engine.times.sums()
@@ -136,7 +136,7 @@ class Counters:
         if loader is None:
             return None
         at_s = time.monotonic()
-        engine: Engine | None = loader._engine
+        engine = engine_of(loader)
         if self._times is not None:
             self._add(self._times)
         if engine is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from reader._core.wire.times_log import FIELDS, TimesLog
 from reader.checks import as_int
+from reader.engine.face import engine_of
 from reader.errors import ReaderError
 from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
@@ -116,7 +117,7 @@ class LoopWatch:
         others than at the last look, nothing is known of the time between.
         """
         begun_s = time.thread_time()
-        engine, clocks = self._loader._engine, {}
+        engine, clocks = engine_of(self._loader), {}
         for status in self._loader.workers():
             clock = clock_of(status)
             if clock is not None:
@@ -158,7 +159,7 @@ class LoopWatch:
         self._slow = dict(most)
 
     def _measure(self, now: Reading, seconds: float) -> Measured:
-        begin, engine = self._begin, self._loader._engine
+        begin, engine = self._begin, engine_of(self._loader)
         stages = {name: s - begin.stages.get(name, 0.0) for name, s in now.stages.items()}
         wait_s = now.wait_s - begin.wait_s - stages.get("draw", 0.0)
         first_wait_s = self._first_wait_s or 0.0

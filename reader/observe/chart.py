@@ -5,6 +5,9 @@ Imports the timeline, and matplotlib when a picture is drawn. Who asked for the 
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +18,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["NEEDED", "draw", "plot_refusal"]
+
+NEEDED = "plot needs matplotlib, which cannot be imported ({}): pip install lodreader[profile]"
 
 _MOST = 4000  # batches
+_PRINT_ENDINGS = (
+    "from matplotlib.backend_bases import FigureCanvasBase;"
+    " print(*sorted(FigureCanvasBase.get_supported_filetypes()))"
+)
 _COLORS = {"fetch": "#4477aa", "collate": "#66ccee", "step": "#228833", "wait": "#ee6677"}
+
+
+def plot_refusal(path: str) -> str:
+    """Say why a picture cannot be written to a file of this name; "": it may be.
+
+    A process of its own imports matplotlib: a program may choose its backend before that.
+    """
+    command = [sys.executable, "-c", _PRINT_ENDINGS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return NEEDED.format(done.stderr.strip().rpartition("\n")[2])
+    ending, endings = Path(path).suffix[1:].lower(), done.stdout.split()
+    if not ending or ending in endings:
+        return ""  # without one matplotlib chooses it
+    return f"matplotlib writes no {'.' + ending!r}: its endings are {', '.join(endings)}"
 
 
 def draw(seen: Timeline) -> Figure:

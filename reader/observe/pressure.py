@@ -19,8 +19,8 @@ class MemoryPressure(NamedTuple):
 
     Attributes:
         stall_s: in which a task waited for memory; None: the system does not tell.
-        events: how often memory.max or memory.high of a cgroup was reached; of version 1, the
-            limit.
+        events: how often a limit of the groups was reached: memory.max or memory.high of each, and
+            of version 1 the limit.
     """
 
     stall_s: float | None
@@ -28,11 +28,15 @@ class MemoryPressure(NamedTuple):
 
 
 def memory_pressure(machine: Machine) -> MemoryPressure:
-    """Return what groups and machine tell of memory that is short; the nearest group counts."""
+    """Return what groups and machine tell of memory that is short.
+
+    Of the stalls those of the nearest group that tells them: version 1 has none, and there they
+    are the machine's. Of the events those of all groups, since each counts only its own limit.
+    """
     stall_s: float | None = None
     events = 0
     for group in machine.groups("memory"):
-        events = max(events, _events(group.folder))
+        events += _events(group.folder)
         if stall_s is None:
             stall_s = _stall_s(group.folder / "memory.pressure")
     if stall_s is None:
@@ -55,7 +59,7 @@ def _events(folder: Path) -> int:
         failures = text_in(folder / "memory.failcnt")
         if failures is not None:
             return int(failures)
-        lines = (text_in(folder / "memory.events") or "").splitlines()
+        lines = (text_in(folder / "memory.events.local") or "").splitlines()
         words = (line.split() for line in lines)
         return sum(int(pair[1]) for pair in words if pair[0] in ("high", "max"))
     except (OSError, ValueError, IndexError):

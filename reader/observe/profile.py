@@ -169,17 +169,14 @@ class Profile:
             ConfigTypeError: `path` is none.
             ReaderError: matplotlib is not installed.
         """
-        from reader.observe.chart import draw
+        from reader.observe.chart import NEEDED, draw
 
         timeline = self._timeline()
         checked = None if path is None else _path("plot", path)
         try:
             figure = draw(timeline)
         except ImportError as error:
-            raise ReaderError(
-                f"plot needs matplotlib, which cannot be imported ({error}): pip install"
-                " lodreader[profile]"
-            ) from error
+            raise ReaderError(NEEDED.format(error)) from error
         if checked is not None:
             figure.savefig(checked)
         return figure

@@ -26,11 +26,19 @@ from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
 from reader.errors import ReaderError
+from reader.observe.chart import plot_refusal
 from reader.observe.measurement import Measurement
 from reader.observe.observed import Observed, ObservedOptions, options_of
 from reader.observe.profile import Profile
 
-__all__ = ["LoaderOfProgram", "measured_loaders", "run_script", "text_of", "write_reports"]
+__all__ = [
+    "LoaderOfProgram",
+    "check_reports",
+    "measured_loaders",
+    "run_script",
+    "text_of",
+    "write_reports",
+]
 
 _MOST = 16  # measurements at once, before those of loaders that are gone end
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
@@ -189,6 +197,40 @@ def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
     return "\n".join(lines)
 
 
+def check_reports(
+    json_path: str | None = None, trace_path: str | None = None, plot_path: str | None = None
+) -> list[str]:
+    """Return which files cannot be written, and why, as far as that is known before a program runs.
+
+    Args: see `write_reports`.
+    """
+    refused, seen = [], set()
+    for option, path in (("json", json_path), ("trace", trace_path), ("plot", plot_path)):
+        if path is None:
+            continue
+        place = Path(path).absolute()
+        why = _refusal_of(place)
+        if not why and place in seen:
+            why = f"--{option} names the file of another report"
+        if not why and option == "plot":
+            why = plot_refusal(path)
+        if why:
+            refused.append(f"{path!r} cannot be written: {why}")
+        seen.add(place)
+    return refused
+
+
+def _refusal_of(place: Path) -> str:
+    """Say why a file cannot be written; "": it may be."""
+    if place.is_dir():
+        return "it is a folder"
+    if place.exists():
+        return "" if os.access(place, os.W_OK) else "it is there, and may not be written to"
+    if not place.parent.is_dir():
+        return f"there is no folder {str(place.parent)!r}"
+    return "" if os.access(place.parent, os.W_OK) else "its folder may not be written to"
+
+
 def write_reports(
     loaders: Sequence[LoaderOfProgram],
     json_path: str | None = None,
@@ -209,7 +251,7 @@ def write_reports(
     def write(path: str | Path, how: Callable[[Path], Any]) -> None:
         try:
             how(Path(path))
-        except (OSError, ValueError, ReaderError) as error:  # an ending that matplotlib has not
+        except (OSError, ValueError, ReaderError) as error:
             failed.append(f"{str(path)!r} cannot be written: {error}")
 
     for number, loader in enumerate(loaders, 1):

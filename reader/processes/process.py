@@ -26,7 +26,7 @@ from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel, watch_trainer
 from reader.available_memory import available_bytes
-from reader.errors import InternalError, ReaderError, refusal
+from reader.errors import InternalError, ReaderError, refusal, workers_option
 from reader.processes.main_module import has_lost_file
 from reader.processes.pickling import PickledConfig, pickle_config, unpickle_config
 from reader.processes.preload import libraries_of
@@ -298,7 +298,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     except AssertionError as error:
         raise ReaderError(
             f"worker processes cannot be started here: {error}. Start this process with"
-            " daemon=False, or use num_workers=0"
+            " daemon=False, or use num_workers=0 without pool="
         ) from error
     except (OSError, ValueError) as error:  # ValueError: forkserver passes no more descriptors
         raise _refused(f"worker process {setup.worker_id}", error) from error
@@ -308,7 +308,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
 
 
 def _refused(what: str, error: Exception) -> ReaderError:
-    hint = "lower num_workers, or raise the limit on processes (ulimit -u) or memory"
+    hint = f"lower {workers_option()}, or raise the limit on processes (ulimit -u) or memory"
     return refusal(what, "cannot be started", error, hint)
 
 

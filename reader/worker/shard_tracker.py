@@ -12,7 +12,7 @@ from operator import itemgetter, length_hint
 from typing import Any
 
 from reader.data.remaining_ranges import RemainingRanges, Splits
-from reader.errors import StateError
+from reader.errors import StateError, workers_option
 
 __all__ = ["ShardShare", "ShardTracker", "begin_share", "lose_track", "track_shards"]
 
@@ -83,9 +83,9 @@ class ShardTracker:
         if self._ranks is not None and self._ranks != ranks:
             raise StateError(
                 f"reader.shard divided the items over {self._ranks} ranks when the state was saved,"
-                f" and has world_size={ranks} now: with the same num_workers each worker continues"
-                f" its own share. Pass world_size={self._ranks}, or another num_workers, which"
-                " divides the remaining items anew"
+                f" and has world_size={ranks} now: with as many workers as before each continues"
+                f" its own share. Pass world_size={self._ranks}, or {workers_option()} with another"
+                " number, which divides the remaining items anew"
             )
         if left is None:
             share = ShardShare(RemainingRanges.whole(), ranks, contiguous, None)

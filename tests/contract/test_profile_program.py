@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from reader.observe.program import check_reports
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os, signal, sys
@@ -170,8 +172,20 @@ def test_a_program_without_a_loader_of_ours_is_told_so(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["none.py"], "there is no file 'none.py'"),
-        (["--trace", "none/t.json", "train.py", "", "fork"], "'none/t.json' cannot be written"),
-        (["--plot", ".", "train.py", "", "fork"], "'.' cannot be written"),
+        (
+            ["--trace", "none/t.json", "train.py"],
+            "'none/t.json' cannot be written: there is no folder",
+        ),
+        (["--plot", ".", "train.py"], "'.' cannot be written: it is a folder"),
+        (["--json", "", "train.py"], "'' cannot be written: it is a folder"),
+        (
+            ["--plot", "loop.none", "train.py"],
+            "'loop.none' cannot be written: matplotlib writes no '.none': its endings are ",
+        ),
+        (
+            ["--json", "a", "--trace", "./a", "train.py"],
+            "'./a' cannot be written: --trace names the file of another report",
+        ),
         ([], "the following arguments are required: script"),
     ],
 )
@@ -183,12 +197,46 @@ def test_a_wrong_command_line_ends_with_2(tmp_path: Path, arguments: Any, said: 
 
 
 def test_a_file_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
-    arguments = "--plot", "loop.none", "--json", "loop.json", "train.py", "exit", "fork"
-    done = run(tmp_path, *arguments)
+    arguments = "--plot", "gone/loop.png", "--json", "loop.json", "train.py", "exit", "fork"
+    (tmp_path / "gone").mkdir()
+    done = run(tmp_path, *arguments, script=f"import os\nos.rmdir('gone')\n{SCRIPT}")
     assert done.returncode == 7  # the script's own
     assert done.stderr.count("batches in") == 2
-    assert "'loop.none' cannot be written: Format 'none' is not supported" in done.stderr
+    assert "'gone/loop.png' cannot be written: " in done.stderr
     assert len(json.loads((tmp_path / "loop.json").read_text())) == 2
+
+
+def test_a_plot_without_matplotlib_is_refused_before_the_script(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('none is here')")
+    arguments = "profile", "--plot", "loop.png", "train.py"
+    (tmp_path / "train.py").write_text("print('it has begun')")
+    done = subprocess.run(
+        [sys.executable, "-m", "reader", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "plot needs matplotlib, which cannot be imported (ImportError: none" in done.stderr
+    assert "lodreader[profile]" in done.stderr
+
+
+def test_a_file_may_be_written_to_in_a_folder_that_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there.json").touch()
+    access = os.access
+    forbidden = {tmp_path, tmp_path / "other.png"}
+    monkeypatch.setattr(os, "access", lambda path, how: path not in forbidden and access(path, how))
+    assert check_reports(str(tmp_path / "there.json")) == []
+    (said,) = check_reports(str(tmp_path / "new.json"))
+    assert said.endswith("new.json' cannot be written: its folder may not be written to")
+    (tmp_path / "other.png").touch()
+    (said,) = check_reports(plot_path=str(tmp_path / "other.png"))
+    assert said.endswith("other.png' cannot be written: it is there, and may not be written to")
 
 
 def test_a_script_that_is_no_python_is_named(tmp_path: Path) -> None:

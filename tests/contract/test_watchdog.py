@@ -129,13 +129,74 @@ def test_a_late_batch_says_which_workers_are_starting() -> None:
     loader.close()
 
 
-def test_without_workers_a_slow_batch_is_told_when_it_has_come(
+class Computing(Slow):
+    """Each sample takes long enough to be timed."""
+
+    def __getitem__(self, index: int) -> int:
+        sum(range(5000))
+        return super().__getitem__(index)
+
+
+INLINE: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "stacked": ({"batch_size": 8}, Computing, r"index 9 \(row 1 of batch 1 of epoch 0\)"),
+    "collated": (
+        {"batch_size": 8, "collate_fn": list}, Computing, r"index 9 \(row 1 of batch 1 of epoch 0\)"
+    ),
+    "samples": ({"batch_size": None}, Computing, r"index 9 \(row 0 of batch 9 of epoch 0\)"),
+    "tolerant": (
+        {"batch_size": 8, "on_error": "skip"}, Computing, r"index 9 \(row 1 of batch 1 of epoch 0\)"
+    ),
+    "first": ({"batch_size": 16}, Slow, r"index 9 \(row 9 of batch 0 of epoch 0\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", INLINE)
+def test_without_workers_a_slow_sample_is_told_when_its_batch_has_come(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, dataset, name = INLINE[way]
+    with caplog.at_level(logging.WARNING, "reader"):
+        assert numbers(DataLoader(dataset(0.4, (9,)), warn_after=0.2, **options)) == list(range(32))
+    (said,) = caplog.messages
+    assert re.fullmatch(rf"the sample at {name} took 0\.\d s, and its batch 0\.\d s", said), said
+
+
+def test_without_workers_a_slow_sample_of_a_stream_is_told_by_its_batch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "reader"):
-        list(DataLoader(Slow(0.4, (9,)), batch_size=8, warn_after=0.2))
+        assert numbers(DataLoader(SlowStream(), batch_size=8, warn_after=0.3)) == list(range(32))
     (said,) = caplog.messages
-    assert re.match(r"batch 1 of epoch 0 took 0\.\d s", said)
+    assert re.fullmatch(r"batch 0 of epoch 0 took 1\.\d s", said)
+
+
+def test_without_workers_a_batch_of_many_slow_samples_is_told_by_its_indices(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "reader"):
+        list(DataLoader(Slow(0.05, tuple(range(8, 16))), batch_size=8, warn_after=0.2))
+    (said,) = caplog.messages
+    where = r"batch 1 of epoch 0 \(dataset indices \[8, 9, 10, 11, 12, 13, 14, 15\]\)"
+    assert re.fullmatch(rf"{where} took 0\.\d s", said), said
+
+
+class Failing(Slow):
+    def __getitem__(self, index: int) -> int:
+        if super().__getitem__(index) in self.slow:
+            raise ValueError(index)
+        return index
+
+
+def test_without_workers_a_slow_batch_that_fails_is_told_by_its_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    batches = iter(DataLoader(Failing(0.4, (9,)), batch_size=8, warn_after=0.2))
+    with caplog.at_level(logging.WARNING, "reader"):
+        next(batches)
+        with pytest.raises(ValueError, match="9"):
+            next(batches)
+    (said,) = caplog.messages
+    assert re.fullmatch(r"batch 1 of epoch 0 took 0\.\d s", said)
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])

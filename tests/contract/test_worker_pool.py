@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import gc
+import importlib
 import os
 import pickle
 import random
@@ -17,15 +19,20 @@ import numpy as np
 import pytest
 
 from reader import (
+    ArenaFull,
     ConfigError,
     ConfigTypeError,
     DataLoader,
     IterableDataset,
     ReaderError,
+    StateError,
+    WorkerDied,
     WorkerPool,
     get_worker_info,
     shard,
 )
+from reader.config import as_auto
+from reader.errors import refusal
 from tests.datasets import (
     At,
     Augmented,
@@ -363,7 +370,7 @@ def test_loader_whose_workers_cannot_start_leaves_the_others_alone(pool: WorkerP
         (
             lambda: DataLoader(Rows(4), pool=WorkerPool(2), num_workers="auto"),
             ConfigError,
-            "num_workers='auto' .* contradicts",
+            'num_workers="auto" contradicts',
         ),
         (
             lambda: DataLoader(Rows(4), pool=WorkerPool(2), worker_type="thread"),
@@ -477,3 +484,44 @@ def test_profile_and_workers_of_each_loader_are_its_own(pool: WorkerPool) -> Non
     for loader in loaders:
         assert [status.pid for status in loader.workers()] == pool.pids
         assert loader.stats()["batches"] == 16
+
+
+@pytest.mark.parametrize("face", ["reader", "reader.compat.torch", "reader.compat.gluon"])
+def test_auto_that_contradicts_a_pool_is_shown_as_it_was_passed(face: str) -> None:
+    make = importlib.import_module(face).DataLoader
+    number = make(Rows(4), 2, num_workers="auto").num_workers if face.endswith("torch") else "auto"
+    for asked in ("auto", as_auto("num_workers", number)):
+        with pytest.raises(ConfigError, match='num_workers="auto" contradicts pool=WorkerPool'):
+            make(Rows(4), 2, pool=WorkerPool(2), num_workers=asked)
+
+
+def test_advice_to_change_the_number_of_workers_names_the_pool_too() -> None:
+    with WorkerPool(2, max_bytes=1 << 20) as pool:
+        loader = DataLoader([np.zeros(1 << 20, np.uint8)] * 2, pool=pool)
+        with pytest.raises(ArenaFull, match=r"or num_workers \(of a pool: WorkerPool\(n\)\), keep"):
+            list(loader)
+    killed = WorkerDied(pid=1, exitcode=-9, worker_id=0, batch=0)
+    assert "a lower num_workers (of a pool: WorkerPool(n))." in str(killed)
+    for code in (-11, 3):
+        crashed = WorkerDied(pid=1, exitcode=code, worker_id=0, batch=0)
+        assert "with num_workers=0, and without pool=, " in str(crashed)
+    for number in (errno.EAGAIN, errno.ENOMEM):
+        told = str(refusal("worker process 1", "cannot be started", OSError(number, "no")))
+        assert told.endswith("or lower num_workers (of a pool: WorkerPool(n))")
+
+
+class Parts(IterableDataset[Any]):
+    """A stream that each worker is at a place of its own in."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(12))
+
+
+def test_a_state_of_other_workers_says_which_pool_resumes_it() -> None:
+    with WorkerPool(3) as pool, WorkerPool(2) as other:
+        loader = DataLoader(Parts(), batch_size=2, pool=pool)
+        next(iter(loader))
+        resumed = DataLoader(Parts(), batch_size=2, pool=other)
+        said = r"Pass num_workers=3 \(of a pool: WorkerPool\(3\)\)\."
+        with pytest.raises(StateError, match=said):
+            resumed.load_state_dict(loader.state_dict())

@@ -32,12 +32,16 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def group(folder: Path, limit: str, used: int, cache: int = 0, high: str = "max") -> None:
+def group(
+    folder: Path, limit: str, used: int, cache: int = 0, high: str = "max", active: int = 0
+) -> None:
     """A group of cgroup v2; bytes in MiB."""
     write(folder / "memory.max", limit if limit == "max" else f"{int(limit) * MIB}\n")
     write(folder / "memory.high", high if high == "max" else f"{int(high) * MIB}\n")
     write(folder / "memory.current", f"{used * MIB}\n")
-    write(folder / "memory.stat", f"anon 1\ninactive_file {cache * MIB}\nactive_file 2\n")
+    write(
+        folder / "memory.stat", f"anon 1\ninactive_file {cache * MIB}\nactive_file {active * MIB}\n"
+    )
 
 
 def test_08_without_a_group_the_machine_counts(system: Path) -> None:
@@ -67,6 +71,17 @@ def test_08_a_group_of_version_1_counts(system: Path) -> None:
     write(folder / "memory.usage_in_bytes", f"{200 * MIB}\n")
     write(folder / "memory.stat", f"inactive_file 5\ntotal_inactive_file {32 * MIB}\n")
     assert available(system) == (256 - 200 + 32) * MIB - HEADROOM
+    in_use = f"active_file 5\ntotal_active_file {64 * MIB}\ntotal_inactive_file {32 * MIB}\n"
+    write(folder / "memory.stat", in_use)
+    assert available(system) == (256 - 200 + 96) * MIB - HEADROOM
+
+
+def test_08_files_that_are_read_again_and_again_leave_their_memory_to_batches(
+    system: Path,
+) -> None:
+    write(system / "proc/self/cgroup", "0::/job\n")
+    group(system / "cgroup/job", "512", used=510, cache=20, active=400)
+    assert available(system) == (512 - 510 + 420) * MIB - HEADROOM
 
 
 def test_08_without_proc_the_group_at_the_root_counts(system: Path) -> None:

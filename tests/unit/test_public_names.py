@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import reader
+from reader.engine.face import engine_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = """ArenaFull BatchSampler BlockingQueue BucketBatchSampler ChainDataset CollateError
@@ -129,3 +131,27 @@ def test_dir_of_a_face_shows_its_public_names_alone(face: str) -> None:
     module = importlib.import_module(f"reader.compat.{face}")
     assert dir(module) == sorted(module.__all__)
     assert not {"annotations", "loader", "inner"} & set(dir(module))
+
+
+def test_no_module_reaches_for_the_engine_of_another_object() -> None:
+    reaches = re.compile(r"(?<!\bself)\._engine\b")
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted((ROOT / "reader").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if reaches.search(line)
+    ]
+    assert found == []  # reader.engine.face.engine_of returns it
+
+
+def test_the_engine_of_a_loader_is_that_of_its_newest_iterator() -> None:
+    torch_loader = pytest.importorskip("reader.compat.torch").DataLoader([1, 2])
+    assert engine_of(torch_loader) is None
+    loader = reader.DataLoader([1, 2])
+    for each in (loader, torch_loader):
+        list(each)
+        found = engine_of(each)
+        assert found is not None
+        assert found.times.count == 2
+    assert {"engine", "engine_of"}.isdisjoint(dir(loader))
+    assert {"engine", "engine_of"}.isdisjoint(dir(torch_loader))

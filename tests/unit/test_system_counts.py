@@ -65,7 +65,7 @@ def test_the_pressure_of_the_nearest_group_counts(machine: Machine) -> None:
         {
             "cgroup/job/memory.pressure": SOME.format(500_000),
             "cgroup/memory.pressure": SOME.format(900_000),
-            "cgroup/job/memory.events": "low 9\nhigh 2\nmax 5\noom 1\n",
+            "cgroup/job/memory.events.local": "low 9\nhigh 2\nmax 5\noom 1\n",
         },
     )
     assert memory_pressure(machine) == (0.5, 7)
@@ -77,8 +77,31 @@ def test_the_limit_of_a_group_of_version_1_counts_its_failures(machine: Machine)
     assert memory_pressure(machine) == (None, 12)
 
 
+def test_limits_that_are_reached_count_beside_those_around_them(machine: Machine) -> None:
+    old = {"proc/self/cgroup": VERSION_1, "cgroup/memory/memory.failcnt": "900\n"}
+    new = {"proc/self/cgroup": "0::/job\n", "cgroup/memory.events.local": "high 300\nmax 600\n"}
+    own = "cgroup/memory/x/memory.failcnt", "cgroup/job/memory.events.local"
+    for files, name, texts in ((old, own[0], ("5", "9")), (new, own[1], ("max 5", "max 9"))):
+        found = []
+        for text in texts:
+            write(machine.proc.parent, {**files, name: text})
+            found.append(memory_pressure(machine).events)
+        assert found == [905, 909]
+
+
+def test_stalls_of_a_group_of_version_1_are_those_of_the_machine(machine: Machine) -> None:
+    files = {
+        "proc/self/cgroup": VERSION_1,
+        "proc/pressure/memory": SOME.format(2_000_000),
+        "cgroup/memory/x/memory.failcnt": "12\n",
+        "cgroup/memory/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
+    }
+    write(machine.proc.parent, files)
+    assert memory_pressure(machine) == (2.0, 12)
+
+
 def test_pressure_that_cannot_be_read_is_unknown(machine: Machine) -> None:
-    files = {"proc/pressure/memory": "some nonsense\n", "cgroup/job/memory.events": "high\n"}
+    files = {"proc/pressure/memory": "some nonsense\n", "cgroup/job/memory.events.local": "high\n"}
     write(machine.proc.parent, files)
     assert memory_pressure(machine) == (None, 0)
 

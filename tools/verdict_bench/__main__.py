@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tools.verdict_bench.peers import LEFT_OUT, SaidOfSpdl, SaidOfTorch, kind_of
 from tools.verdict_bench.programs import PROGRAMS, Program
 from tools.verdict_bench.works import rest
 
-__all__ = ["Row", "main", "measure", "peer_row"]
+__all__ = ["Row", "advised", "main", "measure", "peer_row"]
 
 _OFF = 0.25
 _TRIES = 4
@@ -76,11 +77,23 @@ def measure(name: str, program: Program, kind: str, tries: int = _TRIES) -> Row:
             _wait_for_quiet()
         before, crowd = _child(name, kind, "")
         verdict = before["verdict"]
-        after, later_crowd = _child(name, kind, json.dumps(verdict["options"]))
+        after, later_crowd = _child(name, kind, json.dumps(advised(verdict)))
         row = _row(name, kind, program, before, after, max(crowd, later_crowd))
         if row.is_right or row.crowd < _CROWDED:
             break
     return row
+
+
+def advised(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a verdict names.
+
+    A pool is no option of a loader, and stands in the text; so do the pool's other loaders, which
+    are left out where no larger one is advised.
+    """
+    advice: str = verdict["advice"]
+    if pool := re.search(r"WorkerPool\((\d+)\)", advice):
+        return {"pool": int(pool[1])}
+    return {"is_alone": True} if "look at those loaders" in advice else dict(verdict["options"])
 
 
 def _row(
@@ -108,7 +121,8 @@ def _child(name: str, kind: str, named: str) -> tuple[dict[str, Any], float]:
     """Return what a child printed, and how many cores were taken by others meanwhile."""
     began, busy_s, own_s = time.monotonic(), _busy_s(), _own_s()
     command = [sys.executable, "-m", "tools.verdict_bench.child", name, kind, named]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    with PROGRAMS[name].around():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} ({kind}) ended with {done.returncode}: {done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout)

@@ -26,7 +26,10 @@ from tools.verdict_bench.programs import KINDS, PROGRAMS, Loop, Program
 
 __all__ = ["LEFT_OUT", "SaidOfSpdl", "SaidOfTorch", "kind_of", "said_by"]
 
-LEFT_OUT = {"copies to a device": "the device is simulated, and only this package knows it"}
+LEFT_OUT = {
+    "copies to a device": "the device is simulated, and only this package knows it",
+    "two loaders on a pool": "workers of a loader are its own there",
+}
 _MUCH = 0.1  # a share of the loop
 _EMPTY = 0.5  # an occupancy below which a queue is mostly empty
 _QUEUE = re.compile(r"\[\d+:(\d+):(\w+)(?:\[\d+\])?_queue\].*Occupancy rate: (\d+)%")
@@ -84,7 +87,8 @@ def said_by(library: str, name: str) -> dict[str, Any] | None:
     if find_spec(library) is None:
         return None
     command = [sys.executable, "-m", "tools.verdict_bench.peers", library, name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    with PROGRAMS[name].around():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} by {library} ended with {done.returncode}: {done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

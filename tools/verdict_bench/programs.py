@@ -10,6 +10,7 @@ import functools
 import itertools
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -28,6 +29,7 @@ from reader.loader import make_samplers
 from reader.observe.face import ObservedFace
 from reader.policy import BatchPolicy, Policy
 from tools.late_device import Event, LateDevice
+from tools.verdict_bench.memory_group import VARIABLE, MemoryGroup, made_group
 from tools.verdict_bench.works import FileSamples, Samples, compute, hold_gil, pictures, rest
 
 __all__ = ["PROGRAMS", "Loop", "Program"]
@@ -38,6 +40,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "2": {"num_workers": 2},
     "1 thread": {"num_workers": 1, "worker_type": "thread"},
     "2 threads": {"num_workers": 2, "worker_type": "thread"},
+    "pool of 1": {"pool": 1},
+    "pool of 2": {"pool": 2},
 }
 
 
@@ -68,12 +72,14 @@ class Program:
         make: called with the options of the loader, and whether what the verdict says was done;
             returns the loop.
         missing: says why it cannot run here; "": it can.
+        around: entered by the process that starts the one it runs in.
     """
 
     expected: str
     kinds: tuple[str, ...]
     make: Callable[[dict[str, Any], bool], Loop]
     missing: Callable[[], str] = lambda: ""
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 _ALL = ("0", "2", "2 threads")
@@ -129,6 +135,37 @@ def _dataset_and_step(options: dict[str, Any], is_mended: bool) -> Loop:
 def _workers(options: dict[str, Any], _is_mended: bool) -> Loop:
     data = Samples(200, compute, 0.01)
     return Loop(_loader(options, data, batch_size=2), lambda _: rest(0.005))
+
+
+@contextmanager
+def _loops_beside(loaders: list[Any], pool: reader.WorkerPool) -> Iterator[None]:
+    """Iterate over loaders in threads, again and again; end the pool of their workers."""
+    is_over = threading.Event()
+
+    def run(loader: Any) -> None:
+        while not is_over.is_set():
+            for _ in loader:
+                if is_over.is_set():
+                    return
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in loaders]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        pool.close()
+
+
+def _pool(options: dict[str, Any], _is_mended: bool) -> Loop:
+    pool = reader.WorkerPool(options["pool"])
+    loader = reader.DataLoader(Samples(320, rest, 0.005), batch_size=4, pool=pool)
+    other = reader.DataLoader(Samples(1000, rest, 0.015), batch_size=4, pool=pool)
+    others = [] if "is_alone" in options else [other]
+    return Loop(loader, lambda _: rest(0.01), around=_loops_beside(others, pool))
 
 
 def _sample(options: dict[str, Any], is_mended: bool) -> Loop:
@@ -252,21 +289,21 @@ def _transfer(options: dict[str, Any], is_mended: bool) -> Loop:
     return Loop(loader, lambda _: rest(0.006))
 
 
-def _group() -> str:
-    folder = os.environ.get("VERDICT_BENCH_CGROUP", "")
-    if folder and os.access(Path(folder) / "cgroup.procs", os.W_OK):
-        return ""
-    return "needs a memory cgroup of version 2 that may be written: VERDICT_BENCH_CGROUP=FOLDER"
+def _no_group() -> str:
+    try:
+        with made_group():
+            return ""
+    except OSError as error:
+        return f"{error}: {VARIABLE}=FOLDER names one"
 
 
 def _memory(options: dict[str, Any], is_mended: bool) -> Loop:
-    folder = Path(os.environ["VERDICT_BENCH_CGROUP"])
-    (folder / "memory.max").write_text("max")
-    (folder / "cgroup.procs").write_text(str(os.getpid()))
+    group = MemoryGroup(Path(os.environ[VARIABLE]))
+    group.limit(None)
+    group.enter()
     data = FileSamples(400, 256 << 20)
-    if not is_mended:  # the program fits, and the file does not
-        own = int((folder / "memory.current").read_text()) - data.nbytes
-        (folder / "memory.max").write_text(str(max(own, 0) + (96 << 20)))
+    if not is_mended:  # the program fits, and the file does not: its pages are read again and again
+        group.limit(group.used_bytes() - (32 << 20))
     loader = _loader(options, data, batch_size=4)
     return Loop(loader, lambda _: rest(0.001), epochs=2)
 
@@ -278,6 +315,7 @@ PROGRAMS = {
     "samples that compute": Program("dataset", _APART, _dataset),
     "samples and step compute": Program("dataset", ("2",), _dataset_and_step),
     "too few workers": Program("workers", ("0", "1", "1 thread"), _workers),
+    "two loaders on a pool": Program("workers", ("pool of 1", "pool of 2"), _pool),
     "one slow sample": Program("sample", _ALL, _sample),
     "one slow worker": Program("straggler", _APART, _straggler),
     "collate_fn": Program("collate", _ALL, _collate),
@@ -285,7 +323,7 @@ PROGRAMS = {
     "threads in Python": Program("gil", ("2 threads",), _gil),
     "a step that holds the GIL": Program("gil", ("2 threads",), _gil_of_the_step),
     "other programs": Program("cores", _ALL, _cores),
-    "memory is short": Program("memory", _ALL, _memory, _group),
+    "memory is short": Program("memory", _ALL, _memory, _no_group, made_group),
     "copies to a device": Program("transfer", _ALL, _transfer),
     "cold start": Program("start", _APART, _start),
     "prefetch too small": Program("prefetch", _APART, _prefetch),

@@ -129,7 +129,7 @@ class FileSamples(Samples):
         self.mapped.flush()
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        pages = np.random.default_rng(index).integers(0, self.nbytes >> 12, 200)
+        pages = np.random.default_rng(index).integers(0, self.nbytes >> 12, 10)
         return np.asarray(self.mapped[pages << 12], np.float32)
 
 

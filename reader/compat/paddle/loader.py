@@ -254,15 +254,11 @@ class DataLoader(_Base, Generic[T_co]):
             changed.update(batch_size=1, shuffle=False, drop_last=False)
         made = object.__new__(type(self))
         DataLoader.__init__(made, **changed)
-        epoch, batch_sampler = self.epoch, self.batch_sampler
-        self._engine.drop()
-        made._engine.times = self._engine.times  # one log for all iterators: see Observed
-        if made._engine.auto is not None:
-            made._engine.auto.go_on(self._engine.auto)
+        batch_sampler = self.batch_sampler
+        made._take_over(self._engine)
         self.__dict__.update(vars(made))
         if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
             self._engine.batch_sampler = batch_sampler
-        self._engine.epoch = epoch
 
     def __repr__(self) -> str:
         return (

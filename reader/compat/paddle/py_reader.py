@@ -12,6 +12,7 @@ from reader._core.steps.handover import Handover, Made
 from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.generator import from_generator
 from reader.engine.engine import Engine
+from reader.engine.face import engine_of
 from reader.errors import ConfigTypeError
 from reader.observe.face import ProfiledFace
 
@@ -53,8 +54,7 @@ class PyReader(Handover, ProfiledFace):
         return self._loader.queue
 
     def _observed_engine(self) -> Engine | None:
-        engine: Engine | None = vars(self._loader).get("_engine")
-        return engine
+        return engine_of(self._loader)
 
     def _observed_times(self) -> TimesLog:
         if not self.iterable:
