@@ -6,6 +6,7 @@ up here.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from reader.observe.local_judge import MOST, LocalJudge
@@ -70,6 +71,16 @@ class _ClusterJudge(LocalJudge):
             " resources=, or start fewer threads in it.",
             self._saved_s(self.seen.wait_s * self.queues, **changed),
         )
+
+    def _storage(self) -> Verdict | None:
+        found = super()._storage()
+        if found is None or found.options["num_workers"] > self.seen.workers:
+            return found
+        advice = (
+            "Waiting needs no core: let each worker take less of resources=, and have more of"
+            " them; or cache what is read: reader.cache."
+        )
+        return dataclasses.replace(found, advice=advice, gain=None, options={})
 
     @property
     def _fills_cores(self) -> bool:
