@@ -254,3 +254,18 @@ def test_workers_that_wait_on_a_full_cluster_are_to_take_less_of_it() -> None:
         assert "num_workers" not in found.advice
         assert "resources=" in found.advice
         assert found.gain is None
+
+
+def test_what_batches_take_is_not_blamed_where_their_way_takes_most() -> None:
+    tiny = dataclasses.replace(
+        AWAY,
+        busy_s=0.1,
+        cpu_s=0.02,
+        runnable_s=0.08,
+        stages=STAGES | {"fetch": 0.02, "collate": 0.08},
+    )
+    loop = dataclasses.replace(loop_of(tiny, 0.05, 0.05), step_s=np.full(100, 1e-3))
+    found = judge(tiny, loop)
+    assert found.bound_by not in ("collate", "cores")
+    dear = dataclasses.replace(AWAY, stages=STAGES | {"fetch": 2.0, "collate": 17.0})
+    assert judge(dear, loop_of(dear, 0.003)).bound_by == "collate"
