@@ -5,6 +5,7 @@ Imports where /proc is. Sources: proc(5), the kernel's document on scheduler sta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Collection
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from reader.cgroups import PROC
 
 __all__ = [
+    "RunnableClock",
     "SystemClock",
     "WorkerClock",
     "major_faults",
@@ -49,6 +51,29 @@ class WorkerClock(NamedTuple):
         share = cpu_s / (cpu_s + others_s) if others_s > 0 else 1.0
         runnable_s = (self.runnable_s - before.runnable_s) * share
         return WorkerClock(cpu_s, runnable_s, others_s, self.stored_s - before.stored_s)
+
+
+class RunnableClock:
+    """How long the thread that makes it could have computed, and had no core; read in 2 us."""
+
+    def __init__(self) -> None:
+        self._file = -1
+        path = PROC / str(os.getpid()) / "task" / str(threading.get_native_id()) / "schedstat"
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read_ns(self) -> int:
+        """Return the nanoseconds so far; 0: the system does not tell, or the thread has ended."""
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def close(self) -> None:
+        """Close its file, once."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 class SystemClock(NamedTuple):

@@ -316,7 +316,12 @@ class Line:
         free_ns = max(reply.sent_ns + ahead_ns, call.maker._ended_ns)
         others_ns = min(worked.others_ns, max(0, worked.begun_ns - free_ns))
         call.maker._ended_ns = worked.ended_ns
-        self._relay.count(worked.computed_ns, worked.runnable_ns, worked.stored_ns, clock.error_ns)
+        call.maker._relay.count(  # of the worker that did it; below 0 it would end this line
+            max(0, worked.computed_ns),
+            max(0, worked.runnable_ns),
+            max(0, worked.stored_ns),
+            clock.error_ns,
+        )
         return Came(reply.came_ns, ahead_ns, others_ns)
 
     def _begin(self, reply: Reply, worked: Worked, place: Place, answers: list[Sent]) -> None:
@@ -378,7 +383,9 @@ class Line:
         cause = f"pid {self.place.pid} on {self.place.host}. {type(error).__name__}: {words}"
         is_known = False  # at which task it was
         # an actor that never ran was at none: those that are out were lent to another
-        calls = () if isinstance(error, NotStarted) else tuple(self.calls)
+        # and one that sounded a clock was at nothing
+        is_new = isinstance(error, NotStarted)
+        calls = () if is_new else tuple(call for call in self.calls if call.tasks)
         if calls:
             watch, tasks = calls[0].maker.watch, calls[0].tasks
             if watch is not None and watch.is_attached:

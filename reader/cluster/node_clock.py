@@ -50,4 +50,4 @@ class NodeClock:
     @property
     def error_ns(self) -> int:
         """How far that may be off."""
-        return max(1, round((self._high - self._low) / 2))
+        return max(1, round(abs(self._high - self._low) / 2))  # below 0: one of the two stood still

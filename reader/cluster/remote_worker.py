@@ -21,13 +21,12 @@ from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.cluster.sent_config import SentConfig
 from reader.worker.shared_loops import SharedLoops
-from reader.worker_clock import own_clock
+from reader.worker_clock import RunnableClock
 
 __all__ = ["Place", "RemoteWorker", "Sent", "Worked"]
 
 
 _SMALL_NBYTES = 1 << 14
-_LOOK_NS = 50_000_000  # between two looks at the time without a core
 
 
 class Sent(NamedTuple):
@@ -45,9 +44,9 @@ class Sent(NamedTuple):
 class Worked(NamedTuple):
     """When a call was at work, by `time.monotonic_ns` there, and what it took, in ns.
 
-    `computed_ns`: of cores; `runnable_ns`: without one, since the last call that told; `stored_ns`:
-    in which Ray copied the batches of the call before into its store; `others_ns`: in which the
-    worker was at calls of other programs, since the last one of this.
+    `computed_ns`: of cores; `runnable_ns`: in which it could have computed, and had none;
+    `stored_ns`: in which Ray copied the batches of the call before into its store; `others_ns`: in
+    which the worker was at calls of other programs, since the last one of this.
     """
 
     begun_ns: int
@@ -90,8 +89,7 @@ class RemoteWorker:
         self._name = uuid.uuid4().hex
         self._loops = SharedLoops(worker_id, lambda _: None) if loops is None else loops
         self._loops.open(self._channel, 0, config.unpickled)
-        self._looked_ns = self._waited_ns = 0  # at the time without a core, and what that was
-        self._look(time.monotonic_ns())
+        self._runnable = RunnableClock()
         self._lent: list[weakref.ref[Any]] = []  # to arrays that Ray copies when a call has ended
         self._ended_ns = self._stored_ns = 0
 
@@ -107,6 +105,7 @@ class RemoteWorker:
     def work(self, tasks: list[tuple[Any, ...]]) -> tuple[Worked, list[Sent]]:
         """Do tasks, in their order; returns what that took, and the answers."""
         begun_ns, computed_ns = time.monotonic_ns(), time.process_time_ns()
+        runnable_ns = self._runnable.read_ns()  # between calls Ray or another program may wait
         stored_ns = max(0, self._stored_ns - self._ended_ns)
         self._lent.clear()
         self._relay.release()  # what was returned last has been copied by now
@@ -120,21 +119,12 @@ class RemoteWorker:
                 loop.step(*task)
             answers += self._answers(told)  # the times of a batch are kept for the last ones
         ended_ns, computed_ns = time.monotonic_ns(), time.process_time_ns() - computed_ns
+        runnable_ns = max(0, self._runnable.read_ns() - runnable_ns)
         self._ended_ns, self._stored_ns = ended_ns, 0
-        return Worked(begun_ns, ended_ns, computed_ns, self._look(ended_ns), stored_ns), answers
+        return Worked(begun_ns, ended_ns, computed_ns, runnable_ns, stored_ns), answers
 
     def _note_stored(self, _: Any) -> None:
         self._stored_ns = time.monotonic_ns()
-
-    def _look(self, now_ns: int) -> int:
-        """Return how long the worker had no core since the last look; 0 where that was just now."""
-        if now_ns < self._looked_ns + _LOOK_NS:
-            return 0
-        clock, before_ns = own_clock(), self._waited_ns
-        self._looked_ns = now_ns
-        if clock is not None:
-            self._waited_ns = round(clock.runnable_s * 1e9)
-        return self._waited_ns - before_ns
 
     def close(self) -> None:
         """Let go of the loader; the process may work for others."""
@@ -142,6 +132,7 @@ class RemoteWorker:
         self._loops.close_stopped()
         self._arena.close()
         self._arena.release()
+        self._runnable.close()
 
     def _answers(self, told: set[int]) -> list[Sent]:
         """Return the answers that there are, and add the schemas that they carry to those told."""

@@ -37,8 +37,8 @@ class Reply:
 
     @property
     def has_come(self) -> bool:
-        """Whether `result` does not wait."""
-        return self._future.done()
+        """Whether `result` does not wait, and `came_ns` is known, which is set a moment later."""
+        return self.came_ns > 0
 
     @property
     def error(self) -> BaseException | None:

@@ -160,6 +160,7 @@ class LoopWatch:
 
     def _measure(self, now: Reading, seconds: float) -> Measured:
         begin, engine = self._begin, engine_of(self._loader)
+        options = None if engine is None else options_of(engine)
         stages = {name: s - begin.stages.get(name, 0.0) for name, s in now.stages.items()}
         wait_s = now.wait_s - begin.wait_s - stages.get("draw", 0.0)
         first_wait_s = self._first_wait_s or 0.0
@@ -186,16 +187,18 @@ class LoopWatch:
             wait_s=max(0.0, wait_s),
             stages=stages,
             workers=now.workers,
-            uses_threads=engine is not None and engine.config.uses_threads,
+            uses_threads=options is not None and options.uses_threads,
             busy_s=busy_s,
             cpu_s=cpu_s,
             runnable_s=runnable_s,
             cores=cores,
             idle_cores=idle_cores,
-            prefetch=0 if engine is None else options_of(engine).ahead,
+            prefetch=0 if options is None else options.ahead,
             slow_samples=list(self._slow.values()),
             usual_sample_s=float(np.median(self._usual_s)) if self._usual_s else 0.0,
             transfer_wait_s=now.transfer_wait_s - begin.transfer_wait_s,
-            shares_workers=engine is not None and engine.config.pool is not None,
+            shares_workers=options is not None and options.shares_workers,
+            is_remote=options is not None and options.is_remote,
+            room=None if options is None else options.room,
             others_cpu_s=self._others_s,
         )

@@ -6,9 +6,10 @@ up here.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from reader.observe.local_judge import MOST, LocalJudge
+from reader.observe.local_judge import LITTLE, MOST, LocalJudge
 from reader.observe.measured import Measured
 from reader.observe.replay import Replay
 from reader.observe.verdict import Verdict, in_words
@@ -57,19 +58,38 @@ class _ClusterJudge(LocalJudge):
             saved_s,
         )
 
+    def _collate(self) -> Verdict | None:
+        found = super()._collate()
+        return found if found is not None and self._is_worth_it(found) else None
+
+    def _is_worth_it(self, found: Verdict) -> bool:
+        """Whether a change of how batches are made helps: of small ones the way may take most."""
+        return found.gain is None or found.gain >= 1.0 + LITTLE
+
     def _cores(self) -> Verdict | None:
         if self.queues <= 0.25:
             return None
         changed: dict[str, Any] = {}
         if self.replay is not None:
             changed["make_s"] = self.replay.make_s * (1.0 - self.queues)
-        return self._say(
+        found = self._say(
             "cores",
             f"{self.who} {self._have} no core in {self.queues:.0%} of the time that batches take",
             "More runs on their nodes than these have cores for: let each worker take more of"
             " resources=, or start fewer threads in it.",
             self._saved_s(self.seen.wait_s * self.queues, **changed),
         )
+        return found if self._is_worth_it(found) else None
+
+    def _storage(self) -> Verdict | None:
+        found = super()._storage()
+        if found is None or found.options["num_workers"] > self.seen.workers:
+            return found
+        advice = (
+            "Waiting needs no core: let each worker take less of resources=, and have more of"
+            " them; or cache what is read: reader.cache."
+        )
+        return dataclasses.replace(found, advice=advice, gain=None, options={})
 
     @property
     def _fills_cores(self) -> bool:

@@ -474,9 +474,8 @@ class LocalJudge:
             return max(seen.workers, 1)
         wanted = math.ceil(self.make_s / self.step_s) if self.step_s > 1e-9 else most
         if self.replay is not None:
-            counts = range(max(1, seen.workers), max(1, seen.workers, most) + 1)
-            times = [self.replay.seconds(workers=n, ahead=self._ahead(n)) for n in counts]
-            wanted = min(n for n, s in zip(counts, times) if s <= _ENOUGH * min(times))
+            least = max(1, seen.workers)
+            wanted = self.replay.fewest_workers(least, max(least, most), self._ahead(1), _ENOUGH)
         return max(seen.workers, min(wanted, most), 1)
 
     def _most_workers(self, free: float) -> int | None:

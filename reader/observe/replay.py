@@ -7,6 +7,7 @@ batch would take.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -94,6 +95,20 @@ class Replay:
             delivered.append(now)
             now += step[i]
         return now
+
+    def fewest_workers(self, least: int, most: int, factor: int, enough: float) -> int:
+        """Return how few workers are nearly as good as `most`, by a search: each try takes long.
+
+        Args:
+            least: that there may be.
+            most: that there may be.
+            factor: batches that each makes ahead.
+            enough: times the loop with `most` that may be taken.
+        """
+        limit_s = enough * self.seconds(workers=most, ahead=most * factor)
+        tries = range(least, most)
+        at = bisect_left(tries, True, key=lambda n: self.seconds(n, n * factor) <= limit_s)
+        return least + at
 
     def without_slow_samples(self, usual_s: float) -> _Floats:
         """Return what batches would take if no sample took ten times as long as usual."""
@@ -186,15 +201,15 @@ def _others_s(known: npt.NDArray[np.void]) -> _Floats:
 
 
 def _lead_s(known: npt.NDArray[np.void]) -> float:
-    """Return how long it mostly takes until an idle worker begins with a batch."""
-    waited_ns = [
-        (known["begun_ns"][own] - known["dispatched_ns"][own])[
-            known["dispatched_ns"][own] > before_ns
+    """Return how long it mostly takes until a worker that is at no other batch begins with one."""
+    waited_ns = np.maximum(known["begun_ns"] - known["dispatched_ns"] - known["others_ns"], 0)
+    of_idle_ns = np.concatenate(
+        [
+            waited_ns[own][known["dispatched_ns"][own] > before_ns]
+            for own, before_ns in _by_worker(known)
         ]
-        for own, before_ns in _by_worker(known)
-    ]
-    all_ns = np.concatenate(waited_ns)
-    return float(np.median(all_ns)) * 1e-9 if len(all_ns) else 0.0
+    )
+    return float(np.median(of_idle_ns)) * 1e-9 if len(of_idle_ns) else 0.0
 
 
 def _by_worker(known: npt.NDArray[np.void]) -> Iterator[tuple[Any, Any]]:

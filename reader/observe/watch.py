@@ -201,8 +201,9 @@ class Watch:
             clock, at = clock_of(status), name_of(status)
             if clock is None:
                 continue
-            if status.host is not None and status.counts is not None:
-                self.clock_errors[status.host] = status.counts.clock_error_s
+            error_s = 0.0 if status.counts is None else status.counts.clock_error_s
+            if status.host is not None and error_s:  # 0: it has made nothing yet
+                self.clock_errors[status.host] = error_s
             found_at = self._found_at.setdefault(at, self._times.count)
             is_at_work = status.activity is WorkerActivity.BUSY
             if is_at_work or self._times.count > found_at + 2 * len(statuses):

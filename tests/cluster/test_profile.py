@@ -19,6 +19,7 @@ import pytest
 
 import reader
 from reader import DataLoader, Ray
+from reader.integrations.loop_watch import LoopWatch
 from reader.observe.judge import judge
 from reader.observe.replay import replay_of
 from reader.observe.trace import trace_of
@@ -191,3 +192,17 @@ def test_programs_that_share_workers_see_each_others_batches(cluster: Any) -> No
     verdict = verdict_of(seen, runnable_s=0.0)
     assert verdict.bound_by == "workers"
     assert "batches of other programs" in verdict.sentence
+
+
+def test_a_watch_of_a_loop_counts_the_room_of_the_cluster(backend: Ray) -> None:
+    with DataLoader(Timed(100, 0.02), num_workers=2, backend=backend) as loader:
+        for _ in loader:
+            pass
+        watch = LoopWatch(loader)
+        for _ in loader:
+            watch.step()
+        seen = watch.measured()
+    assert seen.is_remote
+    assert not seen.shares_workers
+    assert (seen.room or 0) > 2
+    assert 0 < (seen.cpu_s or 0) < seen.busy_s

@@ -16,6 +16,7 @@ from reader._core.wire.channel import encode_task
 from reader._core.wire.feeder import Feeder
 from reader.cluster.line import Line, NotStarted, Start
 from reader.cluster.remote_worker import Place, Worked
+from reader.cluster.reply import Reply
 
 
 class Ref:
@@ -184,3 +185,61 @@ def test_a_line_that_sounds_a_clock_has_no_other_call_before(lines: Lines) -> No
     actor.calls[1][1].result.set_result((Worked(now, now), []))
     line.land()
     assert lines.clocks["n"].error_ns < 1_000_000_000
+
+
+def test_a_death_behind_a_call_that_sounds_a_clock_is_held_to_be_at_the_task(lines: Lines) -> None:
+    lines.run(0)
+    line, actor = lines.lines[0], lines.actors[0]
+    line.sound()
+    lines.send(0, 3)
+    assert line.send(line)
+    assert [len(tasks) for tasks, _ in actor.calls] == [0, 1]
+    for _, ref in actor.calls:
+        ref.result.set_exception(RuntimeError("killed"))
+    end(line, RuntimeError)
+    assert lines.feeder.worker_progress(0).seq == 3
+
+
+def test_what_a_lent_task_takes_is_counted_of_the_worker_that_did_it(lines: Lines) -> None:
+    lines.run(0)
+    lines.send(1, 0)
+    lent, own = lines.lines[1], lines.lines[0]
+    assert lent.send(own)
+    now = time.monotonic_ns()
+    worked = Worked(now, now, computed_ns=3 * 10**9, runnable_ns=2 * 10**9, stored_ns=10**9)
+    lines.actors[0].calls[0][1].result.set_result((worked, []))
+    lent.land()
+    found, none = lines.feeder.worker_counts(0), lines.feeder.worker_counts(1)
+    assert (found.computed_s, found.runnable_s, found.stored_s) == (3.0, 2.0, 1.0)
+    assert found.clock_error_s > 0
+    assert (none.computed_s, none.runnable_s, none.stored_s, none.clock_error_s) == (0, 0, 0, 0)
+
+
+def test_times_below_0_end_no_line(lines: Lines) -> None:
+    lines.run(0)
+    line = lines.lines[0]
+    lines.send(0, 0)
+    assert line.send(line)
+    now = time.monotonic_ns()
+    lines.actors[0].calls[0][1].result.set_result((Worked(now, now, -1, -1, -1), []))
+    line.land()
+    assert lines.feeder.worker_counts(0).runnable_s == 0
+
+
+class Slow(Future[Any]):
+    """A result that is there before what was to be called then has been called."""
+
+    def add_done_callback(self, fn: Any) -> None:
+        self.then = fn
+
+
+def test_a_result_has_not_come_before_its_time_is_known() -> None:
+    ref, woken = Ref(), []
+    ref.result = future = Slow()
+    reply = Reply(lambda: ref, lambda: woken.append(True))
+    future.set_result(1)
+    assert not reply.has_come
+    future.then(future)
+    assert reply.has_come
+    assert reply.sent_ns <= reply.came_ns
+    assert woken == [True]

@@ -68,3 +68,11 @@ def test_a_clock_that_was_set_is_learned_anew() -> None:
     for _ in range(50):
         world.call(clock)
     assert world.error_ns(clock) <= clock.error_ns < 2_000_000
+
+
+def test_bounds_that_contradict_each_other_are_known_to_no_nanosecond() -> None:
+    clock = NodeClock()
+    clock.note(0, 5 * S, 8 * S, S)  # 3 s of work there, within 1 s here: this machine stood still
+    assert clock.error_ns == S
+    clock.note(10 * S, 15 * S, 16 * S, 12 * S)
+    assert (clock.ahead_ns, clock.error_ns) == (4_500_000_000, S // 2)

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -227,3 +228,41 @@ def test_no_bytes_no_rows_and_empty_arrays_arrive() -> None:
         del batch
     finally:
         road.close()
+
+
+def spin(core: int, seconds: float) -> None:
+    os.sched_setaffinity(0, {core})
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def work_on_a_core_that_another_has(config: Any, core: int, pipe: Any) -> None:
+    worker = RemoteWorker(config, 0, 8)
+    worker.start()
+    spin(core, 0.5)  # so does Ray, or the worker of another program
+    pipe.send(worker.work([])[0].runnable_ns)
+    worker.close()
+
+
+def test_time_without_a_core_is_that_within_calls() -> None:
+    config = WorkerConfig(
+        dataset=Samples(),
+        collate_fn=None,
+        worker_init_fn=None,
+        num_workers=1,
+        seed=None,
+        base_seed=0,
+    )
+    sent = SentConfig("", pickle_remote(config).data, [], [])
+    fork, core = multiprocessing.get_context("fork"), min(os.sched_getaffinity(0))
+    here, there = fork.Pipe()
+    crowd = [fork.Process(target=spin, args=(core, 2.0)) for _ in range(3)]
+    worker = fork.Process(target=work_on_a_core_that_another_has, args=(sent, core, there))
+    for each in (*crowd, worker):
+        each.start()
+    there.close()
+    assert here.recv() < 0.1e9
+    for each in (*crowd, worker):
+        each.join()
+    here.close()

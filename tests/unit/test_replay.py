@@ -81,3 +81,18 @@ def test_the_loop_of_records_takes_as_long_as_it_took() -> None:
 
 def test_too_few_records_give_no_loop() -> None:
     assert replay_of(records_of([(0, 1, 2, 3, 4)]), 0, 5, 1, 2) is None
+
+
+def test_batches_of_other_programs_before_one_are_counted_once() -> None:
+    ms, rows, dispatched, at = 1_000_000, [], [], 0
+    for _ in range(20):
+        dispatched.append(at + 1)
+        begun, sent = at + 91 * ms, at + 101 * ms  # 90 ms of others, and 1 to begin
+        rows.append((0, begun, sent, at, sent))
+        at = sent
+    records = records_of(rows)
+    records["dispatched_ns"], records["others_ns"] = dispatched, 90 * ms
+    replay = replay_of(records, 0, at, 1, 1, is_shared=True, is_remote=True)
+    assert replay is not None
+    assert replay.lead_s == pytest.approx(0.001, rel=0.01)
+    assert replay.seconds() == pytest.approx(at * 1e-9, rel=0.05)

@@ -15,7 +15,13 @@ from reader.observe.decoder import decoder_of
 from reader.observe.machine import Machine
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s, usable_cores
-from reader.worker_clock import major_faults, own_bytes, own_clock, system_clock
+from reader.worker_clock import (
+    RunnableClock,
+    major_faults,
+    own_bytes,
+    own_clock,
+    system_clock,
+)
 
 VERSION_1 = "5:memory:/x\n4:cpu:/x\n0::/\n"
 SOME = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=7\n"
@@ -191,3 +197,14 @@ def test_images_of_this_package_are_known(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.jpg").write_bytes(b"")
     assert decoder_of(ImageFolder(tmp_path)) == "reader.images"
+
+
+def test_the_time_without_a_core_is_known_until_its_clock_is_closed() -> None:
+    clock = RunnableClock()
+    before_ns = clock.read_ns()
+    own = own_clock()
+    assert own is not None
+    assert before_ns <= round(own.runnable_s * 1e9) <= clock.read_ns()
+    clock.close()
+    clock.close()
+    assert clock.read_ns() == 0

@@ -229,3 +229,43 @@ def test_batches_that_take_long_to_come_are_told_from_too_few_ahead() -> None:
     )
     loop = dataclasses.replace(loop_of(few, 0.004, 0.004), step_s=np.full(100, 1e-4))
     assert judge(few, dataclasses.replace(loop, ahead=2)).bound_by == "prefetch"
+
+
+def test_room_for_many_workers_is_tried_by_few_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, seconds = [], Replay.seconds
+
+    def counted(self: Replay, *args: Any, **options: Any) -> float:
+        tries.append(1)
+        return seconds(self, *args, **options)
+
+    monkeypatch.setattr(Replay, "seconds", counted)
+    many = dataclasses.replace(AWAY, room=256)
+    found = judge(many, loop_of(many, 0.003))
+    assert 10 <= found.options["num_workers"] <= 16
+    assert len(tries) < 32
+
+
+def test_workers_that_wait_on_a_full_cluster_are_to_take_less_of_it() -> None:
+    for room in (2, None):
+        full = dataclasses.replace(AWAY, cpu_s=2.0, room=room)
+        found = judge(full, loop_of(full, 0.003))
+        assert found.bound_by == "storage"
+        assert found.options == {}
+        assert "num_workers" not in found.advice
+        assert "resources=" in found.advice
+        assert found.gain is None
+
+
+def test_what_batches_take_is_not_blamed_where_their_way_takes_most() -> None:
+    tiny = dataclasses.replace(
+        AWAY,
+        busy_s=0.1,
+        cpu_s=0.02,
+        runnable_s=0.08,
+        stages=STAGES | {"fetch": 0.02, "collate": 0.08},
+    )
+    loop = dataclasses.replace(loop_of(tiny, 0.05, 0.05), step_s=np.full(100, 1e-3))
+    found = judge(tiny, loop)
+    assert found.bound_by not in ("collate", "cores")
+    dear = dataclasses.replace(AWAY, stages=STAGES | {"fetch": 2.0, "collate": 17.0})
+    assert judge(dear, loop_of(dear, 0.003)).bound_by == "collate"
