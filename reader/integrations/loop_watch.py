@@ -21,7 +21,7 @@ from reader.errors import ReaderError
 from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
 from reader.observe.judge import judge
-from reader.observe.measured import Measured, SlowSample
+from reader.observe.measured import Measured, SlowSample, with_store
 from reader.observe.observed import clock_of, name_of, options_of
 from reader.observe.verdict import Verdict
 from reader.worker_clock import WorkerClock, system_clock, worker_clock
@@ -74,6 +74,7 @@ class LoopWatch:
         # at the last look: whose times, the workers' clocks, and how long they had been busy
         self._looked: tuple[Any, dict[Any, WorkerClock], float] = (None, {}, 0.0)
         self._seen_busy_s = self._cpu_s = self._runnable_s = self._others_s = 0.0
+        self._stored_s = 0.0
         self._system = system_clock()
         self._own = worker_clock(os.getpid(), threading.get_native_id())
         self._look()
@@ -132,6 +133,7 @@ class LoopWatch:
                 self._cpu_s += sum(each.cpu_s for each in since)
                 self._runnable_s += sum(each.runnable_s for each in since)
                 self._others_s += sum(each.others_s for each in since)
+                self._stored_s += sum(each.stored_s for each in since)
             self._looked = engine.times, clocks, busy_s
             self._note_records(engine.times)
         took_s = time.thread_time() - begun_s
@@ -185,7 +187,7 @@ class LoopWatch:
             batches=now.batches - begin.batches,
             first_wait_s=max(0.0, first_wait_s),
             wait_s=max(0.0, wait_s),
-            stages=stages,
+            stages=with_store(stages, self._stored_s),
             workers=now.workers,
             uses_threads=options is not None and options.uses_threads,
             busy_s=busy_s,

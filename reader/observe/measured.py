@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Measured", "SlowSample"]
+__all__ = ["Measured", "SlowSample", "with_store"]
 
 
 @dataclass(frozen=True)
@@ -152,3 +152,14 @@ class Measured:
             return []
         named = [f"{host} {seconds * 1e3:.2g} ms" for host, seconds in self.clock_errors.items()]
         return [f"Times of other machines are known to {', '.join(named)}."]
+
+
+def with_store(stages: dict[str, float], stored_s: float) -> dict[str, float]:
+    """Return the stages with that of the object store before `transfer`, of which it is a part."""
+    made: dict[str, float] = {}
+    for name, seconds in stages.items():
+        if name == "transfer":
+            made["store"] = min(stored_s, seconds)
+            seconds -= made["store"]
+        made[name] = seconds
+    return made

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.observe.machine import Machine
-from reader.observe.measured import Measured, SlowSample
+from reader.observe.measured import Measured, SlowSample, with_store
 from reader.observe.observed import Observed, ObservedOptions
 from reader.observe.processors import usable_cores
 from reader.observe.replay import Replay, replay_of
@@ -116,8 +116,6 @@ class Measurement:
         after = self._times.sums()
         stages = {name: after[name] - self._sums[name] for name in after}
         wait_s = stages.pop("wait")
-        stored_s = min(watch.stored_s, stages["transfer"])  # of which it is a part
-        stages["transfer"] -= stored_s
         first_wait_s = epoch_wait_s = 0.0
         waits = (records["delivered_ns"] - records["asked_ns"]) * 1e-9
         is_new = records["epoch"][1:] != records["epoch"][:-1]
@@ -143,7 +141,7 @@ class Measurement:
             batches=count,
             first_wait_s=max(0.0, first_wait_s),
             wait_s=max(0.0, wait_s),
-            stages=_with_store(stages, stored_s),
+            stages=with_store(stages, watch.stored_s),
             workers=workers,
             uses_threads=options.uses_threads,
             busy_s=stages["fetch"] + stages["collate"],
@@ -192,14 +190,6 @@ class Measurement:
         idle = (now - then) / seconds
         stopped = (self._system_ended.stopped_s - self._system.stopped_s) / seconds
         return 0.0 if stopped > _OFTEN else max(0.0, min(cores, idle))
-
-
-def _with_store(stages: dict[str, float], stored_s: float) -> dict[str, float]:
-    """Return the stages with that of the object store in its place on a batch's road."""
-    names = list(stages)
-    at = names.index("transfer")
-    made = {name: stages[name] for name in names[:at]}
-    return {**made, "store": stored_s, **{name: stages[name] for name in names[at:]}}
 
 
 def _spans_s(records: npt.NDArray[Any], begin: str, end: str) -> npt.NDArray[np.float64]:
