@@ -98,10 +98,14 @@ def _facts_of(ray: Any, node: dict[str, Any], here: str) -> NodeFacts:
     try:
         asked = ray.remote(_look).options(**options).remote()
         host, versions, shared = ray.get(asked, timeout=_PATIENCE_S)
-        rate = None if is_here else _rate(ray, options)
     except Exception as error:
         why = str(error).strip().rpartition("\n")[2] or type(error).__name__
         return NodeFacts(host, is_here, unknown, resources, store, error=why)
+    rate = None
+    if not is_here:
+        rate = 0.0
+        with contextlib.suppress(Exception):  # they do not come in time
+            rate = _rate(ray, options)
     return NodeFacts(host, is_here, Versions(*versions), resources, store, shared, rate)
 
 

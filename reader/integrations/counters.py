@@ -20,6 +20,7 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace, engine_of
 from reader.errors import ConfigTypeError, got
+from reader.observe.observed import name_of
 
 __all__ = ["Counters", "Reading", "as_loader", "is_loader"]
 
@@ -111,7 +112,7 @@ class Counters:
         self._transfer_wait_s = 0.0
         # of the last batch: its epoch, its number there, and how many there were in all
         self._position: tuple[int, int, int] | None = None
-        self._identities: dict[int, tuple[int, int]] = {}  # of workers: process and thread
+        self._identities: dict[int, Any] = {}  # of workers: see `name_of`
         self._sums: dict[str, float] = {}
         self._forget()
         engine = engine_of(loader)
@@ -208,9 +209,9 @@ class Counters:
         number of an epoch says too little, since a program may set it.
         """
         identities = {
-            each.worker_id: (each.pid, each.thread_id)
+            each.worker_id: name_of(each)
             for each in statuses
-            if each.pid is not None and each.thread_id is not None
+            if each.pid is not None and (each.thread_id is not None or each.host is not None)
         }
         records = np.frombuffer(times.last(1), _RECORD)
         position = None

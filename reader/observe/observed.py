@@ -53,6 +53,7 @@ def options_of(engine: Engine) -> ObservedOptions:
     backend = config.backend
     is_shared = config.pool is not None or (backend is not None and backend.pool is not None)
     is_remote, room = backend is not None, engine.stats()["room"]
+    workers = min(workers, room) if room else workers  # others wait for theirs
     return ObservedOptions(
         workers, ahead, config.uses_threads, decoder, persists, is_shared, is_remote, room
     )

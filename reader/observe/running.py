@@ -19,6 +19,7 @@ from reader._core.memory.arena_view import (
     HeapView,
     header_of,
     heap_of,
+    noted_place,
 )
 from reader.cgroups import PROC
 from reader.worker_clock import own_bytes
@@ -212,7 +213,9 @@ def _pages(file: int) -> _Pages | None:
 def _heaps(file: int, header: ArenaHeader) -> Iterator[HeapView]:
     """Yield what the heaps of workers tell: the last one is the trainer's."""
     for number in range(1, header.heaps):
-        heap = heap_of(os.pread(file, 4096, number * header.page_nbytes), header.run)
+        page = os.pread(file, 4096, number * header.page_nbytes)
+        at, nbytes = noted_place(header, page, number - 1) or (0, 0)
+        heap = heap_of(page, os.pread(file, nbytes, at), header.run)
         if heap is not None:
             yield heap
 

@@ -66,7 +66,7 @@ def test_each_batch_has_its_times_and_its_slowest_sample(
     assert seen.measured.seconds > 0.3
     told = json.loads(seen.to_json())
     assert told["verdict"]["bound_by"] == seen.bound_by
-    assert set(told["measured"]["stages"]) | {"wait"} == set(STAGES)
+    assert set(told["measured"]["stages"]) | {"wait"} == {*STAGES, "store"}
     assert str(seen).startswith(seen.verdict.sentence)
 
 
@@ -227,3 +227,21 @@ def test_each_loader_of_a_pool_has_what_was_computed_for_it() -> None:
     assert computed_s > 0.3
     assert waited_s < 0.5 * computed_s
     assert other.measured.others_cpu_s > waited_s
+
+
+@pytest.mark.parametrize(
+    ("workers", "factor", "kind"),
+    [(2, 2, "process"), (2, 16, "process"), (16, 2, "thread"), (1, 64, "process")],
+)
+def test_times_of_all_batches_are_known(workers: int, factor: int, kind: Any) -> None:
+    """However many wait to be taken: those of a worker may be far apart, or come all at once."""
+    options: dict[str, Any] = {"num_workers": workers, "prefetch_factor": factor}
+    samples = np.zeros((1024, 3))
+    with reader.DataLoader(
+        list(samples), batch_size=4, worker_type=kind, persistent_workers=True, **options
+    ) as loader:
+        for _ in range(2):
+            with reader.profile(loader) as seen:
+                assert sum(1 for _ in loader) == 256
+            assert len(seen.records) == 256
+            assert (seen.records["begun_ns"] > 0).all()

@@ -17,7 +17,7 @@ import pytest
 
 import reader
 from reader.__main__ import main
-from reader._core.memory.arena_view import header_of, heap_of
+from reader._core.memory.arena_view import ArenaHeader, header_of, heap_of, noted_place
 from reader.observe.running import programs_with_loaders, watch_loaders
 from reader.observe.top import show_top, table_of
 
@@ -155,7 +155,8 @@ def test_seconds_out_of_range_are_refused(seconds: str, capsys: pytest.CaptureFi
 def test_what_is_no_arena_is_passed_over() -> None:
     assert header_of(b"") is None
     assert header_of(bytes(4096)) is None
-    assert heap_of(bytes(64), 1) is None
-    view = heap_of(bytes(4096), 1)
+    assert heap_of(bytes(64), b"", 1) is None
+    assert noted_place(ArenaHeader(1, 2, 4096, 0, 0, False, False), bytes(4096), 0) is None
+    view = heap_of(bytes(4096), bytes(500), 1)
     assert view is not None
     assert (view.pid, view.batches, view.made_ns) == (0, 0, 0)

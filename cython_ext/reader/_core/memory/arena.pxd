@@ -61,6 +61,7 @@ cdef extern from "reader/_core/memory/release.h" nogil:
         uint8_t* base
         uint64_t nbytes, page, limit_nbytes, data
         uint64_t task_ring_nbytes, result_ring_count, slot_table_count
+        uint64_t areas, area_nbytes, noted_at
         uint32_t nheaps, is_worker, damaged, stopping
         int fd, bell, own_fd, own_bell
         int64_t refs, users

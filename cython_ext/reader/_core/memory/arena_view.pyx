@@ -1,14 +1,18 @@
-"""What the first pages of an arena say, read from outside: by another program, of a copy of them.
+"""What some pages of an arena say, read from outside: by another program, of a copy of them.
 
 Imports the layout alone. Nothing is written, no lock is taken, and nothing is believed to be more than
 a number: the program goes on writing while the pages are copied.
 """
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from reader._core.memory.arena cimport RD_MAGIC, rd_header, rd_heap
-from reader._core.memory.stage_times cimport RD_TIMES_AT, RD_TIMES_KEPT, rd_made
+from libc.stdint cimport INT64_MAX, uint32_t
+from reader._core.memory.arena cimport RD_MAGIC, rd_arena, rd_header, rd_heap, rd_lay_out
+from reader._core.memory.stage_times cimport rd_noted
 
 import collections
+
+cdef enum:
+    MOST_NOTED = 512  # batches of a worker
 
 FILE_NAME = "reader-arena"  # of the memory file: see Arena.create
 
@@ -39,20 +43,39 @@ def header_of(bytes page not None):
                        head.consumer_waiting != 0, head.stop != 0)
 
 
-def heap_of(bytes page not None, run):
-    """Return the HeapView that a copy of a heap's page holds; None: the page is too short."""
+def noted_place(header not None, bytes page not None, uint32_t index):
+    """Return where in the file it stands what a worker noted of its last batches, and how many bytes that
+    has; None: nowhere. ``page``: a copy of its heap's; ``index``: its number."""
     cdef rd_heap heap
-    cdef rd_made made
-    cdef size_t at = RD_TIMES_AT, i
-    cdef object fetch_ns = 0, made_ns = 0, slowest_ns = 0
-    if len(page) < <Py_ssize_t>(RD_TIMES_AT + RD_TIMES_KEPT * sizeof(made)):
+    cdef rd_arena arena
+    if len(page) < <Py_ssize_t>sizeof(heap):
         return None
     memcpy(&heap, <const char*>page, sizeof(heap))
-    for i in range(RD_TIMES_KEPT):
-        memcpy(&made, <const char*>page + at + i * sizeof(made), sizeof(made))
-        if made.run == run and 0 < made.begun_ns <= made.sent_ns and made.fetch_ns >= 0:
-            fetch_ns += made.fetch_ns
-            made_ns += made.sent_ns - made.begun_ns
-            slowest_ns = max(slowest_ns, made.slowest_ns)
+    memset(&arena, 0, sizeof(arena))
+    arena.nbytes = INT64_MAX
+    if index >= header.heaps or rd_lay_out(
+            &arena, header.page_nbytes, header.heaps, heap.task_ring_nbytes, heap.result_ring_count,
+            heap.slot_table_count, header.limit_nbytes):
+        return None
+    return (arena.areas + index * arena.area_nbytes + arena.noted_at,
+            min(heap.result_ring_count, MOST_NOTED) * sizeof(rd_noted))
+
+
+def heap_of(bytes page not None, bytes noted not None, run):
+    """Return the HeapView that copies of a heap's page and of what is at its `noted_place` hold; None: the
+    page is too short."""
+    cdef rd_heap heap
+    cdef rd_noted one
+    cdef size_t i
+    cdef object fetch_ns = 0, made_ns = 0, slowest_ns = 0
+    if len(page) < <Py_ssize_t>sizeof(heap):
+        return None
+    memcpy(&heap, <const char*>page, sizeof(heap))
+    for i in range(len(noted) // sizeof(one)):
+        memcpy(&one, <const char*>noted + i * sizeof(one), sizeof(one))
+        if one.made.run == run and 0 < one.made.begun_ns <= one.made.sent_ns and one.made.fetch_ns >= 0:
+            fetch_ns += one.made.fetch_ns
+            made_ns += one.made.sent_ns - one.made.begun_ns
+            slowest_ns = max(slowest_ns, one.made.slowest_ns)
     return HeapView(heap.at_pid, heap.at_since_ns, heap.batches_made, heap.busy_ns,
                     heap.task_tail - heap.task_head, fetch_ns, made_ns, slowest_ns)

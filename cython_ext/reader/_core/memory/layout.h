@@ -1,6 +1,6 @@
 /* What lies where in the arena: the shared memory that the trainer and its workers map.
  *
- *   | header page | heap pages | task ring, result ring, slot table of each heap | slots' bytes ... |
+ *   | header page | heap pages | task ring, result ring, slot table, times of each heap | slots' bytes ... |
  *
  * One heap per worker (and one of the trainer's own, for long tasks): only its owner allocates in
  * it, only the trainer releases.  Offsets are from the start of the mapping and 0 means "none", so
@@ -20,6 +20,7 @@
 
 #define RD_MAGIC 0x314e4552444f4cULL
 #define RD_ALIGN 64
+#define RD_NOTED_NBYTES 128 /* of what is noted of a batch, beside its result: see stage_times.h */
 #define RD_ANY_SEQ UINT64_MAX /* no batch has this number */
 
 /* A slot's life: FREE -> WRITING (owner) -> READY (reader thread) -> HELD (trainer) -> RELEASED
@@ -191,9 +192,9 @@ typedef struct rd_arena {
     /* This process's own copy of constants of the header and the heaps: a worker that writes where it
      * must not cannot change it.  The shared ones are read when a worker attaches. */
     uint64_t page, limit_nbytes;
-    uint64_t areas, area_nbytes; /* of heap 0 its task ring, result ring and slot table; of each */
+    uint64_t areas, area_nbytes; /* of heap 0 its task ring, result ring, slot table, times; of each */
     uint64_t task_ring_nbytes, result_ring_count, slot_table_count;
-    uint64_t result_ring_at, slot_table_at; /* within an area */
+    uint64_t result_ring_at, slot_table_at, noted_at; /* within an area */
     uint64_t data;         /* where the slots' bytes begin */
     uint32_t nheaps;
     uint32_t is_worker;    /* a worker process: it ends when it finds the arena damaged */
@@ -257,8 +258,10 @@ static inline int rd_lay_out(rd_arena *a, uint64_t page, uint64_t nheaps, uint64
     a->result_ring_at = (task_ring_nbytes + page - 1) & ~(page - 1);
     a->slot_table_at =
         a->result_ring_at + ((result_ring_count * sizeof(rd_record) + page - 1) & ~(page - 1));
-    a->area_nbytes =
+    a->noted_at =
         a->slot_table_at + ((slot_table_count * sizeof(rd_slot) + page - 1) & ~(page - 1));
+    a->area_nbytes =
+        a->noted_at + ((result_ring_count * RD_NOTED_NBYTES + page - 1) & ~(page - 1));
     if (a->area_nbytes > a->nbytes / nheaps) return -1;
     a->data = a->areas + nheaps * a->area_nbytes;
     return a->data <= a->nbytes ? 0 : -1;

@@ -1,4 +1,4 @@
-/* When a batch was at each stage of its road.  A worker notes what it knows in its heap's page; the
+/* When a batch was at each stage of its road.  A worker notes what it knows beside its result; the
  * trainer adds the rest and keeps the last batches.  Numbers of the worker's are read once, and believed
  * only to be numbers.  May include layout.h alone.  Times are of CLOCK_MONOTONIC, in ns.
  */
@@ -10,9 +10,6 @@
 #include "reader/_core/memory/layout.h"
 
 #define RD_EACH_NS 5000   /* samples that take longer in the mean are timed each, others one in 32 */
-#define RD_TIMES_KEPT 16u /* batches of a worker: more than are sent and not taken */
-#define RD_TIMES_AT 2048  /* within the heap's page, behind the rd_share */
-#define RD_LANDED_AT (RD_TIMES_AT + RD_TIMES_KEPT * sizeof(rd_made))
 
 /* Of a batch, what its worker knows; one cache line. */
 typedef struct rd_made {
@@ -36,6 +33,13 @@ typedef struct rd_landed {
     int64_t others_ns; /* before it was begun, and its worker was at batches of other programs */
 } rd_landed;
 
+/* Both of a batch, in the place that its result has in the ring. */
+typedef struct rd_noted {
+    rd_made made;
+    rd_landed landed;
+    uint8_t pad[24];
+} rd_noted;
+
 /* Of a batch, all that is known when it is delivered; 0: unknown. */
 typedef struct rd_times {
     uint64_t seq, epoch;
@@ -54,17 +58,12 @@ typedef struct rd_times {
 
 #ifdef __cplusplus
 static_assert(sizeof(rd_made) == 64, "what a worker notes of a batch is one cache line");
-static_assert(RD_LANDED_AT + RD_TIMES_KEPT * sizeof(rd_landed) <= 4096, "a heap is one page");
+static_assert(sizeof(rd_noted) == RD_NOTED_NBYTES, "layout.h makes room for it");
 #endif
 
-/* Where a worker notes a batch. */
-static inline rd_made *rd_made_at(const rd_arena *a, uint32_t index, uint64_t seq) {
-    return (rd_made *)((uint8_t *)rd_heap_at(a, index) + RD_TIMES_AT) + seq % RD_TIMES_KEPT;
-}
-
-/* Where who lands the batches of a worker notes one. */
-static inline rd_landed *rd_landed_at(const rd_arena *a, uint32_t index, uint64_t seq) {
-    return (rd_landed *)((uint8_t *)rd_heap_at(a, index) + RD_LANDED_AT) + seq % RD_TIMES_KEPT;
+/* Where the batch is noted whose result is the one of this number of a worker. */
+static inline rd_noted *rd_noted_at(const rd_arena *a, uint32_t index, uint64_t result) {
+    return (rd_noted *)(rd_task_ring(a, index) + a->noted_at) + (result & (a->result_ring_count - 1));
 }
 
 /* Begin with a batch.  The step of the rows that are timed follows the batch before. */
@@ -105,19 +104,22 @@ static inline uint32_t rd_made_end(rd_made *made, int64_t now) {
     return made->rows && busy / made->rows > RD_EACH_NS ? 0u : 31u;
 }
 
-/* Show a batch to the trainer (worker). */
+/* Show a batch to the trainer, before its result (worker). */
 static inline void rd_made_show(rd_made *made, const rd_arena *a, uint32_t index, uint64_t seq,
                                 uint32_t run) {
     made->seq = seq;
     made->run = run;
-    memcpy(rd_made_at(a, index, seq), made, sizeof *made);
+    memcpy(&rd_noted_at(a, index, rd_heap_at(a, index)->result_tail)->made, made, sizeof *made);
 }
 
-/* Take over what a worker noted of a batch, if it is of that batch and cannot be wrong. */
-static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t index, uint32_t run) {
+/* Take over what a worker noted of a batch, if it is of that batch and cannot be wrong.  `result`: the
+ * number of its result at that worker. */
+static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t index, uint32_t run,
+                                 uint64_t result) {
+    const rd_noted *noted = rd_noted_at(a, index, result);
     rd_made made;
     rd_landed landed;
-    memcpy(&made, rd_made_at(a, index, times->seq), sizeof made);
+    memcpy(&made, &noted->made, sizeof made);
     if (made.seq != times->seq || made.run != run || made.begun_ns < times->dispatched_ns ||
         made.sent_ns < made.begun_ns || made.sent_ns > times->arrived_ns || made.fetch_ns < 0 ||
         made.fetch_ns > made.sent_ns - made.begun_ns || made.slowest_ns < 0)
@@ -129,7 +131,7 @@ static inline void rd_times_take(rd_times *times, const rd_arena *a, uint32_t in
     times->slowest_key = made.slowest_key;
     times->slowest_row = made.slowest_row;
     times->rows = made.rows;
-    memcpy(&landed, rd_landed_at(a, index, times->seq), sizeof landed);
+    memcpy(&landed, &noted->landed, sizeof landed);
     if (landed.seq != times->seq || landed.run != run || landed.came_ns < made.sent_ns ||
         landed.landed_ns < landed.came_ns || landed.landed_ns > times->arrived_ns ||
         landed.others_ns < 0)

@@ -3,10 +3,6 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from reader._core.memory.arena cimport rd_arena
 
 cdef extern from "reader/_core/memory/stage_times.h" nogil:
-    enum:
-        RD_TIMES_KEPT
-        RD_TIMES_AT
-
     ctypedef struct rd_made:
         uint64_t seq
         uint32_t rows, timed, run
@@ -25,11 +21,14 @@ cdef extern from "reader/_core/memory/stage_times.h" nogil:
         int32_t slowest_row, worker
         uint32_t rows, run
 
-    rd_made* rd_made_at(const rd_arena*, uint32_t index, uint64_t seq) noexcept
-    rd_landed* rd_landed_at(const rd_arena*, uint32_t index, uint64_t seq) noexcept
+    ctypedef struct rd_noted:
+        rd_made made
+        rd_landed landed
+
+    rd_noted* rd_noted_at(const rd_arena*, uint32_t index, uint64_t result) noexcept
     void rd_made_begin(rd_made*, int64_t now) noexcept
     bint rd_made_note(rd_made*, int64_t row, int64_t ns) noexcept
     void rd_made_fetched(rd_made*, uint32_t rows, int64_t now) noexcept
     uint32_t rd_made_end(rd_made*, int64_t now) noexcept
     void rd_made_show(rd_made*, const rd_arena*, uint32_t index, uint64_t seq, uint32_t run) noexcept
-    void rd_times_take(rd_times*, const rd_arena*, uint32_t index, uint32_t run) noexcept
+    void rd_times_take(rd_times*, const rd_arena*, uint32_t index, uint32_t run, uint64_t result) noexcept

@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from reader._core.memory.arena cimport (Arena, RD_BATCH, RD_ERROR, RD_FAILED, RD_FULL, RD_HELLO, RD_SKIPPED, RD_STATE,
                                         rd_head, rd_heap, rd_heap_at, rd_record, rd_slot, rd_slot_at,
                                         rd_slot_offset, rd_slot_release)
-from reader._core.memory.stage_times cimport rd_landed, rd_landed_at, rd_made, rd_made_at
+from reader._core.memory.stage_times cimport rd_landed, rd_made, rd_noted_at
 from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, load_u32, rd_now_ns,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64, store_u32)
 from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_NEXT, TASK_AGAIN, TASK_TRIM, WorkerChannel
@@ -103,7 +103,7 @@ cdef class AnswerRelay:
         used = used_of(self.channel.arena.c.base + slot.start, slot)
         self.held.append(record.slot)
         if record.kind == RD_BATCH:
-            made = (<const char*>rd_made_at(self.channel.arena.c, 0, record.seq))[:sizeof(rd_made)]
+            made = (<const char*>&rd_noted_at(self.channel.arena.c, 0, self.head - 1).made)[:sizeof(rd_made)]
         data = np.asarray(<uint8_t[:max(used, 1)]>(self.channel.arena.c.base + slot.start))[:used]
         return Answer(record.kind, slot.nfields, slot.objects, slot.objects_nbytes, record.attached_nbytes,
                       record.has_fields_within, record.payload_sum, record.schema, None, made), data
@@ -270,11 +270,14 @@ cdef class TaskRelay:
         """Note the times of a batch, which is in its slot now; of one that its worker noted nothing of, none."""
         cdef WorkerChannel channel = self.channel
         cdef rd_made* own = &channel.writer.made
-        cdef rd_landed* landed = rd_landed_at(channel.arena.c, channel.worker_id, channel.seq)
+        cdef rd_landed* landed = &rd_noted_at(channel.arena.c, channel.worker_id, channel.c.result_tail).landed
         memset(own, 0, sizeof(rd_made))
         if len(made) != sizeof(rd_made):
             return 0
         memcpy(own, <const char*>made, sizeof(rd_made))
+        if own.sent_ns < own.begun_ns:  # no worker notes that
+            memset(own, 0, sizeof(rd_made))
+            return 0
         own.begun_ns -= <int64_t>came.ahead_ns
         own.sent_ns -= <int64_t>came.ahead_ns
         landed.seq, landed.run = channel.seq, channel.run

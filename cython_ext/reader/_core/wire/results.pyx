@@ -460,7 +460,7 @@ cdef void note_arrival(feed_state* s, uint32_t index, const rd_record* record) n
     if times.seq == record.seq and times.run == record.run:
         times.arrived_ns = s.now_ns
         if record.kind == RD_BATCH:
-            rd_times_take(times, s.arena, index, record.run)
+            rd_times_take(times, s.arena, index, record.run, s.workers[index].result_head - 1)
 
 
 cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil:
