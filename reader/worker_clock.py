@@ -58,9 +58,8 @@ class RunnableClock:
 
     def __init__(self) -> None:
         self._file = -1
-        path = PROC / str(os.getpid()) / "task" / str(threading.get_native_id()) / "schedstat"
         with contextlib.suppress(OSError):
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open(_own_schedstat(), os.O_RDONLY | os.O_CLOEXEC)
 
     def read_ns(self) -> int:
         """Return the nanoseconds so far; 0: the system does not tell, or the thread has ended."""
@@ -83,11 +82,14 @@ class SystemClock(NamedTuple):
     idle_s: float
 
 
+def _own_schedstat() -> Path:
+    return PROC / str(os.getpid()) / "task" / str(threading.get_native_id()) / "schedstat"
+
+
 def own_clock() -> WorkerClock | None:
     """Return the clock of the thread that calls; None: the system does not tell."""
-    path = PROC / str(os.getpid()) / "task" / str(threading.get_native_id()) / "schedstat"
     try:
-        running, runnable = path.read_text().split()[:2]
+        running, runnable = _own_schedstat().read_text().split()[:2]
         return WorkerClock(int(running) * 1e-9, int(runnable) * 1e-9)
     except (OSError, ValueError):
         return None

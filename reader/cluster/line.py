@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind, WorkerChannel
-from reader._core.wire.relay import Came, RelayedTask, TaskRelay
+from reader._core.wire.relay import Arrival, RelayedTask, TaskRelay
 from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.cluster.actors import Actor
 from reader.cluster.node_clock import NodeClock
-from reader.cluster.remote_worker import Place, Sent, Worked
+from reader.cluster.remote_worker import CallTimes, Place, Sent
 from reader.cluster.reply import Reply
 from reader.cluster.watches import Watch
 from reader.errors import ReaderError
@@ -295,40 +295,40 @@ class Line:
                 raise NotStarted(f"{type(error).__name__}: {error}")
         while self.calls and self.calls[0].reply.has_come:
             call = self.calls[0]
-            worked, answers = call.reply.result()
+            times, answers = call.reply.result()
             self.calls.popleft()
             call.maker.load -= 1
             self._at_since_ns = time.monotonic_ns()
-            came = self._learn(call, worked)
+            arrival = self._learn(call, times)
             if call.tasks:
-                took_s = (worked.ended_ns - worked.begun_ns) * 1e-9
+                took_s = (times.ended_ns - times.begun_ns) * 1e-9
                 self._is_quick = is_quick(took_s, len(call.tasks))
             for sent in answers:
-                self._take(sent, came)
-                came = came._replace(others_ns=0)
+                self._take(sent, arrival)
+                arrival = arrival._replace(others_ns=0)
             self._suspects.difference_update((task.run, task.seq) for task in call.tasks)
 
-    def _learn(self, call: _Call, worked: Worked) -> Came:
+    def _learn(self, call: _Call, times: CallTimes) -> Arrival:
         """Learn from the times of a call; returns how its answers came."""
         clock, reply = call.maker.clock, call.reply
-        clock.note(reply.sent_ns, worked.begun_ns, worked.ended_ns, reply.came_ns)
+        clock.note(reply.sent_ns, times.begun_ns, times.ended_ns, reply.came_ns)
         ahead_ns = clock.ahead_ns
         free_ns = max(reply.sent_ns + ahead_ns, call.maker._ended_ns)
-        others_ns = min(worked.others_ns, max(0, worked.begun_ns - free_ns))
-        call.maker._ended_ns = worked.ended_ns
+        others_ns = min(times.others_ns, max(0, times.begun_ns - free_ns))
+        call.maker._ended_ns = times.ended_ns
         call.maker._relay.count(  # of the worker that did it; below 0 it would end this line
-            max(0, worked.computed_ns),
-            max(0, worked.runnable_ns),
-            max(0, worked.stored_ns),
+            max(0, times.computed_ns),
+            max(0, times.runnable_ns),
+            max(0, times.stored_ns),
             clock.error_ns,
         )
-        return Came(reply.came_ns, ahead_ns, others_ns)
+        return Arrival(reply.came_ns, ahead_ns, others_ns)
 
-    def _begin(self, reply: Reply, worked: Worked, place: Place, answers: list[Sent]) -> None:
+    def _begin(self, reply: Reply, times: CallTimes, place: Place, answers: list[Sent]) -> None:
         self.is_started = True
         self.place = place
-        self.clock.note(reply.sent_ns, worked.begun_ns, worked.ended_ns, reply.came_ns)
-        came = Came(reply.came_ns, self.clock.ahead_ns, 0)
+        self.clock.note(reply.sent_ns, times.begun_ns, times.ended_ns, reply.came_ns)
+        arrival = Arrival(reply.came_ns, self.clock.ahead_ns, 0)
         if place.version != __version__:
             self.fail(
                 ReaderError(
@@ -339,15 +339,15 @@ class Line:
             )
             return
         for sent in answers:
-            self._take(sent, came)
+            self._take(sent, arrival)
 
-    def _take(self, sent: Sent, came: Came) -> None:
+    def _take(self, sent: Sent, arrival: Arrival) -> None:
         key = sent.worker, sent.answer.schema
         for number, schema in sent.schemas.items():
             self._schemas[sent.worker, number] = schema
         if sent.answer.schema and not self._relay.knows(key):
             self._relay.keep(key, self._schemas[key])
-        self._relay.land(sent.answer, sent.data, key, came)
+        self._relay.land(sent.answer, sent.data, key, arrival)
         if sent.data is not None:
             self._nbytes = len(sent.data)
 

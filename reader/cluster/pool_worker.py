@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from reader.cluster.remote_worker import Place, RemoteWorker, Sent, Worked
+from reader.cluster.remote_worker import CallTimes, Place, RemoteWorker, Sent
 from reader.errors import ReaderError
 from reader.worker.shared_loops import SharedLoops
 
@@ -43,7 +43,7 @@ class PoolWorker:
         self._is_busy = False
         threading.Thread(target=self._watch, daemon=True, name="reader-lease").start()
 
-    def start(self, user: str, config: Any, in_flight: int) -> tuple[Worked, Place, list[Sent]]:
+    def start(self, user: str, config: Any, in_flight: int) -> tuple[CallTimes, Place, list[Sent]]:
         """Begin to work for a program; returns what RemoteWorker.start does."""
         with self._calling():
             self._drop(user)
@@ -52,16 +52,16 @@ class PoolWorker:
             self._seen_ns[user] = self._worked_ns
             return made.start()
 
-    def work(self, user: str, tasks: list[tuple[Any, ...]]) -> tuple[Worked, list[Sent]]:
+    def work(self, user: str, tasks: list[tuple[Any, ...]]) -> tuple[CallTimes, list[Sent]]:
         """Do tasks of a program; see RemoteWorker.work."""
         with self._calling():
             if user not in self._users:
                 raise ReaderError("the worker has let go of a program that it had not heard of")
-            worked, answers = self._users[user].work(tasks)
+            times, answers = self._users[user].work(tasks)
             others_ns = self._worked_ns - self._seen_ns[user]
-            self._worked_ns += worked.ended_ns - worked.begun_ns
+            self._worked_ns += times.ended_ns - times.begun_ns
             self._seen_ns[user] = self._worked_ns
-            return worked._replace(others_ns=others_ns), answers
+            return times._replace(others_ns=others_ns), answers
 
     def beat(self, user: str) -> None:
         """Hear that a program lives, and let go of those that have not been heard of."""

@@ -23,7 +23,7 @@ from reader.cluster.sent_config import SentConfig
 from reader.worker.shared_loops import SharedLoops
 from reader.worker_clock import RunnableClock
 
-__all__ = ["Place", "RemoteWorker", "Sent", "Worked"]
+__all__ = ["CallTimes", "Place", "RemoteWorker", "Sent"]
 
 
 _SMALL_NBYTES = 1 << 14
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
     schemas: dict[int, bytes]
 
 
-class Worked(NamedTuple):
+class CallTimes(NamedTuple):
     """When a call was at work, by `time.monotonic_ns` there, and what it took, in ns.
 
     `computed_ns`: of cores; `runnable_ns`: in which it could have computed, and had none;
@@ -93,16 +93,16 @@ class RemoteWorker:
         self._lent: list[weakref.ref[Any]] = []  # to arrays that Ray copies when a call has ended
         self._ended_ns = self._stored_ns = 0
 
-    def start(self) -> tuple[Worked, Place, list[Sent]]:
+    def start(self) -> tuple[CallTimes, Place, list[Sent]]:
         """Return where it is, and whether the worker could start."""
         begun_ns = time.monotonic_ns()
         ray = sys.modules.get("ray")
         node = "" if ray is None else ray.get_runtime_context().get_node_id()
         place = Place(socket.gethostname(), os.getpid(), __version__, node, self._arena.fd)
-        answers = self._answers({0})
-        return Worked(begun_ns, time.monotonic_ns()), place, answers
+        answers = self._answers()
+        return CallTimes(begun_ns, time.monotonic_ns()), place, answers
 
-    def work(self, tasks: list[tuple[Any, ...]]) -> tuple[Worked, list[Sent]]:
+    def work(self, tasks: list[tuple[Any, ...]]) -> tuple[CallTimes, list[Sent]]:
         """Do tasks, in their order; returns what that took, and the answers."""
         begun_ns, computed_ns = time.monotonic_ns(), time.process_time_ns()
         runnable_ns = self._runnable.read_ns()  # between calls Ray or another program may wait
@@ -110,18 +110,15 @@ class RemoteWorker:
         self._lent.clear()
         self._relay.release()  # what was returned last has been copied by now
         loop = self._loops.enter(self._channel)  # before anything of the user's is unpickled
-        answers: list[Sent] = []
-        # of this call alone: nobody knows which of the earlier ones were landed, and in which order
-        told = {0}
         for each in tasks if loop is not None else ():
             task = self._relay.begin(RelayedTask(*each))
             if task is not None and loop is not None:
                 loop.step(*task)
-            answers += self._answers(told)  # the times of a batch are kept for the last ones
         ended_ns, computed_ns = time.monotonic_ns(), time.process_time_ns() - computed_ns
         runnable_ns = max(0, self._runnable.read_ns() - runnable_ns)
         self._ended_ns, self._stored_ns = ended_ns, 0
-        return Worked(begun_ns, ended_ns, computed_ns, runnable_ns, stored_ns), answers
+        times = CallTimes(begun_ns, ended_ns, computed_ns, runnable_ns, stored_ns)
+        return times, self._answers()
 
     def _note_stored(self, _: Any) -> None:
         self._stored_ns = time.monotonic_ns()
@@ -134,9 +131,10 @@ class RemoteWorker:
         self._arena.release()
         self._runnable.close()
 
-    def _answers(self, told: set[int]) -> list[Sent]:
-        """Return the answers that there are, and add the schemas that they carry to those told."""
+    def _answers(self) -> list[Sent]:
         found = []
+        # of this call alone: nobody knows which of the earlier ones were landed, and in which order
+        told = {0}
         while (taken := self._relay.take()) is not None:
             answer, rows = taken
             data: Any = rows

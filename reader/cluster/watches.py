@@ -73,8 +73,9 @@ class Watch:
     def last(self) -> tuple[int, int, int, float] | None:
         """Return what a worker that died was at; None: at nothing, or its node is gone."""
         with contextlib.suppress(Exception):
+            found: tuple[int, int, int, float] | None
             found = self._ray.get(self._look(), timeout=_PATIENCE_S)
-            return None if found is None else tuple(found)
+            return found
         return None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from reader.cluster.examination import NodeFacts, Versions, examine_nodes, versions_here
+from reader.cluster.node_facts import NodeFacts, Versions, examine_nodes, versions_here
 from reader.errors import ReaderError
 from reader.observe.finding import Finding
 from reader.observe.machine import Machine

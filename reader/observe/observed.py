@@ -52,7 +52,8 @@ def options_of(engine: Engine) -> ObservedOptions:
     decoder, persists = decoder_of(config.dataset), config.persistent_workers
     backend = config.backend
     is_shared = config.pool is not None or (backend is not None and backend.pool is not None)
-    is_remote, room = backend is not None, engine.stats()["room"]
+    is_remote = backend is not None
+    room = engine.stats()["room"] if is_remote else None
     workers = min(workers, room) if room else workers  # others wait for theirs
     return ObservedOptions(
         workers, ahead, config.uses_threads, decoder, persists, is_shared, is_remote, room

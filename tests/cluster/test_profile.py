@@ -206,3 +206,15 @@ def test_a_watch_of_a_loop_counts_the_room_of_the_cluster(backend: Ray) -> None:
     assert not seen.shares_workers
     assert (seen.room or 0) > 2
     assert 0 < (seen.cpu_s or 0) < seen.busy_s
+
+
+def test_times_of_batches_that_travel_together_are_all_known(backend: Ray) -> None:
+    options: dict[str, Any] = {"num_workers": 2, "prefetch_factor": 32, "backend": backend}
+    with DataLoader(list(range(6000)), batch_size=4, **options) as loader:
+        for _ in loader:
+            pass
+        with reader.profile(loader) as seen:
+            assert sum(1 for _ in loader) == 1500
+    assert len(seen.records) >= 512
+    assert (seen.records["begun_ns"] > 0).all()
+    assert (seen.records["landed_ns"] > 0).all()

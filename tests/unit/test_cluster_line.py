@@ -15,7 +15,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.channel import encode_task
 from reader._core.wire.feeder import Feeder
 from reader.cluster.line import Line, NotStarted, Start
-from reader.cluster.remote_worker import Place, Worked
+from reader.cluster.remote_worker import CallTimes, Place
 from reader.cluster.reply import Reply
 
 
@@ -82,7 +82,7 @@ class Lines:
     def run(self, worker: int) -> None:
         now = time.monotonic_ns()
         place = Place("node", 1000 + worker, node="n")
-        self.actors[worker].starting.result.set_result((Worked(now, now), place, []))
+        self.actors[worker].starting.result.set_result((CallTimes(now, now), place, []))
         self.lines[worker].land()
 
     def send(self, worker: int, seq: int) -> None:
@@ -174,7 +174,7 @@ def test_a_line_that_sounds_a_clock_has_no_other_call_before(lines: Lines) -> No
     assert line.is_full
     assert not line.send(line)
     now = time.monotonic_ns()
-    skipped: Any = (Worked(now, now), [])
+    skipped: Any = (CallTimes(now, now), [])
     actor.calls[0][1].result.set_result(skipped)
     line.land()
     assert not line.is_full
@@ -182,7 +182,7 @@ def test_a_line_that_sounds_a_clock_has_no_other_call_before(lines: Lines) -> No
     assert [len(tasks) for tasks, _ in actor.calls] == [1, 0, 1]
     assert line.load == 2
     now = time.monotonic_ns()
-    actor.calls[1][1].result.set_result((Worked(now, now), []))
+    actor.calls[1][1].result.set_result((CallTimes(now, now), []))
     line.land()
     assert lines.clocks["n"].error_ns < 1_000_000_000
 
@@ -206,7 +206,7 @@ def test_what_a_lent_task_takes_is_counted_of_the_worker_that_did_it(lines: Line
     lent, own = lines.lines[1], lines.lines[0]
     assert lent.send(own)
     now = time.monotonic_ns()
-    worked = Worked(now, now, computed_ns=3 * 10**9, runnable_ns=2 * 10**9, stored_ns=10**9)
+    worked = CallTimes(now, now, computed_ns=3 * 10**9, runnable_ns=2 * 10**9, stored_ns=10**9)
     lines.actors[0].calls[0][1].result.set_result((worked, []))
     lent.land()
     found, none = lines.feeder.worker_counts(0), lines.feeder.worker_counts(1)
@@ -221,7 +221,7 @@ def test_times_below_0_end_no_line(lines: Lines) -> None:
     lines.send(0, 0)
     assert line.send(line)
     now = time.monotonic_ns()
-    lines.actors[0].calls[0][1].result.set_result((Worked(now, now, -1, -1, -1), []))
+    lines.actors[0].calls[0][1].result.set_result((CallTimes(now, now, -1, -1, -1), []))
     line.land()
     assert lines.feeder.worker_counts(0).runnable_s == 0
 

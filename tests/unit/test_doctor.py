@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reader.cluster.examination import NodeFacts, Versions
+from reader.cluster.node_facts import NodeFacts, Versions
 from reader.observe import memory, packages, processes, processors
 from reader.observe.cluster import cluster, nodes
 from reader.observe.doctor import CHECKS, Check, examine

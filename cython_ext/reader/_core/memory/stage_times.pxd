@@ -4,14 +4,11 @@ from reader._core.memory.arena cimport rd_arena
 
 cdef extern from "reader/_core/memory/stage_times.h" nogil:
     ctypedef struct rd_made:
-        uint64_t seq
         uint32_t rows, timed, run
         int64_t begun_ns, sent_ns, fetch_ns, slowest_ns, slowest_key
         int32_t slowest_row
 
     ctypedef struct rd_landed:
-        uint64_t seq
-        uint32_t run
         int64_t came_ns, landed_ns, others_ns
 
     ctypedef struct rd_times:

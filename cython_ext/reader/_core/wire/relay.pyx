@@ -45,7 +45,7 @@ class Answer(collections.namedtuple("Answer", "kind fields objects nbytes attach
     __slots__ = ()
 
 
-class Came(collections.namedtuple("Came", "at_ns ahead_ns others_ns")):
+class Arrival(collections.namedtuple("Arrival", "at_ns ahead_ns others_ns")):
     """How an answer came: when; how far the clock of its machine is ahead of this one's; how long its worker
     was at batches of others before it.
     """
@@ -193,16 +193,16 @@ cdef class TaskRelay:
         """Keep a schema of a worker under a key. ArenaFull."""
         self.schemas[key] = self.channel.writer.keep_schema(pickled)
 
-    def land(self, answer, data, key=None, came=Came(0, 0, 0)):
+    def land(self, answer, data, key=None, arrival=Arrival(0, 0, 0)):
         """Answer the oldest task that was taken; or send what the worker says of its start.
 
-        ``data``: the bytes of its slot, or None; ``key``: of its schema; ``came``: a Came. Copies the bytes
-        once, without the GIL. Where there is no memory for them, that is the answer.
+        ``data``: the bytes of its slot, or None; ``key``: of its schema; ``arrival``: an Arrival. Copies the
+        bytes once, without the GIL. Where there is no memory for them, that is the answer.
         """
         is_own = answer.kind == RD_HELLO or answer.kind == RD_FAILED
         if not is_own:
             self.at(self.sent.popleft()[0])
-        self.answer(answer, data, key, came)
+        self.answer(answer, data, key, arrival)
         self.skip()
         if self.sent:  # it is at the next one now
             self.turn()
@@ -227,7 +227,7 @@ cdef class TaskRelay:
         store_relaxed_u64(&self.channel.c.at_seq, seq)
         return True
 
-    cdef int answer(self, answer, data, key, came) except -1:
+    cdef int answer(self, answer, data, key, arrival) except -1:
         cdef WorkerChannel channel = self.channel
         cdef rd_record record
         cdef rd_slot* slot = NULL
@@ -259,14 +259,14 @@ cdef class TaskRelay:
             record.has_fields_within = answer.within
             record.payload_sum = answer.sum
         if answer.kind == RD_BATCH:
-            self.note_made(answer.made, came)
+            self.note_made(answer.made, arrival)
             channel.show(&record)
         else:
             store_relaxed_i64(&channel.c.at_since_ns, 0)
             channel.send(&record)
         return 0
 
-    cdef int note_made(self, bytes made, came) except -1:
+    cdef int note_made(self, bytes made, arrival) except -1:
         """Note the times of a batch, which is in its slot now; of one that its worker noted nothing of, none."""
         cdef WorkerChannel channel = self.channel
         cdef rd_made* own = &channel.writer.made
@@ -278,10 +278,9 @@ cdef class TaskRelay:
         if own.sent_ns < own.begun_ns:  # no worker notes that
             memset(own, 0, sizeof(rd_made))
             return 0
-        own.begun_ns -= <int64_t>came.ahead_ns
-        own.sent_ns -= <int64_t>came.ahead_ns
-        landed.seq, landed.run = channel.seq, channel.run
-        landed.came_ns, landed.others_ns = came.at_ns, came.others_ns
+        own.begun_ns -= <int64_t>arrival.ahead_ns
+        own.sent_ns -= <int64_t>arrival.ahead_ns
+        landed.came_ns, landed.others_ns = arrival.at_ns, arrival.others_ns
         landed.landed_ns = rd_now_ns()
         return 0
 

@@ -106,7 +106,7 @@ def _facts_of(ray: Any, node: dict[str, Any], here: str) -> NodeFacts:
         rate = 0.0
         with contextlib.suppress(Exception):  # they do not come in time
             rate = _rate(ray, options)
-    return NodeFacts(host, is_here, Versions(*versions), resources, store, shared, rate)
+    return NodeFacts(host, is_here, versions, resources, store, shared, rate)
 
 
 def _rate(ray: Any, options: dict[str, Any]) -> float:
