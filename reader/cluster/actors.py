@@ -1,6 +1,7 @@
 """Actors of Ray, as a line to a worker uses them: one's own, or one that programs share.
 
-Imports what a backend is. They belong to the lander, which makes their actor classes once.
+Imports what a backend is, and the version. They belong to the lander, which makes their actor
+classes once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import abc
 import contextlib
 from typing import Any
 
+from reader._version import __version__
 from reader.cluster.ray_backend import Ray
 
 __all__ = ["Actor", "OwnActor", "PoolActor"]
@@ -61,7 +63,7 @@ class OwnActor(Actor):
     """
 
     def __init__(self, ray: Any, kind: Any, config: Any, worker: int, in_flight: int) -> None:
-        super().__init__(ray, kind.remote(config, worker, in_flight))
+        super().__init__(ray, kind.remote(__version__, config, worker, in_flight))
 
     def start(self) -> Any:
         """See Actor."""
@@ -107,7 +109,7 @@ class PoolActor(Actor):
             **backend.actor_options(),
         )
         super().__init__(ray, named.remote(worker))
-        self._start = config, in_flight
+        self._start = __version__, config, in_flight
         self._user = user
 
     def start(self) -> Any:

@@ -13,10 +13,12 @@ import functools
 import logging
 import pickle
 import socket
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
@@ -127,6 +129,7 @@ class _Cluster:
             options["include_dashboard"] = False
         elif backend.address is None:
             options["address"] = "auto"
+        _show_program()
         try:
             ray.init(log_to_driver=False, logging_level="ERROR", **options)
         except ConnectionError as error:
@@ -393,6 +396,15 @@ def _told(control: socket.socket, message: Any) -> bool:
     except OSError:  # it is gone
         return True
     return True
+
+
+def _show_program() -> None:
+    """Have Ray give workers the folder of the program, for modules beside it.
+
+    Ray leaves it out where the main module has no file; this process did not import the trainer's.
+    """
+    if sys.argv and Path(sys.argv[0]).is_file():
+        sys.modules["__main__"].__file__ = sys.argv[0]
 
 
 def _check_resources(nodes: list[dict[str, Any]], wanted: dict[str, float]) -> None:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader._core.wire.relay import Arrival, RelayedTask, TaskRelay
-from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.cluster.actors import Actor
 from reader.cluster.node_clock import NodeClock
@@ -283,12 +282,13 @@ class Line:
             starting, self._starting = self._starting, None
             if (error := starting.error) is None:
                 self._begin(starting, *starting.result())
-            elif _NO_ACTOR in str(error):
+            elif _NO_ACTOR in str(error) or isinstance(error, ReaderError):
                 why = str(error).strip().rpartition("\n")[2]
                 self.fail(
                     ReaderError(
-                        f"a node of the cluster cannot make a worker: {why}. Install lodreader, and"
-                        " what the dataset needs, on all nodes, or name them in runtime_env"
+                        f"a node of the cluster cannot make a worker: {why}. Install the same"
+                        " lodreader, and what the dataset needs, on all nodes, or name them in"
+                        " runtime_env"
                     )
                 )
             else:
@@ -329,15 +329,6 @@ class Line:
         self.place = place
         self.clock.note(reply.sent_ns, times.begun_ns, times.ended_ns, reply.came_ns)
         arrival = Arrival(reply.came_ns, self.clock.ahead_ns, 0)
-        if place.version != __version__:
-            self.fail(
-                ReaderError(
-                    f"the node {place.host} has lodreader {place.version}, and this one"
-                    f" {__version__}: install the same version on all nodes, or name it in"
-                    " runtime_env"
-                )
-            )
-            return
         for sent in answers:
             self._take(sent, arrival)
 

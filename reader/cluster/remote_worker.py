@@ -20,6 +20,7 @@ from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
 from reader._version import __version__
 from reader.available_memory import available_bytes
 from reader.cluster.sent_config import SentConfig
+from reader.errors import ReaderError
 from reader.worker.shared_loops import SharedLoops
 from reader.worker_clock import RunnableClock
 
@@ -60,12 +61,11 @@ class CallTimes(NamedTuple):
 class Place(NamedTuple):
     """Where a worker is: the machine's name, the process, and the number that Ray has for the node.
 
-    `version`: of this package there; `arena`: descriptor of its memory in that process.
+    `arena`: descriptor of its memory in that process.
     """
 
     host: str
     pid: int
-    version: str = __version__
     node: str = ""
     arena: int = -1
 
@@ -74,15 +74,28 @@ class RemoteWorker:
     """Makes the batches of one worker.
 
     Args:
+        version: of this package where the trainer is.
         config: that of all workers.
         worker_id: from 0.
         in_flight: the most tasks that it may have.
         loops: of the process, where it works for several loaders; None: for this one alone.
+
+    Raises:
+        ReaderError: this package has another version here, and may speak otherwise.
     """
 
     def __init__(
-        self, config: SentConfig, worker_id: int, in_flight: int, loops: SharedLoops | None = None
+        self,
+        version: str,
+        config: SentConfig,
+        worker_id: int,
+        in_flight: int,
+        loops: SharedLoops | None = None,
     ) -> None:
+        if version != __version__:
+            raise ReaderError(
+                f"{socket.gethostname()} has lodreader {__version__}, and the trainer {version}"
+            )
         self._arena = Arena.create(1, in_flight)
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)
@@ -98,7 +111,7 @@ class RemoteWorker:
         begun_ns = time.monotonic_ns()
         ray = sys.modules.get("ray")
         node = "" if ray is None else ray.get_runtime_context().get_node_id()
-        place = Place(socket.gethostname(), os.getpid(), __version__, node, self._arena.fd)
+        place = Place(socket.gethostname(), os.getpid(), node, self._arena.fd)
         answers = self._answers()
         return CallTimes(begun_ns, time.monotonic_ns()), place, answers
 

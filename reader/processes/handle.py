@@ -19,9 +19,16 @@ from multiprocessing.process import BaseProcess
 from reader._core.interpreter.signals import interrupt_after
 from reader.errors import ReaderError
 
-__all__ = ["RemoteHandle", "ThreadHandle", "WorkerHandle", "send_signal"]
+__all__ = ["RemoteHandle", "ThreadHandle", "WorkerHandle", "is_readable", "send_signal"]
 
 _STEP_S = 0.05  # Ctrl-C waits so long at most
+
+
+def is_readable(fd: int, timeout_ms: int | None = 0) -> bool:
+    """Whether a descriptor can be read: the process of a pidfd has ended. None: waits for that."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_ms))
 
 
 def send_signal(pidfd: int, pid: int, number: int) -> None:
@@ -38,9 +45,7 @@ def send_signal(pidfd: int, pid: int, number: int) -> None:
     except ProcessLookupError:
         return
     except OSError:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        if not poll.poll(0):
+        if not is_readable(pidfd):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from reader.processes.handle import send_signal
+from reader.processes.handle import is_readable, send_signal
 from reader.processes.main_module import is_imported
 from reader.processes.template_process import (
     ASK,
@@ -66,13 +66,17 @@ class Template:
         method: "spawn" or "forkserver", which workers see as their start method.
         trainer: pidfd of this process.
         modules: names of libraries; for forkserver, the user's list of preloads is added.
+        has_main: workers import this process's main module where they can.
 
     Raises:
         OSError: the system refuses another process, or descriptors.
     """
 
-    def __init__(self, method: str, trainer: int, modules: Sequence[str]) -> None:
+    def __init__(
+        self, method: str, trainer: int, modules: Sequence[str], has_main: bool = True
+    ) -> None:
         self.method = method
+        self.has_main = has_main
         self._is_ready = False
         names = [*modules, *(_preloads() if method == "forkserver" else [])]
         tracker: Any = resource_tracker.getfd()
@@ -256,8 +260,9 @@ class _Popen(popen_fork.Popen):
         set_spawning_popen(spawning)
         try:
             data = spawn.get_preparation_data(process_obj.name)
-            if not is_imported():
+            if not self._template.has_main or not is_imported():
                 data.pop("init_main_from_path", None)
+                data.pop("init_main_from_name", None)
             reduction.dump(data, stream)
             reduction.dump(process_obj, stream)
         finally:
@@ -268,14 +273,13 @@ class _Popen(popen_fork.Popen):
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         with self._lock:
-            if self.returncode is None:
-                waiting = select.poll()
-                waiting.register(self.sentinel, select.POLLIN)
-                if not waiting.poll(0 if flag == os.WNOHANG else None):
-                    return None
+            timeout = 0 if flag == os.WNOHANG else None
+            if self.returncode is None and is_readable(self.sentinel, timeout):
                 status = os.read(self.sentinel, STATUS.size)
-                # empty: the template was killed, and the status is lost
-                self.returncode = STATUS.unpack(status)[0] if status else 255
+                if status:
+                    self.returncode = STATUS.unpack(status)[0]
+                elif is_readable(self.pidfd, timeout):  # the template was killed before it
+                    self.returncode = 255
             code: int | None = self.returncode
             return code
 

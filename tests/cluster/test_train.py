@@ -1,4 +1,4 @@
-"""Ranks of Ray Train, all of which take their batches from one pool of workers."""
+"""Ranks of a training, all of which take their batches from one pool of workers."""
 
 from __future__ import annotations
 
@@ -57,14 +57,37 @@ def fit(address: str, folder: str, path: str) -> None:
     ).fit()
 
 
-PROGRAM = "import sys; from tests.cluster.test_train import fit; fit(*sys.argv[1:])"
+RAY_TRAIN = """
+import sys
+from tests.cluster.test_train import fit
+fit(*sys.argv[1:])
+"""
+RANK = """
+import sys
+from tests.cluster.test_train import train
+_, folder, path = sys.argv[1:]
+train({"folder": folder, "env": {"env_vars": {"PYTHONPATH": path}}})
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
+LAUNCHERS: dict[str, tuple[str, list[str]]] = {
+    "Ray Train": (RAY_TRAIN, []),
+    "torchrun": (RANK, TORCHRUN),
+    "paddle": (RANK, ["-m", "paddle.distributed.launch", f"--nproc_per_node={RANKS}"]),
+}
 
 
-def test_ranks_have_their_shares_from_one_pool(cluster: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_have_their_shares_from_one_pool(cluster: Any, tmp_path: Path, launcher: str) -> None:
+    text, options = LAUNCHERS[launcher]
+    program = tmp_path / "train.py"
+    program.write_text(text)
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    program = [sys.executable, "-c", PROGRAM, cluster.address, str(tmp_path), path]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, *options, str(program), cluster.address, str(tmp_path), path]
+    environment = {**os.environ, "PYTHONPATH": path, "RAY_ADDRESS": cluster.address}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     files = sorted(tmp_path.glob(f"*-of-{RANKS}"))
     assert [file.name for file in files] == [f"{n}-of-{RANKS}" for n in range(RANKS)]
     ranks = [json.loads(file.read_text()) for file in files]

@@ -185,6 +185,26 @@ def test_01_killed_template_costs_no_batch_and_workers_can_still_be_replaced(
 
 @pytest.mark.sampled(2)
 @METHODS
+def test_a_worker_whose_template_was_killed_has_not_ended_with_it(
+    method: str, says: Wire, gate: Wire, tmp_path: Path
+) -> None:
+    dataset = Stuck(9, says.path, gate.path, str(tmp_path / "once"))
+    with DataLoader(dataset, batch_size=4, num_workers=2, start_method=method) as loader:
+        batches = iter(loader)
+        next(batches)
+        stuck = int(says.hear())
+        worker = next(each for each in workers_of(loader) if each.pid == stuck)
+        kill_and_wait(parent_of(stuck))
+        worker.join(0.1)
+        assert worker.exitcode is None
+        kill_and_wait(stuck)
+        worker.join()
+        assert worker.exitcode == 255  # its status went to the template
+        assert sum(len(batch[0]) for batch in batches) == 60
+
+
+@pytest.mark.sampled(2)
+@METHODS
 def test_killed_worker_is_reaped_and_its_signal_is_known(method: str) -> None:
     with DataLoader(PidRows(64), batch_size=4, num_workers=2, start_method=method) as loader:
         batches = iter(loader)

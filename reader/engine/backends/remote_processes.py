@@ -18,9 +18,9 @@ from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
 from reader.cluster.line import Ended, HasRoom, Start
 from reader.cluster.ray_backend import Ray
-from reader.engine.backends.worker_processes import WorkerProcesses, is_readable
+from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError
-from reader.processes.handle import RemoteHandle
+from reader.processes.handle import RemoteHandle, is_readable
 from reader.processes.process import InheritedFd
 from reader.processes.remote_config import RemoteConfig, pickle_remote
 from reader.processes.shared_process import Control, Stop
@@ -73,7 +73,9 @@ class RemoteProcesses(WorkerProcesses):
             self._config_fd = memory_file("reader-config", sent.data)
             self._words_fd = memory_file("reader-words", bytes(WakeWords.nbytes(1)))
         self._words = WakeWords(self._words_fd, 1)
-        self.open_starter(None, "spawn", 1)
+        self.open_starter(
+            None, "spawn", 1, has_main=False
+        )  # the lander opens nothing of the user's
 
     def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:
         """Have the lander start a worker; returns the pipe that is readable when it has ended."""

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
 from reader.engine.backends.shared_workers import Life, SharedWorkers
-from reader.engine.backends.worker_processes import GRACE_S, is_readable
+from reader.engine.backends.worker_processes import GRACE_S
 from reader.errors import ConfigError, InternalError
-from reader.processes.handle import WorkerHandle
+from reader.processes.handle import WorkerHandle, is_readable
 from reader.processes.pickling import PickledConfig, pickle_config
 from reader.processes.preload import libraries_of
 from reader.processes.shared_process import Open

@@ -20,12 +20,12 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
 from reader.errors import InternalError
-from reader.processes.handle import RemoteHandle, WorkerHandle, send_signal
+from reader.processes.handle import RemoteHandle, WorkerHandle, is_readable, send_signal
 from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
 from reader.processes.template import pidfd_of
 from reader.worker.loop import WorkerConfig
 
-__all__ = ["GRACE_S", "OwnProcesses", "Processes", "WorkerProcesses", "is_readable"]
+__all__ = ["GRACE_S", "OwnProcesses", "Processes", "WorkerProcesses"]
 
 _log = logging.getLogger("reader")
 
@@ -128,12 +128,14 @@ class WorkerProcesses:
         start_method: str | None,
         workers: int,
         find_libraries: Callable[[], list[str]] | None = None,
+        has_main: bool = True,
     ) -> None:
         """Make the starter, with a template where that is worth it. Raises what it raises.
 
         `find_libraries`: of workers that are told their configs later; not called under fork.
+        `has_main`: see ProcessStarter.
         """
-        starter = ProcessStarter(config, start_method)
+        starter = ProcessStarter(config, start_method, has_main)
         if find_libraries is not None and not starter.is_fork:
             starter.preload(find_libraries())
         with interrupt_after():
@@ -329,10 +331,3 @@ def _reap(process: BaseProcess) -> int | None:
 def _ended_pidfd() -> int:
     """Return a descriptor that is readable, as the pidfd of a process that has ended."""
     return os.eventfd(1)
-
-
-def is_readable(fd: int) -> bool:
-    """Whether a descriptor can be read: the process of a pidfd has ended."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
