@@ -38,19 +38,22 @@ class WorkerClock(NamedTuple):
         runnable_s: in which it could have computed, and no core was free.
         others_s: in which it computed for other loaders.
         stored_s: in which its batches were copied into the object store of another machine.
+        bounded_s: in which its tasks were held back, since enough bytes were under way from there.
     """
 
     cpu_s: float
     runnable_s: float
     others_s: float = 0.0
     stored_s: float = 0.0
+    bounded_s: float = 0.0
 
     def since(self, before: WorkerClock) -> WorkerClock:
         """Return what was added since; of the time without a core, one loader's share."""
         cpu_s, others_s = self.cpu_s - before.cpu_s, max(0.0, self.others_s - before.others_s)
         share = cpu_s / (cpu_s + others_s) if others_s > 0 else 1.0
         runnable_s = (self.runnable_s - before.runnable_s) * share
-        return WorkerClock(cpu_s, runnable_s, others_s, self.stored_s - before.stored_s)
+        stored_s, bounded_s = self.stored_s - before.stored_s, self.bounded_s - before.bounded_s
+        return WorkerClock(cpu_s, runnable_s, others_s, stored_s, bounded_s)
 
 
 class RunnableClock:

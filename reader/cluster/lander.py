@@ -107,7 +107,10 @@ class _Cluster:
 
     Attributes:
         error: why there is none; None: there is one.
+        max_in_flight_bytes: of batches.
     """
+
+    max_in_flight_bytes = 1
 
     def __init__(self, backend: Ray, job: LanderJob) -> None:
         self.error: BaseException | None = None
@@ -139,7 +142,9 @@ class _Cluster:
                 f"pool={backend.pool!r} is shared by programs, and no cluster runs that outlives"
                 " each of them: pass address=, or start one (ray start --head)"
             ) from error
-        _check_resources(ray.nodes(), backend.resources)
+        nodes = ray.nodes()
+        _check_resources(nodes, backend.resources)
+        self.max_in_flight_bytes = backend.most_in_flight(nodes)
         data, files = bytes(read_file(job.config.fd)), [file.fd for file in job.files]
         self._sent = put_config(data, files, job.sizes)  # this process owns what it refers to
         if files:
@@ -207,6 +212,8 @@ class _Lander:
         self._look_at = 0.0
         self._leaving: list[Any] = []
         self._beat_at = 0.0
+        self._bounded: list[Line] = []  # by the limit on bytes, since the last step
+        self._bounded_ns = 0
         self._wake = wake
         self._tell = tell
         self._lines: list[Line] = []
@@ -283,6 +290,7 @@ class _Lander:
                 self._ask_again(line, error)
             except Exception as error:  # the actor is gone, alone or with its node
                 line.end(error)
+        self._count_bounded()
         self._beat()
         self._look()
         self._lines = [line for line in self._lines if not line.is_ended]
@@ -337,6 +345,16 @@ class _Lander:
                     break
                 nbytes += line.in_flight_nbytes - before
 
+        is_bound = not self._has_room(nbytes)
+        self._bounded = [line for line in self._lines if is_bound and line.is_held_back]
+
+    def _count_bounded(self) -> None:
+        now_ns = time.monotonic_ns()
+        for line in self._bounded:
+            if not line.is_ended:
+                line.count_bounded(now_ns - self._bounded_ns)
+        self._bounded_ns = now_ns
+
     def _may_send(self, line: Line) -> bool:
         """Whether a worker is looked at, where it may die at what it is sent."""
         is_watched = line.watch is not None and line.watch.is_settled
@@ -353,7 +371,7 @@ class _Lander:
 
     def _has_room(self, nbytes: int) -> bool:
         """Whether more batches may be made: they lie in the cluster's store until they land."""
-        return nbytes == 0 or nbytes < self._backend.max_in_flight_bytes
+        return nbytes == 0 or nbytes < self._cluster.max_in_flight_bytes
 
     def _count_room(self) -> None:
         """See how many workers there is room for, and tell the trainer what is new."""

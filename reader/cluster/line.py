@@ -229,6 +229,15 @@ class Line:
         since_ns = max(self._at_since_ns, self.calls[0].reply.sent_ns)
         return (time.monotonic_ns() - since_ns) * 1e-9
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it has tasks, and time for them."""
+        return self.is_started and not self.is_full and bool(self.channel.has_work)
+
+    def count_bounded(self, ns: int) -> None:
+        """Count time in which it was held back, since enough bytes were under way."""
+        self._relay.count_bounded(ns)
+
     def see(self, found: tuple[int, int, int, float] | None) -> None:
         """Note what the worker is at; see `progress_of`."""
         if found is not None:

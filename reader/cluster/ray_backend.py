@@ -16,8 +16,8 @@ from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = ["Ray"]
 
-_MAX_BYTES = 256 << 20
-_MOST_PARALLEL = 64
+_LEAST_NBYTES = 256 << 20
+_PART = 16  # of an object store: each of 8 ranks of a node then leaves half of it to others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,10 @@ class Ray:
             one that starts with the workers.
         resources: what each worker takes, as {"CPU": 1}; other names are the cluster's own.
         max_in_flight_bytes: most bytes of batches that have been made and not landed yet, so that a
-            slow trainer does not fill the cluster's object store.
-        runtime_env: of the workers, as `ray.init` takes it.
+            slow trainer does not fill the cluster's object store. None: a sixteenth of the smallest
+            node's, and at least 256 MiB.
+        runtime_env: of the workers, as `ray.init` takes it; None: that of this program, where it is
+            connected to the cluster.
         strategy: `scheduling_strategy` of the actors, such as "SPREAD"; None: Ray's default.
         start_timeout: seconds after which workers that the cluster has no room for are told.
         pool: a name; all programs of the cluster that give the same one, such as the ranks of a
@@ -44,7 +46,7 @@ class Ray:
 
     address: str | None = None
     resources: dict[str, float] = dataclasses.field(default_factory=lambda: {"CPU": 1.0})
-    max_in_flight_bytes: int = _MAX_BYTES
+    max_in_flight_bytes: int | None = None
     runtime_env: dict[str, Any] | None = None
     strategy: str | None = "SPREAD"
     start_timeout: float = 10.0
@@ -75,16 +77,29 @@ class Ray:
             raise ConfigTypeError(
                 f'pool must be a name such as "train", or None, got {got(self.pool)}'
             )
-        remedy = "It bounds what of the object store is taken."
-        size = as_byte_count("max_in_flight_bytes", self.max_in_flight_bytes, low=1, remedy=remedy)
-        object.__setattr__(self, "max_in_flight_bytes", size)
+        if (size := self.max_in_flight_bytes) is not None:
+            remedy = "It bounds what of the object store is taken."
+            size = as_byte_count("max_in_flight_bytes", size, low=1, remedy=remedy)
+            object.__setattr__(self, "max_in_flight_bytes", size)
 
     def here(self) -> Ray:
-        """Return this, with the address of the cluster that the program is connected to."""
+        """Return this, with what is None taken from the program's own connection to the cluster."""
         ray = sys.modules.get("ray")
-        if self.address is not None or ray is None or not ray.is_initialized():
+        if ray is None or not ray.is_initialized():
             return self
-        return dataclasses.replace(self, address=ray.get_runtime_context().gcs_address)
+        context = ray.get_runtime_context()
+        if self.address not in (None, "auto", context.gcs_address):
+            return self
+        env = dict(context.runtime_env) if self.runtime_env is None else self.runtime_env
+        return dataclasses.replace(self, address=context.gcs_address, runtime_env=env or None)
+
+    def most_in_flight(self, nodes: list[dict[str, Any]]) -> int:
+        """Return the most bytes of batches under way. `nodes`: as `ray.nodes` tells them."""
+        if self.max_in_flight_bytes is not None:
+            return self.max_in_flight_bytes
+        alive = [node["Resources"] for node in nodes if node["Alive"]]
+        stores = [int(has["object_store_memory"]) for has in alive if "object_store_memory" in has]
+        return max(_LEAST_NBYTES, min(stores, default=0) // _PART)
 
     def actor_options(self) -> dict[str, Any]:
         """Return the options of an actor."""

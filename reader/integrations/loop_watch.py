@@ -74,7 +74,7 @@ class LoopWatch:
         # at the last look: whose times, the workers' clocks, and how long they had been busy
         self._looked: tuple[Any, dict[Any, WorkerClock], float] = (None, {}, 0.0)
         self._seen_busy_s = self._cpu_s = self._runnable_s = self._others_s = 0.0
-        self._stored_s = 0.0
+        self._stored_s = self._bounded_s = 0.0
         self._system = system_clock()
         self._own = worker_clock(os.getpid(), threading.get_native_id())
         self._look()
@@ -134,6 +134,7 @@ class LoopWatch:
                 self._runnable_s += sum(each.runnable_s for each in since)
                 self._others_s += sum(each.others_s for each in since)
                 self._stored_s += sum(each.stored_s for each in since)
+                self._bounded_s += sum(each.bounded_s for each in since)
             self._looked = engine.times, clocks, busy_s
             self._note_records(engine.times)
         took_s = time.thread_time() - begun_s
@@ -203,4 +204,5 @@ class LoopWatch:
             is_remote=options is not None and options.is_remote,
             room=None if options is None else options.room,
             others_cpu_s=self._others_s,
+            bounded_s=self._bounded_s,
         )

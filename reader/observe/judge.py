@@ -17,6 +17,7 @@ from reader.observe.verdict import Verdict, in_words
 __all__ = ["judge"]
 
 _MANY = 256  # workers on a cluster: more are not advised
+_BOUNDED = 0.2  # of the workers' time: so much is more than what a batch leaves over
 _LONG_S = 5e-3  # for a batch to come from another machine: it is its bytes that take so long
 
 
@@ -40,7 +41,24 @@ class _ClusterJudge(LocalJudge):
     others = "programs"
     waits_freely = "Waiting needs no core, so that less of resources= will do"
 
+    def _bounded(self) -> Verdict | None:
+        """Whether workers would make more, and may not: enough bytes are under way."""
+        share = self.seen.bounded_s / (max(1, self.seen.workers) * self.span_s)
+        if share <= _BOUNDED:
+            return None
+        return self._say(
+            "prefetch",
+            f"in {share:.0%} of their time workers get nothing to do, since max_in_flight_bytes of"
+            " batches are under way",
+            "Raise max_in_flight_bytes= of reader.Ray, as far as the object stores have room; or"
+            " have smaller batches.",
+            None,
+        )
+
     def _transfer(self) -> Verdict | None:
+        return self._bounded() or self._moved()
+
+    def _moved(self) -> Verdict | None:
         """Whether batches come as fast as the nodes can send and this machine can take."""
         replay = self.replay
         if replay is None:

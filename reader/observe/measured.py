@@ -84,6 +84,8 @@ class Measured:
             done; by place.
         is_remote: whether workers are on a cluster: `cores` and `idle_cores` are not theirs then.
         room: how many of them it has room for; None: unknown.
+        bounded_s: of workers, in which tasks for them were held back, since as many bytes were
+            under way as may be.
         clock_errors: how far times of workers may be off, in seconds, by machine.
     """
 
@@ -121,6 +123,7 @@ class Measured:
     copy_s: list[float] = field(default_factory=list)
     is_remote: bool = False
     room: int | None = None
+    bounded_s: float = 0.0
     clock_errors: dict[str, float] = field(default_factory=dict)
 
     @property

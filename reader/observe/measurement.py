@@ -167,6 +167,7 @@ class Measurement:
             shares_workers=options.shares_workers,
             is_remote=options.is_remote,
             room=options.room,
+            bounded_s=watch.bounded_s,
             clock_errors=dict(watch.clock_errors),
             others_s=0.0 if replay is None else float(replay.others_s.sum()),
             others_cpu_s=watch.others_s,

@@ -64,7 +64,12 @@ def clock_of(status: WorkerStatus) -> WorkerClock | None:
     """Return the clock of a worker, as far as it works for this loader; None: it has ended."""
     counts = status.counts
     if status.host is not None and counts is not None:
-        return WorkerClock(counts.computed_s, counts.runnable_s, stored_s=counts.stored_s)
+        return WorkerClock(
+            counts.computed_s,
+            counts.runnable_s,
+            stored_s=counts.stored_s,
+            bounded_s=counts.bounded_s,
+        )
     if status.pid is None or status.thread_id is None:
         return None
     clock = worker_clock(status.pid, status.thread_id)

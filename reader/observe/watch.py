@@ -96,6 +96,8 @@ class Watch:
         runnable_s: seconds in which workers had no core; None: no worker was seen.
         others_s: seconds in which workers computed for other loaders.
         stored_s: seconds in which their batches were copied into stores of other machines.
+        bounded_s: seconds of workers in which tasks for them were held back, since as many bytes
+            were under way as may be.
         major_faults: of workers.
         clock_errors: how far times of workers on other machines may be off, in seconds, by machine.
     """
@@ -170,6 +172,11 @@ class Watch:
     def stored_s(self) -> float:
         """See `Watch`."""
         return sum(each.stored_s for each in self._clocks)
+
+    @property
+    def bounded_s(self) -> float:
+        """See `Watch`."""
+        return sum(each.bounded_s for each in self._clocks)
 
     @property
     def _clocks(self) -> list[WorkerClock]:

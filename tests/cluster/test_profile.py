@@ -164,6 +164,26 @@ def test_a_gain_is_forecast_of_workers_that_wait(backend: Ray) -> None:
     assert forecast_s == pytest.approx(seconds[3], rel=0.35)
 
 
+def test_workers_that_get_nothing_to_do_for_a_limit_on_bytes_are_told(cluster: Any) -> None:
+    seen = {}
+    for limit in (1 << 20, None):
+        backend = Ray(address=cluster.address, resources={"CPU": 0.5}, max_in_flight_bytes=limit)
+        dataset = Timed(100, 0.02, 1 << 20)
+        with DataLoader(dataset, num_workers=3, backend=backend) as loader:
+            for _ in loader:
+                pass
+            with reader.profile(loader) as found:
+                for _ in loader:
+                    pass
+        seen[limit] = found
+    verdict = verdict_of(seen[1 << 20], runnable_s=0.0)
+    assert verdict.bound_by == "prefetch"
+    assert "max_in_flight_bytes" in verdict.sentence
+    assert "Raise max_in_flight_bytes=" in verdict.advice
+    assert seen[None].measured.bounded_s == 0
+    assert seen[None].measured.seconds < 0.7 * seen[1 << 20].measured.seconds
+
+
 def test_programs_that_share_workers_see_each_others_batches(cluster: Any) -> None:
     backend = Ray(address=cluster.address, resources={"CPU": 0.5}, pool="seen")
     options: dict[str, Any] = {"batch_size": 1, "num_workers": 1, "backend": backend}

@@ -30,7 +30,7 @@ def train(config: dict[str, Any]) -> None:
         batch_size=4,
         sampler=sampler,
         num_workers=2,
-        backend=reader.Ray(resources={"CPU": 0.5}, pool="train", runtime_env=config["env"]),
+        backend=reader.Ray(resources={"CPU": 0.5}, pool="train", runtime_env=config.get("env")),
     )
     found = []
     with loader:
@@ -47,11 +47,10 @@ def fit(address: str, folder: str, path: str) -> None:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    env = {"env_vars": {"PYTHONPATH": path}}
-    ray.init(address, log_to_driver=False, runtime_env=env)
+    ray.init(address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": path}})
     DataParallelTrainer(
         train,
-        train_loop_config={"folder": folder, "env": env},
+        train_loop_config={"folder": folder},  # workers have the env of the training
         scaling_config=ScalingConfig(num_workers=RANKS, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(storage_path=f"{folder}/storage"),
     ).fit()

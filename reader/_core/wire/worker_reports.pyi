@@ -26,4 +26,5 @@ class WorkerCounts(NamedTuple):
     computed_s: float
     runnable_s: float
     stored_s: float
+    bounded_s: float
     clock_error_s: float

@@ -43,7 +43,8 @@ cdef extern from "reader/_core/memory/release.h" nogil:
         int64_t at_index, at_since_ns
         uint32_t at_run, at_pid
         uint64_t batches_made, busy_ns, promised, expected
-        uint64_t task_ring_nbytes, result_ring_count, slot_table_count, computed_ns, runnable_ns, stored_ns, clock_error_ns
+        uint64_t task_ring_nbytes, result_ring_count, slot_table_count, computed_ns, runnable_ns, stored_ns
+        uint64_t bounded_ns, clock_error_ns
 
     ctypedef struct rd_header:
         uint64_t magic

@@ -92,6 +92,7 @@ typedef struct rd_heap { /* one page */
     /* of a worker on another machine; by who lands its batches */
     uint64_t runnable_ns;    /* in which it could have computed, and had no core */
     uint64_t stored_ns;      /* in which its batches were copied into a store there */
+    uint64_t bounded_ns;     /* in which its tasks were held back: enough bytes were under way */
     uint64_t clock_error_ns; /* how far its times may be off; 0: it is on this machine */
 } rd_heap;
 

@@ -397,8 +397,7 @@ cdef class Feeder:
         seq = load_relaxed_u64(&heap.at_seq)
         if since_ns == 0 or seq >= self.sent:  # more than was sent: overwritten
             return WorkerProgress(pid, None, -1, 0.0, bool(self.s.workers[worker].said_hello))
-        return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index),
-                              (rd_now_ns() - since_ns) * 1e-9)
+        return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index), (rd_now_ns() - since_ns) * 1e-9)
 
     def worker_counts(self, uint32_t worker):
         """Return WorkerCounts, what a worker has made so far. Divide `busy_s` by the elapsed time:
@@ -408,7 +407,8 @@ cdef class Feeder:
         heap = rd_heap_at(self.s.arena, worker)
         return WorkerCounts(load_relaxed_u64(&heap.batches_made), load_relaxed_u64(&heap.busy_ns) * 1e-9,
                             load_relaxed_u64(&heap.computed_ns) * 1e-9, load_relaxed_u64(&heap.runnable_ns) * 1e-9,
-                            load_relaxed_u64(&heap.stored_ns) * 1e-9, load_relaxed_u64(&heap.clock_error_ns) * 1e-9)
+                            load_relaxed_u64(&heap.stored_ns) * 1e-9, load_relaxed_u64(&heap.bounded_ns) * 1e-9,
+                            load_relaxed_u64(&heap.clock_error_ns) * 1e-9)
 
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """Begin an attempt at an epoch from batch ``next_seq`` on, or with any if not ``in_order``.

@@ -292,6 +292,10 @@ cdef class TaskRelay:
         store_relaxed_u64(&heap.stored_ns, heap.stored_ns + stored_ns)
         store_relaxed_u64(&heap.clock_error_ns, clock_error_ns)
 
+    def count_bounded(self, uint64_t ns):
+        """Add to the time in which tasks of the worker were held back, though it had time for them."""
+        store_relaxed_u64(&self.channel.c.bounded_ns, self.channel.c.bounded_ns + ns)
+
 
 def progress_of(Arena arena not None):
     """Return what the first worker of an arena is at, as (number, run, row, seconds); None: nothing."""

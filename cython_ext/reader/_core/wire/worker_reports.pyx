@@ -40,14 +40,15 @@ class WorkerProgress(collections.namedtuple("WorkerProgress", "pid seq row secon
 
 
 class WorkerCounts(collections.namedtuple("WorkerCounts",
-                                          "batches busy_s computed_s runnable_s stored_s clock_error_s")):
+                                          "batches busy_s computed_s runnable_s stored_s bounded_s clock_error_s")):
     """What a worker has made so far: see `Feeder.worker_counts`.
 
     ``batches``: made, in all runs, by this worker and the dead ones it replaces; ``busy_s``:
     seconds that they took, waits for the dataset's storage included; ``computed_s``: seconds of cores
     that they took, 0 unless the worker works for several loaders, or on another machine;
     ``runnable_s``: in which it had no core there; ``stored_s``: in which its batches were copied into
-    the object store there, as far as it was seen; ``clock_error_s``: how far its times may be off.
+    the object store there, as far as it was seen; ``bounded_s``: in which its tasks were held back,
+    since so many bytes were under way as may be; ``clock_error_s``: how far its times may be off.
     """
 
     __slots__ = ()
