@@ -76,7 +76,11 @@ def examine_nodes(address: str) -> list[NodeFacts]:
     check_address(address)
     with _connected(ray, address):
         here = ray.get_runtime_context().get_node_id()
-        return [_facts_of(ray, node, here) for node in ray.nodes() if node["Alive"]]
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        options = [_options(ray, node) for node in nodes]
+        asked = [ray.remote(_look).options(**each).remote() for each in options]  # all at once
+        until = time.monotonic() + _PATIENCE_S
+        return [_facts_of(ray, *each, here, until) for each in zip(nodes, options, asked)]
 
 
 @contextlib.contextmanager
@@ -88,16 +92,22 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _facts_of(ray: Any, node: dict[str, Any], here: str) -> NodeFacts:
+def _options(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of what is to run on a node."""
     where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    options = {"num_cpus": 0, "scheduling_strategy": where(node["NodeID"], soft=False)}
+    return {"num_cpus": 0, "scheduling_strategy": where(node["NodeID"], soft=False)}
+
+
+def _facts_of(
+    ray: Any, node: dict[str, Any], options: dict[str, Any], asked: Any, here: str, until: float
+) -> NodeFacts:
+    """Return what a node is like. `asked`: refers to what `_look` finds there, until a time."""
     resources = node["Resources"]
     is_here, store = node["NodeID"] == here, int(resources.get("object_store_memory", 0))
     unknown = Versions("", "", "")
     host = node["NodeManagerHostname"]
     try:
-        asked = ray.remote(_look).options(**options).remote()
-        host, versions, shared = ray.get(asked, timeout=_PATIENCE_S)
+        host, versions, shared = ray.get(asked, timeout=max(0.0, until - time.monotonic()))
     except Exception as error:
         why = str(error).strip().rpartition("\n")[2] or type(error).__name__
         return NodeFacts(host, is_here, unknown, resources, store, error=why)
