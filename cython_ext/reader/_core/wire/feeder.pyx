@@ -21,7 +21,7 @@ from reader._core.memory.arena cimport (Hold, process_ledger, rd_arena_trim, RD_
 from reader._core.memory.heap cimport heap_words
 from reader._core.memory.stage_times cimport rd_times
 from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
-                                       store_relaxed_i64, store_relaxed_int, store_relaxed_u64, store_u64,
+                                       store_relaxed_i64, store_relaxed_int, store_relaxed_u32, store_relaxed_u64, store_u64,
                                        rd_bell_open, rd_bell_ring, rd_now_ns, store_u32, load_u32,
                                        exchange_u32, rd_futex_wait, rd_futex_wake)
 from reader._core.wire.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT, next_look,
@@ -287,7 +287,7 @@ cdef class Feeder:
         self.s.workers[worker].pidfd = pidfd
         self.s.workers[worker].ended = 0
         self.s.workers[worker].alive = 1
-        self.s.workers[worker].said_hello = 0
+        store_relaxed_u32(&self.s.workers[worker].said_hello, 0)
         pthread_mutex_unlock(&self.s.lock)
         rd_bell_ring(self.s.bell)  # the reader thread has a new process to watch
 
@@ -319,7 +319,7 @@ cdef class Feeder:
         w.pidfd = -1
         w.ended = 0
         w.alive = 0
-        hello = bool(w.said_hello)
+        hello = bool(load_relaxed_u32(&w.said_hello))
         busy = None
         at_seq = load_relaxed_u64(&heap.at_seq)
         if load_relaxed_i64(&heap.at_since_ns) and load_relaxed_u32(&heap.at_run) == self.s.run \
@@ -396,7 +396,7 @@ cdef class Feeder:
         pid = load_relaxed_u32(&heap.at_pid)
         seq = load_relaxed_u64(&heap.at_seq)
         if since_ns == 0 or seq >= self.sent:  # more than was sent: overwritten
-            return WorkerProgress(pid, None, -1, 0.0, bool(self.s.workers[worker].said_hello))
+            return WorkerProgress(pid, None, -1, 0.0, bool(load_relaxed_u32(&self.s.workers[worker].said_hello)))
         return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index), (rd_now_ns() - since_ns) * 1e-9)
 
     def worker_counts(self, uint32_t worker):

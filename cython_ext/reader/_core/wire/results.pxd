@@ -20,7 +20,7 @@ cdef struct worker_side:
     int pidfd              # readable when the process ended; -1: a thread, or gone
     int alive              # whether it takes tasks
     int rests              # and only those that are meant for it
-    int said_hello
+    uint32_t said_hello    # atomic, for it is also read without the lock
     uint32_t end_run       # the run in which it last answered END; 0 = never
     int owes_state          # it was asked to begin an epoch and to send its state, and has not
     int ended              # set by the reader thread, until the worker is detached

@@ -15,7 +15,7 @@ from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_BATCH, RD_ERROR, RD_FULL,
                                         RD_SKIPPED, RD_STATE, rd_slot_at, rd_slot_release)
 from reader._core.memory.stage_times cimport rd_times, rd_times_take
 from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, rd_now_ns,
-                                       rd_kill, add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake,
+                                       store_relaxed_u32, rd_kill, add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake,
                                        exchange_u32, load_u32, rd_bell_clear, store_u32)
 from reader._core.wire.blocking_queue cimport (INTERRUPTED, TIMED_OUT, pthread_mutex_lock,
                                                pthread_mutex_unlock, queue_get, queue_take_back,
@@ -412,7 +412,7 @@ cdef void arrive(feed_state* s, uint32_t index, rd_record* record) noexcept nogi
     cdef worker_side* worker = &s.workers[index]
     s.received += 1
     if record.kind == RD_HELLO:
-        worker.said_hello = 1
+        store_relaxed_u32(&worker.said_hello, 1)
         return
     if record.kind == RD_FAILED:
         if record.slot:
