@@ -305,7 +305,8 @@ def test_forked_trainer_has_workers_of_its_own() -> None:
             code = 1
             try:
                 pids = {int(pid) for batch in loader for pid in batch[2]}
-                code = 0 if pids == set(pool.pids) and not pids & before else 2
+                own = set(pool.pids)  # of which one may have made all batches
+                code = 0 if pids and pids <= own and not own & before else 2
                 pool.close()
             finally:
                 os._exit(code)

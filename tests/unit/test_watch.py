@@ -21,7 +21,7 @@ class Played(Observed):
                 100 + worker,
                 WorkerActivity.IDLE,
                 host="there",
-                counts=WorkerCounts(1, 1.0, 0.5, 0.0, 0.0, each),
+                counts=WorkerCounts(1, 1.0, 0.5, 0.0, 0.0, 0.0, each),
             )
             for worker, each in enumerate(error_s)
         ]
