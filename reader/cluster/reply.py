@@ -6,6 +6,7 @@ its own.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,18 +23,20 @@ class Reply:
         wake: called when that has come, in a thread of Ray's.
 
     Attributes:
-        sent_ns, came_ns: when, by `time.monotonic_ns`; 0: not yet.
+        sent_ns: when, by `time.monotonic_ns`.
     """
 
     def __init__(self, send: Callable[[], Any], wake: Callable[[], None]) -> None:
-        self.sent_ns, self.came_ns = time.monotonic_ns(), 0
-        self._wake = wake
+        self.sent_ns = time.monotonic_ns()
+        self._came: list[int] = []
         self._future: Future[Any] = send().future()
-        self._future.add_done_callback(self._come)
+        # not a method: in a cycle with the future, results would stay in Ray's store for long
+        self._future.add_done_callback(functools.partial(_come, self._came, wake))
 
-    def _come(self, _: Any) -> None:
-        self.came_ns = time.monotonic_ns()
-        self._wake()
+    @property
+    def came_ns(self) -> int:
+        """When it came, by `time.monotonic_ns`; 0: not yet."""
+        return self._came[0] if self._came else 0
 
     @property
     def has_come(self) -> bool:
@@ -48,3 +51,9 @@ class Reply:
     def result(self) -> Any:
         """Return what the actor returned, or raise what Ray does; waits."""
         return self._future.result()
+
+
+def _come(came: list[int], wake: Callable[[], None], _: Any) -> None:
+    """Note when a result came, in a thread of Ray's."""
+    came.append(time.monotonic_ns())
+    wake()

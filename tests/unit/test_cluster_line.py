@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import time
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -224,6 +226,25 @@ def test_times_below_0_end_no_line(lines: Lines) -> None:
     lines.actors[0].calls[0][1].result.set_result((CallTimes(now, now, -1, -1, -1), []))
     line.land()
     assert lines.feeder.worker_counts(0).runnable_s == 0
+
+
+def test_a_result_goes_with_its_call_without_the_garbage_collector() -> None:
+    class Batch:
+        pass
+
+    batch = Batch()
+    known = weakref.ref(batch)
+    refs = [Ref()]
+    future = refs[0].result
+    reply = Reply(refs.pop, lambda: None)
+    future.set_result(batch)
+    gc.disable()
+    try:
+        assert reply.result() is batch
+        del batch, reply, future
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 class Slow(Future[Any]):
