@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -104,6 +106,16 @@ def test_killed_node_costs_no_batch(cluster: Any, backend: Ray) -> None:
             if n == 60:
                 cluster.remove_node(node, allow_graceful=False)
     whole(batches, 800, 4)
+    # or Ray starts the next test's actors on the node that is gone
+    subprocess.run([sys.executable, "-c", WAITS, cluster.address, "3"], timeout=60, check=True)
+
+
+WAITS = """
+import sys, threading, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+while sum(node["Alive"] for node in ray.nodes()) > int(sys.argv[2]):
+    threading.Event().wait(0.1)
+"""  # a process of its own: what Ray opens in one stays open
 
 
 class Slow(Rows):
