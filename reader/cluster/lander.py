@@ -110,7 +110,7 @@ class _Cluster:
         max_in_flight_bytes: of batches.
     """
 
-    max_in_flight_bytes = 1
+    max_in_flight_bytes: int
 
     def __init__(self, backend: Ray, job: LanderJob) -> None:
         self.error: BaseException | None = None
@@ -346,7 +346,7 @@ class _Lander:
                 nbytes += line.in_flight_nbytes - before
 
         is_bound = not self._has_room(nbytes)
-        self._bounded = [line for line in self._lines if is_bound and line.is_held_back]
+        self._bounded = [line for line in self._lines if line.is_held_back] if is_bound else []
 
     def _count_bounded(self) -> None:
         now_ns = time.monotonic_ns()

@@ -151,8 +151,8 @@ class ProcessStarter(Finalized):
     Args:
         config: what each worker is given; not kept. None: they are told later.
         start_method: of multiprocessing; None: Python's own default.
-        has_main: what they are told may refer to the main module; else they do not import it, which
-            would run a program again that has no guard.
+        imports_main: what they are told may refer to the main module; else they do not import it,
+            which would run a program again that has no guard.
 
     Raises:
         ConfigError: the config cannot be pickled, and the method needs it.
@@ -166,7 +166,7 @@ class ProcessStarter(Finalized):
     _trainer = -1
 
     def __init__(
-        self, config: loop.WorkerConfig | None, start_method: str | None, has_main: bool = True
+        self, config: loop.WorkerConfig | None, start_method: str | None, imports_main: bool = True
     ) -> None:
         if start_method is None:
             # reading the default method must not fix it for the whole process
@@ -174,7 +174,7 @@ class ProcessStarter(Finalized):
             start_method = start_method or multiprocessing.get_all_start_methods()[0]
         self._context: BaseContext = multiprocessing.get_context(start_method)
         self._method = start_method
-        self._has_main = has_main
+        self._imports_main = imports_main
         self._libraries: list[str] = []
         try:
             if start_method != "fork" and config is not None:
@@ -211,7 +211,9 @@ class ProcessStarter(Finalized):
         spawn starts imports the main module, and fails where its file does not exist (<stdin>).
         """
         holds_many = self._method == "forkserver" and len(self._held) > _MANY_FDS
-        return holds_many or (self._method != "fork" and (has_lost_file() or not self._has_main))
+        return holds_many or (
+            self._method != "fork" and (has_lost_file() or not self._imports_main)
+        )
 
     def preload(self, libraries: list[str]) -> None:
         """Have a template import these, too."""
@@ -228,7 +230,7 @@ class ProcessStarter(Finalized):
         try:
             with interrupt_after():
                 self._template = Template(
-                    self._method, self._trainer, self._libraries, self._has_main
+                    self._method, self._trainer, self._libraries, self._imports_main
                 )
             self._template.await_ready()
         except TemplateEnded:
@@ -260,7 +262,7 @@ class ProcessStarter(Finalized):
                 return _start(self._template, setup)
             except TemplateEnded:
                 self._give_up_template()
-                if not self._has_main:  # what multiprocessing starts would import it
+                if not self._imports_main:  # what multiprocessing starts would import it
                     self.open_template()
                     return self.start_job(worker_id, job)
         return _start(self._context, setup)
@@ -286,7 +288,7 @@ class ProcessStarter(Finalized):
             self.close()
 
     def _give_up_template(self) -> None:
-        if self._has_main:
+        if self._imports_main:
             _log.warning(
                 "the process that preloads libraries for workers ended; each worker now imports"
                 " them itself, and starts slower"

@@ -66,17 +66,17 @@ class Template:
         method: "spawn" or "forkserver", which workers see as their start method.
         trainer: pidfd of this process.
         modules: names of libraries; for forkserver, the user's list of preloads is added.
-        has_main: workers import this process's main module where they can.
+        imports_main: workers import this process's main module where they can.
 
     Raises:
         OSError: the system refuses another process, or descriptors.
     """
 
     def __init__(
-        self, method: str, trainer: int, modules: Sequence[str], has_main: bool = True
+        self, method: str, trainer: int, modules: Sequence[str], imports_main: bool = True
     ) -> None:
         self.method = method
-        self.has_main = has_main
+        self.imports_main = imports_main
         self._is_ready = False
         names = [*modules, *(_preloads() if method == "forkserver" else [])]
         tracker: Any = resource_tracker.getfd()
@@ -260,7 +260,7 @@ class _Popen(popen_fork.Popen):
         set_spawning_popen(spawning)
         try:
             data = spawn.get_preparation_data(process_obj.name)
-            if not self._template.has_main or not is_imported():
+            if not self._template.imports_main or not is_imported():
                 data.pop("init_main_from_path", None)
                 data.pop("init_main_from_name", None)
             reduction.dump(data, stream)

@@ -73,4 +73,3 @@ def test_program_runs_once(cluster: Any, tmp_path: Path, options: list[str]) -> 
         check=False,
     )
     assert done.stdout == "runs\nends\n", done.stderr
-    print(done.stderr)

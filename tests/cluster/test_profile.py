@@ -23,6 +23,7 @@ from reader.integrations.loop_watch import LoopWatch
 from reader.observe.judge import judge
 from reader.observe.replay import replay_of
 from reader.observe.trace import trace_of
+from tests.cluster.nodes import await_nodes
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(180)]
 
@@ -81,18 +82,10 @@ def away(cluster: Any) -> Iterator[Ray]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    subprocess.run([sys.executable, "-c", WAITS, cluster.address], timeout=60, check=True)
+    await_nodes(cluster.address, 1, "away")
     yield Ray(address=cluster.address, resources={"away": 1})
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-WAITS = """
-import sys, threading, ray
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-while not any("away" in node["Resources"] for node in ray.nodes()):
-    threading.Event().wait(0.1)
-"""  # a process of its own: what Ray opens in one stays open
 
 
 def test_times_of_another_machine_are_by_this_ones_clock(away: Ray) -> None:

@@ -7,8 +7,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from reader import (
     shard,
 )
 from tests.cluster.actors import actors, lander_of
+from tests.cluster.nodes import await_nodes
 from tests.datasets import At, Augmented, Calls, PidRows, Raise, Rows, check_rows, digest_of
 from tests.processes import kill_and_wait, open_pid, wait_gone, wait_until
 
@@ -107,15 +106,7 @@ def test_killed_node_costs_no_batch(cluster: Any, backend: Ray) -> None:
                 cluster.remove_node(node, allow_graceful=False)
     whole(batches, 800, 4)
     # or Ray starts the next test's actors on the node that is gone
-    subprocess.run([sys.executable, "-c", WAITS, cluster.address, "3"], timeout=60, check=True)
-
-
-WAITS = """
-import sys, threading, ray
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-while sum(node["Alive"] for node in ray.nodes()) > int(sys.argv[2]):
-    threading.Event().wait(0.1)
-"""  # a process of its own: what Ray opens in one stays open
+    await_nodes(cluster.address, 3)
 
 
 class Slow(Rows):

@@ -74,7 +74,7 @@ class RemoteProcesses(WorkerProcesses):
             self._words_fd = memory_file("reader-words", bytes(WakeWords.nbytes(1)))
         self._words = WakeWords(self._words_fd, 1)
         self.open_starter(
-            None, "spawn", 1, has_main=False
+            None, "spawn", 1, imports_main=False
         )  # the lander opens nothing of the user's
 
     def start(self, worker: int, arena: Arena, bell: int, keep_slots: int) -> int:

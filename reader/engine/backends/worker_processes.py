@@ -128,14 +128,14 @@ class WorkerProcesses:
         start_method: str | None,
         workers: int,
         find_libraries: Callable[[], list[str]] | None = None,
-        has_main: bool = True,
+        imports_main: bool = True,
     ) -> None:
         """Make the starter, with a template where that is worth it. Raises what it raises.
 
         `find_libraries`: of workers that are told their configs later; not called under fork.
-        `has_main`: see ProcessStarter.
+        `imports_main`: see ProcessStarter.
         """
-        starter = ProcessStarter(config, start_method, has_main)
+        starter = ProcessStarter(config, start_method, imports_main)
         if find_libraries is not None and not starter.is_fork:
             starter.preload(find_libraries())
         with interrupt_after():
