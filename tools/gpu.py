@@ -1,10 +1,10 @@
 """All that a GPU must tell, in one run of ten minutes at most, with torch alone; writes one JSON.
 
-    python -m tools.gpu [--accelerator cuda|simdev] [--json build/gpu.json]
+    python -m tools.gpu [--accelerator cuda|simdev] [--json build/gpu.json] [--parts tests soak ...]
 
 The tests of devices, a soak with checks, how long steps wait beside PyTorch's loader, bytes a
-second beside copies of PyTorch's pinned memory, and the calls of CUDA in an epoch. Exit code 0: all
-passed.
+second beside copies of PyTorch's pinned memory, the calls of CUDA in an epoch, and the training of
+a network. The JSON is written after each part. Exit code 0: all passed.
 On the simulated accelerator it is a rehearsal: what a GPU alone can tell is left out.
 """
 
@@ -20,6 +20,8 @@ import re
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ import numpy as np
 
 from tests.device.accelerator import ACCELERATOR
 from tools.device_bench.__main__ import measure, table
+from tools.device_bench.training import train_all
 
 ROOT = Path(__file__).parents[1]
 NEEDED = "torch numpy pytest".split()
@@ -42,6 +45,7 @@ def main() -> int:
     parser.add_argument("--accelerator", choices=("cuda", "simdev"), default="cuda")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "gpu.json")
     parser.add_argument("--batches", type=int, default=10_000, help="of the soak")
+    parser.add_argument("--parts", nargs="+", metavar="PART", help="these alone")
     chosen = parser.parse_args()
     missing = [name for name in NEEDED if not importlib.util.find_spec(name)]
     if missing:
@@ -56,20 +60,33 @@ def main() -> int:
             " simulated one: python -m tools.gpu --accelerator simdev"
         )
         return 2
-    began = time.monotonic()
-    found: dict[str, Any] = {"machine": machine(is_gpu)}
-    found["tests"] = run_tests(chosen.accelerator)
-    found["soak"] = soak(chosen.accelerator, chosen.batches)
-    found["steps"] = measure(chosen.accelerator, rounds=1, batches=300)
+    parts: dict[str, Callable[[], Any]] = {
+        "tests": lambda: run_tests(chosen.accelerator),
+        "soak": lambda: soak(chosen.accelerator, chosen.batches),
+        "steps": lambda: measure(chosen.accelerator, rounds=1, batches=300),
+    }
     if is_gpu:
-        found["copies"] = {name: copies(*work) for name, work in WORKS.items()}
-        found["calls"] = calls()
-    found["problems"] = problems_of(found)
-    found["seconds"] = round(time.monotonic() - began)
+        parts["copies"] = lambda: {name: copies(*work) for name, work in WORKS.items()}
+        parts["calls"] = calls
+        parts["training"] = train_all
+    unknown = set(chosen.parts or ()) - set(parts)
+    if unknown:
+        print(f"gpu: no part {', '.join(sorted(unknown))} here; there are {', '.join(parts)}")
+        return 2
+    found: dict[str, Any] = {"machine": machine(is_gpu), "problems": [], "seconds": {}}
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
-    chosen.json.write_text(json.dumps(found, indent=1))
-    print(table(found["steps"]))
-    print(json.dumps({key: found[key] for key in found if key != "steps"}, indent=1))
+    for name in chosen.parts or parts:
+        began = time.monotonic()
+        try:
+            found[name] = parts[name]()
+        except Exception:
+            found[name] = {"failed": traceback.format_exc()}
+        found["seconds"][name] = round(time.monotonic() - began)
+        found["problems"] = problems_of(found)
+        chosen.json.write_text(json.dumps(found, indent=1))
+        is_table = name == "steps" and "failed" not in found[name]
+        print(f"{name}:", table(found[name]) if is_table else json.dumps(found[name], indent=1))
+        sys.stdout.flush()
     print(f"gpu: {'; '.join(found['problems']) or 'all passed'}. Written to {chosen.json}")
     return 1 if found["problems"] else 0
 
@@ -91,6 +108,8 @@ def run_tests(accelerator: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider"]
     # their own settings: the suite's need more packages
     command += ["-c", "/dev/null", "--rootdir", str(ROOT), "--confcutdir", "tests/device"]
+    if importlib.util.find_spec("xdist"):
+        command += ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadscope"]
     done = subprocess.run(
         [*command, "-m", chosen, "-k", "not paddle and not training", "tests/device"],
         cwd=ROOT,
@@ -212,6 +231,7 @@ def calls() -> dict[str, int]:
 
     from reader.compat.torch import DataLoader
 
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     options: dict[str, Any] = {"num_workers": 4, "persistent_workers": True}
     pictures: Any = Pictures(6400, 150_000)
     loader: Any
@@ -219,22 +239,25 @@ def calls() -> dict[str, int]:
         for _ in loader:
             pass
         torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        with profile(activities=activities) as nothing:
+            pass
+        with profile(activities=activities) as seen:
             for _ in loader:
                 pass
-    told = {each.key: each.count for each in seen.key_averages() if each.key.startswith("cuda")}
-    return dict(sorted(told.items()))
+    own = {each.key: each.count for each in nothing.key_averages()}  # of the profiler
+    told = {each.key: each.count - own.get(each.key, 0) for each in seen.key_averages()}
+    return {key: told[key] for key in sorted(told) if key.startswith("cuda") and told[key]}
 
 
 def problems_of(found: dict[str, Any]) -> list[str]:
     """Return what missed its goal, as sentences."""
-    problems = []
-    if found["tests"]["failed"] or not found["tests"]["passed"]:
-        problems.append("tests failed")
-    if found["soak"]["failed"]:
-        problems.append("the soak failed")
+    problems = [
+        f"{name} failed"
+        for name, told in found.items()
+        if isinstance(told, dict) and (told.get("failed") or told.get("passed") == 0)
+    ]
     for name, told in found.get("copies", {}).items():
-        if told["registered_gb_s"] < GOAL * told["pinned_gb_s"]:
+        if name != "failed" and told["registered_gb_s"] < GOAL * told["pinned_gb_s"]:
             problems.append(f"copies of {name} are slower than from pinned memory")
     waits = [name for name in HOST_WAITS if found.get("calls", {}).get(name)]
     if waits:

@@ -47,7 +47,7 @@ def missing_device(place: Place) -> str | None:
     count = module.device_count() if hasattr(module, "device_count") else 0
     if not count or not hasattr(module, "current_device"):
         return f"{version} knows no accelerator {place.kind!r} that batches could be copied to"
-    if device.index >= count:
+    if (place.index or 0) >= count:  # torch.device holds a number of 8 bits: 256 is its 0
         return f"{version} finds {count} devices {place.kind!r} here, numbered from 0"
     return None
 

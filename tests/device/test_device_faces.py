@@ -67,7 +67,8 @@ ON_TORCH = """
     facts["resumed"] = [labels.cpu().tolist() for _, labels in other] == rest
 
     wrong = ["meta", "moon", 3.5, ["cpu", ONE]]
-    wrong = [*(["cuda:0", "simdev:4"] if sim.kind == "simdev" else ["cuda:999", "xpu:0"]), *wrong]
+    simdev, cuda = ["cuda:0", "simdev:4", "simdev:256"], ["cuda:99", "cuda:256", "xpu:0"]
+    wrong = [*(simdev if sim.kind == "simdev" else cuda), *wrong]
     for wrong in wrong:
         try:
             DataLoader(pairs, device=wrong)
@@ -218,8 +219,8 @@ def test_face_of_pytorch_refuses_devices_that_are_not_there(
     on_torch: dict[str, Any], device_kind: str
 ) -> None:
     parts = {
-        "simdev": ["finds no CUDA device", "finds 4 devices 'simdev'"],
-        "cuda": ["devices 'gpu' here, numbered from 0", "'xpu"],
+        "simdev": ["finds no CUDA device", *["finds 4 devices 'simdev'"] * 2],
+        "cuda": [*["devices 'gpu' here, numbered from 0"] * 2, "'xpu"],
     }[device_kind]
     parts += ["knows no device 'meta:0'", "knows no device 'moon:0'", "got 3.5 (float)"]
     for text, part in zip(on_torch["refused"], [*parts, "different kinds"], strict=True):

@@ -77,7 +77,7 @@ def test_what_missed_its_goal_on_a_gpu_is_named() -> None:
     }
     assert gpu.problems_of(bad) == [
         "tests failed",
-        "the soak failed",
+        "soak failed",
         "copies of image are slower than from pinned memory",
         "an epoch calls cudaStreamSynchronize",
     ]

@@ -35,7 +35,8 @@ __all__ = ["Rates", "main", "run"]
 
 _CHOSEN_BY = 300  # batches
 _STARTED_BY = 40
-_WORKERS, _FACTORS = (1, 2, 3, 4, 8), (2, 4)
+_CORES = len(os.sched_getaffinity(0))
+_WORKERS, _FACTORS = sorted({1, 2, 3, 4, 8, 3 * _CORES // 4, _CORES}), (2, 4)
 
 Setting = dict[str, Any]
 DEFAULT: Setting = {"num_workers": 0}
