@@ -15,12 +15,13 @@ from typing import NamedTuple
 from reader.cgroups import PROC
 
 __all__ = [
+    "ProcessCounts",
     "RunnableClock",
     "SystemClock",
     "WorkerClock",
-    "major_faults",
     "own_bytes",
     "own_clock",
+    "process_counts",
     "system_clock",
     "worker_clock",
 ]
@@ -76,6 +77,36 @@ class RunnableClock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+class ProcessCounts(NamedTuple):
+    """Counts of a process since it began.
+
+    Attributes:
+        major_faults: pages that it had to wait for; swap, or files.
+        user_s: seconds in which it computed, the kernel's work for it left out.
+        kernel_s: seconds of that work.
+    """
+
+    major_faults: int = 0
+    user_s: float = 0.0
+    kernel_s: float = 0.0
+
+    def since(self, before: ProcessCounts) -> ProcessCounts:
+        """Return what was added since; of a process that has ended, nothing."""
+        return ProcessCounts(
+            max(0, self.major_faults - before.major_faults),
+            max(0.0, self.user_s - before.user_s),
+            max(0.0, self.kernel_s - before.kernel_s),
+        )
+
+    def plus(self, other: ProcessCounts) -> ProcessCounts:
+        """Return the counts of both."""
+        return ProcessCounts(
+            self.major_faults + other.major_faults,
+            self.user_s + other.user_s,
+            self.kernel_s + other.kernel_s,
+        )
 
 
 class SystemClock(NamedTuple):
@@ -143,9 +174,10 @@ def own_bytes(pid: int, proc: Path = PROC) -> int:
         return 0
 
 
-def major_faults(pid: int, proc: Path = PROC) -> int:
-    """Return how many pages a process had to wait for; 0: it has ended."""
+def process_counts(pid: int, proc: Path = PROC) -> ProcessCounts:
+    """Return what the system counts of a process and all its threads; zeros: it has ended."""
     try:
-        return int((proc / str(pid) / "stat").read_text().rpartition(") ")[2].split()[9])
+        fields = (proc / str(pid) / "stat").read_text().rpartition(") ")[2].split()
+        return ProcessCounts(int(fields[9]), int(fields[11]) * _TICK_S, int(fields[12]) * _TICK_S)
     except (OSError, ValueError, IndexError):
-        return 0
+        return ProcessCounts()

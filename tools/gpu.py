@@ -29,12 +29,11 @@ import numpy as np
 
 from tests.device.accelerator import ACCELERATOR
 from tools.device_bench.__main__ import measure, table
+from tools.device_bench.pictures import SHAPES, Pictures
 from tools.device_bench.training import train_all
 
 ROOT = Path(__file__).parents[1]
 NEEDED = "torch numpy pytest".split()
-# epochs of (samples of a batch, bytes of a sample): pictures of float32, and of bytes
-WORKS = {"image": (64, 3 * 224 * 224 * 4), "uint8": (64, 3 * 224 * 224)}
 GOAL = 0.95  # of the yardstick
 HOST_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 
@@ -66,8 +65,10 @@ def main() -> int:
         "steps": lambda: measure(chosen.accelerator, rounds=1, batches=300),
     }
     if is_gpu:
-        parts["copies"] = lambda: {name: copies(*work) for name, work in WORKS.items()}
+        parts["copies"] = lambda: {name: copies(*work) for name, work in SHAPES.items()}
         parts["calls"] = calls
+        if importlib.util.find_spec("jax"):
+            parts["jax"] = jax_copies
         parts["training"] = train_all
     unknown = set(chosen.parts or ()) - set(parts)
     if unknown:
@@ -141,20 +142,6 @@ def soak(accelerator: str, batches: int) -> dict[str, Any]:
     return {**told, "failed": "" if done.returncode == 0 else "see the counts"}
 
 
-class Pictures:
-    """A dataset in memory, of which each batch takes other bytes."""
-
-    def __init__(self, samples: int, nbytes: int) -> None:
-        self._samples = samples
-        self._bank = np.random.default_rng(0).integers(0, 256, (256, nbytes), np.uint8)
-
-    def __len__(self) -> int:
-        return self._samples
-
-    def __getitem__(self, index: int) -> Any:
-        return self._bank[index % len(self._bank)]
-
-
 def copies(size: int, nbytes: int) -> dict[str, Any]:
     """Return gigabytes a second of a loader's epoch, of registered shared memory, and of pinned."""
     import torch
@@ -184,6 +171,21 @@ def copies(size: int, nbytes: int) -> dict[str, Any]:
         "is_pinned": is_pinned,
         "devices": stats,
     }
+
+
+def jax_copies() -> dict[str, Any]:
+    """Return gigabytes a second of copies by JAX, from a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tools.device_bench.jax_copies"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"failed": done.stderr[-3000:]}
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
 
 
 def _registered_rate(target: Any) -> tuple[float, bool]:

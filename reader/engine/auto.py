@@ -28,7 +28,7 @@ __all__ = ["AutoWorkers", "choice_of", "first_choice"]
 _log = logging.getLogger("reader")
 _LEAST_FACTOR = 2
 _FIRST_WORKERS = 8  # most to begin with
-_BETWEEN_S = 0.05  # looks
+_BETWEEN_S = 0.03  # looks
 
 
 def first_choice(most: Choice, is_free: tuple[bool, bool], cores: float | None = None) -> Choice:
@@ -98,13 +98,17 @@ class AutoWorkers:
     ) -> Callable[[], None]:
         """Begin an epoch, of which no task was sent yet; returns what is called now and then."""
         pool.set_active(self.choice.workers)
-        window.size = self._in_flight(self.choice)
+        self._set_in_flight(pool, window)
         self._tuner.begin()
         self._has_begun, self._run = False, object()
         return functools.partial(self._look, self._run, pool, window, start_of)
 
     def _in_flight(self, choice: Choice) -> int:
         return choice.factor * max(choice.workers, self._places)
+
+    def _set_in_flight(self, pool: Pool, window: Window) -> None:
+        window.size = self._in_flight(self.choice)
+        pool.set_in_flight(window.size)
 
     def _look(
         self,
@@ -137,7 +141,7 @@ class AutoWorkers:
             for worker in started:
                 if start_of is not None:
                     window.add_start(worker, start_of(worker))
-            window.size = self._in_flight(choice)
+            self._set_in_flight(pool, window)
             _log.info("%s", _told(before, choice))
         finally:
             self._turn.release()

@@ -24,8 +24,8 @@ _PART = 0.4  # of a core: for less there is no worker more
 _LEAP = 4  # times as many workers at once
 _CLOSE = 0.08  # a gain so close to what it takes is measured for longer
 _LONGEST = 3  # readings' length that is
-_SETTLE_S = 0.05  # before a reading
-_LEAST_S = 0.15  # of a reading
+_SETTLE_S = 0.03  # before a reading
+_LEAST_S = 0.1  # of a reading
 _LEAST_BATCHES = 12
 _LONG_S = 5.0  # after which fewer batches do
 _FIRST_PAUSE, _LONGEST_PAUSE = 8, 256  # readings before what did not help is tried again
@@ -215,7 +215,7 @@ class Tuner:
             needed = max(1, math.ceil(_SPARE * found.busy_s / found.seconds))
             if self._is_free[0] and needed < workers:
                 self._failed = frozenset()
-                return Choice(workers - 1, factor)
+                return Choice((workers + needed) // 2, factor)
             return self.choice
         limit = self._most_useful(found.share)
         is_over = self._is_free[0] and workers > _BEYOND * limit

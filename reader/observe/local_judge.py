@@ -6,6 +6,7 @@ Imports what was measured, and the loop to play it again. It looks nothing up.
 from __future__ import annotations
 
 import math
+from statistics import median_high
 from typing import Any
 
 from reader.observe.measured import Measured
@@ -99,10 +100,10 @@ class LocalJudge:
 
     def _memory(self) -> Verdict | None:
         seen = self.seen
-        share = (seen.memory_stall_s or 0.0) / max(seen.seconds, 1e-9)
-        faults = seen.major_faults / max(seen.seconds, 1e-9)
-        is_unknown = seen.memory_stall_s is None
-        if share < 0.2 and not (is_unknown and seen.memory_events and faults > 100):
+        is_unknown, share = seen.memory_stall_s is None, (seen.memory_stall_s or 0.0) / seen.seconds
+        reads_back = seen.memory_events > 0 and seen.major_faults > 100 * seen.seconds
+        is_mostly_kernel = share > LITTLE and seen.user_share < 0.3
+        if share < 0.2 and not (reads_back and (is_unknown or is_mostly_kernel)):
             return None
         stalls = "" if is_unknown else f"programs wait for memory in {share:.0%} of the time, "
         why = (
@@ -111,7 +112,12 @@ class LocalJudge:
         )
         fewer = "take a smaller WorkerPool" if seen.shares_workers else "lower num_workers"
         advice = f"Free memory or raise its limit; else {fewer} or prefetch_factor."
-        return self._say("memory", why, advice, None)
+        saved_s = None
+        if self.replay is not None:
+            own = (self.computes + self.queues) * seen.user_share  # the rest is the kernel's
+            left_s = self.replay.seconds_without_page_waits(own, seen.uses_threads)
+            saved_s = seen.seconds * (1.0 - left_s / max(self.base_s, 1e-9))
+        return self._say("memory", why, advice, saved_s)
 
     def _gil(self) -> Verdict | None:
         """Whether threads compute for as long as one core can, and are kept from more."""
@@ -188,7 +194,7 @@ class LocalJudge:
     def _start(self) -> Verdict | None:
         seen = self.seen
         firsts_s = seen.first_wait_s + seen.epoch_wait_s
-        usual_s = 0.0 if self.replay is None else float(_median(self.replay.make_s.tolist()))
+        usual_s = 0.0 if self.replay is None else median_high(self.replay.make_s.tolist())
         start_s = firsts_s - usual_s * max(1, seen.epochs)
         if start_s <= MOST * self.lost_s:
             return None
@@ -294,7 +300,7 @@ class LocalJudge:
         times = [each for each in self.seen.worker_s if each > 0]
         if self.replay is None or len(times) < 2:
             return None
-        slowest, usual = max(times), _median(sorted(times)[:-1])
+        slowest, usual = max(times), median_high(sorted(times)[:-1])
         if slowest < 2 * usual:
             return None
         saved_s = self._saved_s(0.0, make_s=self.replay.with_equal_workers())
@@ -491,8 +497,3 @@ class LocalJudge:
             is_step = step_cpu_s > MOST * self.step_s * seen.batches
             most = max(1, int((seen.cores - is_step) / each + 0.3))
         return min(most, _MANY)
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0

@@ -71,6 +71,8 @@ class Measured:
         memory_stall_s: in which something waited for memory; None: the system does not tell.
         memory_events: how often a limit on memory was reached.
         major_faults: pages that trainer and workers had to wait for; swap, or files.
+        user_share: of what processes that make batches computed, the part that is no work of the
+            kernel, such as reading pages back; 1: unknown.
         worker_s: median of the seconds that each worker takes for a batch; 0: it made none.
         decoder: what decodes images in the dataset's code, as far as that is seen; "": nothing.
         persists: whether workers stay between epochs.
@@ -113,6 +115,7 @@ class Measured:
     memory_stall_s: float | None = None
     memory_events: int = 0
     major_faults: int = 0
+    user_share: float = 1.0
     worker_s: list[float] = field(default_factory=list)
     decoder: str = ""
     persists: bool = False

@@ -20,7 +20,7 @@ from reader.observe.observed import Observed, ObservedOptions
 from reader.observe.processors import usable_cores
 from reader.observe.replay import Replay, replay_of
 from reader.observe.watch import MemorySample, Watch, system_counts
-from reader.worker_clock import WorkerClock, own_clock
+from reader.worker_clock import ProcessCounts, WorkerClock, own_clock
 
 __all__ = ["Measurement"]
 
@@ -136,6 +136,9 @@ class Measurement:
         if system.memory_stall_s is not None and before.memory_stall_s is not None:
             stall_s = system.memory_stall_s - before.memory_stall_s
         cores = usable_cores(self._machine)
+        trainer = system.trainer.since(before.trainer)
+        is_in_trainer = workers == 0 or options.uses_threads
+        makers = trainer if is_in_trainer else watch.processes
         return Measured(
             seconds=seconds,
             batches=count,
@@ -160,7 +163,8 @@ class Measurement:
             stopped_s=system.stopped_s - before.stopped_s,
             memory_stall_s=stall_s,
             memory_events=system.memory_events - before.memory_events,
-            major_faults=system.major_faults - before.major_faults + watch.major_faults,
+            major_faults=trainer.major_faults + watch.processes.major_faults,
+            user_share=_user_share(makers),
             worker_s=_medians(records, workers),
             decoder=options.decoder,
             persists=options.persists,
@@ -191,6 +195,12 @@ class Measurement:
         idle = (now - then) / seconds
         stopped = (self._system_ended.stopped_s - self._system.stopped_s) / seconds
         return 0.0 if stopped > _OFTEN else max(0.0, min(cores, idle))
+
+
+def _user_share(counts: ProcessCounts) -> float:
+    """Return how much of what processes computed was no work of the kernel; 1: nothing is known."""
+    whole_s = counts.user_s + counts.kernel_s
+    return counts.user_s / whole_s if whole_s > 0 else 1.0
 
 
 def _spans_s(records: npt.NDArray[Any], begin: str, end: str) -> npt.NDArray[np.float64]:

@@ -115,6 +115,19 @@ class Replay:
         excess = np.where(self.slow_s > 10 * usual_s, self.slow_s - usual_s, 0.0)
         return np.asarray(np.maximum(self.make_s - excess, 0.0), np.float64)
 
+    def seconds_without_page_waits(self, own: float, holds_gil: bool) -> float:
+        """Return how long the loop takes if no page is waited for while batches are made.
+
+        Args:
+            own: share of the time of batches that is not spent for pages; some needed none.
+            holds_gil: whether the consumer's steps waited, too, for workers that are threads.
+        """
+        make_s = np.minimum(self.make_s * own, self.make_s.min())
+        step_s = self.step_s
+        if holds_gil:
+            step_s = np.minimum(step_s, step_s[step_s > 0].min(initial=np.inf))
+        return self.seconds(make_s=make_s, step_s=step_s)
+
     def with_equal_workers(self) -> _Floats:
         """Return what batches would take if each worker were as quick as the most are."""
         medians = [np.median(self.make_s[self.worker == who]) for who in np.unique(self.worker)]

@@ -22,9 +22,10 @@ from reader.observe.observed import Observed, clock_of, name_of
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s
 from reader.worker_clock import (
+    ProcessCounts,
     WorkerClock,
-    major_faults,
     own_bytes,
+    process_counts,
     system_clock,
 )
 
@@ -59,13 +60,16 @@ class MemorySample(NamedTuple):
 
 
 class SystemCounts(NamedTuple):
-    """Seconds and counts of the system since it began; see `Measured` for most of them."""
+    """Seconds and counts of the system since it began; see `Measured` for most of them.
+
+    `trainer`: of this process.
+    """
 
     idle_s: float | None
     stopped_s: float
     memory_stall_s: float | None
     memory_events: int
-    major_faults: int
+    trainer: ProcessCounts
 
 
 def system_counts(machine: Machine) -> SystemCounts:
@@ -81,7 +85,7 @@ def system_counts(machine: Machine) -> SystemCounts:
         stopped,
         pressure.stall_s,
         pressure.events,
-        major_faults(os.getpid(), machine.proc),
+        process_counts(os.getpid(), machine.proc),
     )
 
 
@@ -98,7 +102,7 @@ class Watch:
         stored_s: seconds in which their batches were copied into stores of other machines.
         bounded_s: seconds of workers in which tasks for them were held back, since as many bytes
             were under way as may be.
-        major_faults: of workers.
+        processes: counts of the workers' processes.
         clock_errors: how far times of workers on other machines may be off, in seconds, by machine.
     """
 
@@ -116,7 +120,7 @@ class Watch:
         self._last: dict[Any, WorkerClock] = {}
         self._found_at: dict[Any, int] = {}  # how many batches there were then
         self._at_work: set[Any] = set()  # those that have begun a batch
-        self._faults: dict[int, tuple[int, int]] = {}
+        self._counts: dict[int, tuple[ProcessCounts, ProcessCounts]] = {}  # at first, and now
         self._thread = threading.Thread(target=self._run, name="reader-profile", daemon=True)
 
     def start(self) -> None:
@@ -183,9 +187,12 @@ class Watch:
         return [last.since(self._first[at]) for at, last in self._last.items()]
 
     @property
-    def major_faults(self) -> int:
+    def processes(self) -> ProcessCounts:
         """See `Watch`."""
-        return sum(last - first for first, last in self._faults.values())
+        found = ProcessCounts()
+        for first, last in self._counts.values():
+            found = found.plus(last.since(first))
+        return found
 
     def _run(self) -> None:
         begun = time.monotonic()
@@ -220,9 +227,9 @@ class Watch:
                 self._first[at] = clock  # what it computes to start is not for batches
             self._last[at] = clock
         for pid in processes:
-            faults = major_faults(pid)
-            first, last = self._faults.get(pid, (faults, faults))
-            self._faults[pid] = (first, max(last, faults))
+            counts = process_counts(pid)
+            first, last = self._counts.get(pid, (counts, counts))
+            self._counts[pid] = (first, max(last, counts))  # zeros where it has ended
         if len(self.memory) < _MOST_SAMPLES:
             arena = (self._loader._observed_stats() or {}).get("arena") or {}
             self.memory.append(

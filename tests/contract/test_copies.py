@@ -17,6 +17,7 @@ from reader._core.memory.copying import (
     copy_ways,
     stack_uncached,
 )
+from reader.engine.tuner import Choice, Reading, Tuner
 from reader.errors import ConfigError
 from tests.datasets import Calls, digest_of
 
@@ -114,6 +115,29 @@ def test_batches_that_would_leave_the_cache_go_past_it(workers: int) -> None:
         next(steps)
         in_flight = 2 * workers or 1
         assert loader.stats()["arena"]["uncached_from_bytes"] == cache_nbytes() // (2 * in_flight)
+
+
+def test_what_goes_past_the_cache_follows_what_is_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = [Choice(2, 4), Choice(1, 4), Choice(1, 2)]
+
+    def read(tuner: Tuner, now: Reading) -> Choice:
+        tuner.choice = script.pop(0) if script else tuner.choice
+        return tuner.choice
+
+    monkeypatch.setattr(Tuner, "is_due", lambda *_: True)
+    monkeypatch.setattr(Tuner, "read", read)
+    monkeypatch.setattr("reader.engine.auto._BETWEEN_S", 0)
+    options: dict[str, Any] = {"num_workers": "auto", "prefetch_factor": "auto"}
+    with DataLoader(range(4000), batch_size=4, **options) as loader:
+        chosen = set()
+        for _ in loader:
+            found = loader.stats()["arena"]["uncached_from_bytes"]  # it looks for a choice, too
+            workers, factor = loader.chosen["num_workers"], loader.chosen["prefetch_factor"]
+            chosen.add((workers, factor))
+            assert found == cache_nbytes() // (2 * workers * factor)
+        assert {(1, 4), (1, 2)} <= chosen
 
 
 def test_the_widest_way_is_taken() -> None:

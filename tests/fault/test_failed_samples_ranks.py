@@ -31,6 +31,9 @@ from tests.fault.test_failed_samples_ranks import Numbers, newest_of_all
 
 if __name__ == "__main__":
     folder, count, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    backend = None
+    if cluster := sys.argv[4]:  # one pool of workers there, for all ranks
+        backend = reader.Ray(address=cluster, resources={"CPU": 0.5}, pool="ranks")
     distributed.init_process_group("gloo")
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     torch.set_num_threads(1)
@@ -40,6 +43,7 @@ if __name__ == "__main__":
     loader = reader.DataLoader(
         Numbers(count), batch_sampler=sampler, num_workers=1, seed=5, on_error="replace",
         error_budget=0.02, quarantine=folder / f"bad{rank}.jsonl", worker_retries=10,
+        backend=backend,
     )
     steps = newest_of_all(folder, ranks)
     if steps:
@@ -94,11 +98,12 @@ def free_port() -> int:
         return port
 
 
-def start(folder: Path, count: int, every: int) -> list[subprocess.Popen[bytes]]:
+def start(folder: Path, count: int, every: int, cluster: str) -> list[subprocess.Popen[bytes]]:
     port = free_port()
+    numbers = [str(count), str(every)]
     return [
         subprocess.Popen(
-            [sys.executable, str(folder / "rank.py"), str(folder), str(count), str(every)],
+            [sys.executable, str(folder / "rank.py"), str(folder), *numbers, cluster],
             cwd=ROOT,
             env={
                 "PATH": "/usr/bin:/bin",
@@ -139,13 +144,25 @@ def test_ranks_take_the_same_steps_and_lose_nothing_but_what_failed(
     count: int, kills: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "rank.py").write_text(PROGRAM)
+    train_and_check(tmp_path, count, kills)
+
+
+def train_and_check(folder: Path, count: int, kills: int, cluster: str = "") -> None:
+    """Train with so many kills of a rank, after which all go on from their states; then compare.
+
+    Args:
+        folder: for what the ranks write.
+        count: numbers in the dataset.
+        kills: how often.
+        cluster: address of a cluster of Ray that the workers are on; "": they are here.
+    """
+    (folder / "rank.py").write_text(PROGRAM)
     every = max(5, count // RANKS // 64 // 40)
     rng = np.random.default_rng(3)
     ranks: list[Any] = []
     try:
         while True:
-            ranks = start(tmp_path, count, every)
+            ranks = start(folder, count, every, cluster)
             lives_s = 6 + 6 * rng.random() if kills else 600
             ended = time.monotonic() + lives_s
             while time.monotonic() < ended and any(rank.poll() is None for rank in ranks):
@@ -159,12 +176,12 @@ def test_ranks_take_the_same_steps_and_lose_nothing_but_what_failed(
             end(ranks)
     finally:
         end(ranks)
-    steps = {(tmp_path / f"done{rank}").read_text() for rank in range(RANKS)}
+    steps = {(folder / f"done{rank}").read_text() for rank in range(RANKS)}
     assert len(steps) == 1
     seen: Counter[int] = Counter()
     for rank in range(RANKS):
         batches: dict[int, str] = {}
-        for line in (tmp_path / f"log{rank}.txt").read_text().splitlines():
+        for line in (folder / f"log{rank}.txt").read_text().splitlines():
             step, _, numbers = line.partition(" ")
             if int(step) in batches and len(numbers) == len(batches[int(step)]):
                 assert batches[int(step)] == numbers  # it was made again after a kill
@@ -176,7 +193,7 @@ def test_ranks_take_the_same_steps_and_lose_nothing_but_what_failed(
     named = {
         json.loads(line)["index"]
         for rank in range(RANKS)
-        for line in (tmp_path / f"bad{rank}.jsonl").read_text().splitlines()
+        for line in (folder / f"bad{rank}.jsonl").read_text().splitlines()
     }
     assert named == set(range(count)) - good
     assert len(reader.without(Numbers(count), sorted(named))) == len(good)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,21 @@ def test_with_workers_the_slower_side_counts() -> None:
     assert bound_by_workers.seconds(workers=4, ahead=8) == pytest.approx(10.4, rel=0.05)
     assert bound_by_workers.seconds(workers=8, ahead=16) == pytest.approx(10.4, rel=0.05)
     assert bound_by_workers.seconds(make_s=np.zeros(100)) == pytest.approx(10.0, rel=0.01)
+
+
+def test_without_waits_for_pages_batches_take_what_those_took_that_needed_none() -> None:
+    stalled = loop([0.9, 0.1] * 50, 0.3, 2, 4)
+    assert stalled.seconds_without_page_waits(0.5, False) == pytest.approx(30, rel=0.02)
+    quick = loop([0.9, 0.1] * 50, 0.01, 2, 4)
+    assert quick.seconds_without_page_waits(0.5, False) == pytest.approx(3.75, rel=0.05)
+    assert quick.seconds_without_page_waits(0.02, False) == pytest.approx(1, rel=0.05)
+
+
+def test_steps_that_waited_for_the_gil_of_threads_take_what_the_quickest_took() -> None:
+    steps = np.array([0.0, 0.01, 0.2, 0.3] * 25)
+    stalled = dataclasses.replace(loop([0.1] * 100, 0.0, 2, 4), step_s=steps)
+    assert stalled.seconds_without_page_waits(0.0, True) == pytest.approx(0.75)
+    assert stalled.seconds_without_page_waits(0.0, False) == pytest.approx(0.51 * 25)
 
 
 def test_batches_ahead_carry_the_loop_over_a_slow_one() -> None:

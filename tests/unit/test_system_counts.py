@@ -16,10 +16,11 @@ from reader.observe.machine import Machine
 from reader.observe.pressure import memory_pressure
 from reader.observe.processors import stopped_s, usable_cores
 from reader.worker_clock import (
+    ProcessCounts,
     RunnableClock,
-    major_faults,
     own_bytes,
     own_clock,
+    process_counts,
     system_clock,
 )
 
@@ -124,8 +125,19 @@ def test_the_clock_of_some_cores(tmp_path: Path) -> None:
 
 def test_a_process_has_memory_and_one_that_ended_has_none() -> None:
     assert own_bytes(os.getpid()) > 1 << 20
-    assert major_faults(os.getpid()) >= 0
-    assert (own_bytes(2**22 + 1), major_faults(2**22 + 1)) == (0, 0)
+    assert process_counts(os.getpid()).user_s > 0
+    assert (own_bytes(2**22 + 1), process_counts(2**22 + 1)) == (0, ProcessCounts())
+
+
+def test_counts_of_processes_are_added_and_those_of_one_that_ended_are_no_loss(
+    tmp_path: Path,
+) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    write(tmp_path, {"7/stat": f"7 (a) b) S {'0 ' * 8}5 0 {2 * tick} {tick} 0"})
+    counts = process_counts(7, tmp_path)
+    assert counts == (5, 2.0, 1.0)
+    assert counts.plus(counts).since(counts) == counts
+    assert ProcessCounts().since(counts) == ProcessCounts()
 
 
 def test_the_own_clock_goes_on_while_the_thread_computes() -> None:

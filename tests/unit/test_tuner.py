@@ -109,6 +109,13 @@ def test_workers_that_nobody_waits_for_rest() -> None:
     assert all(work.rate(choice) == work.rate(choices[0]) for choice in choices)
 
 
+def test_many_that_nobody_waits_for_rest_after_a_few_readings() -> None:
+    choices = run(started(64, cores=64, workers=64), lambda _: Work(1e-4, 2e-5, 64), 20_000)
+    changes = [one for one, other in itertools.pairwise(choices) if one != other]
+    assert choices[-1].workers == 1
+    assert len(changes) <= 7  # each takes half of the way
+
+
 def test_it_follows_a_work_that_changes() -> None:
     quick, slow = Work(0.1, 0.02, 8), Work(0.01, 0.07, 8)
     tuner = started()

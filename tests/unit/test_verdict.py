@@ -52,6 +52,10 @@ SLOW = [SlowSample(17, 3, 5, 0, 6.0)]
         ({"memory_stall_s": 4.0}, "memory"),
         ({"memory_events": 9, "major_faults": 5000}, "memory"),
         ({"memory_stall_s": 0.0, "memory_events": 9, "major_faults": 5000}, "dataset"),
+        (
+            {"memory_stall_s": 1.0, "memory_events": 9, "major_faults": 5000, "user_share": 0.1},
+            "memory",
+        ),
         ({"decoder": "PIL.Image"}, "decoding"),
         ({"stopped_s": 3.0}, "cores"),
         # its own work fills the cores: there is less of it to do, and no core to be had
@@ -229,6 +233,14 @@ def test_batches_that_take_long_to_come_are_told_from_too_few_ahead() -> None:
     )
     loop = dataclasses.replace(loop_of(few, 0.004, 0.004), step_s=np.full(100, 1e-4))
     assert judge(few, dataclasses.replace(loop, ahead=2)).bound_by == "prefetch"
+
+
+def test_memory_that_is_not_short_would_leave_what_workers_compute_in_their_own_code() -> None:
+    short = dataclasses.replace(BUSY, memory_stall_s=6.0, cpu_s=3.8, user_share=0.5)
+    found = judge(short, loop_of(short, 0.0))
+    # a batch of 190 ms took 38 ms of a core, half of that in the kernel: the step bounds the loop
+    assert found.bound_by == "memory"
+    assert found.gain == pytest.approx(9.5 / 2.1, rel=0.1)
 
 
 def test_room_for_many_workers_is_tried_by_few_replays(monkeypatch: pytest.MonkeyPatch) -> None:

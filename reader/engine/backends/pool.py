@@ -90,12 +90,9 @@ class Pool(Finalized, abc.ABC):
         self._generation = fork_generation()
         self._closer: threading.Thread | None = None
         limit = 2 * share + 2  # tasks of an abandoned epoch may still be in flight
-        in_flight = window * self._active // self.workers
-        uncached_from = config.uncached_from(max(1, in_flight))
-        self._make_arena = functools.partial(
-            Arena.create, self.workers, limit, max_bytes, uncached_from=uncached_from
-        )
+        self._make_arena = functools.partial(Arena.create, self.workers, limit, max_bytes)
         self.arena = self._make_arena()
+        self.set_in_flight(max(1, window * self._active // self.workers))
         self.feeder = Feeder(
             self.arena, self.workers, self.window, limit, available_bytes, self.side
         )
@@ -108,6 +105,7 @@ class Pool(Finalized, abc.ABC):
     def _renew_arena(self) -> None:
         """Go on in another arena: the workers have ended, and one of them damaged this one."""
         arena = self._make_arena()
+        arena.uncached_from = self.arena.uncached_from
         self.feeder.renew(arena)
         self.arena = arena
 
@@ -134,6 +132,10 @@ class Pool(Finalized, abc.ABC):
             self.feeder.rest(worker, worker >= count)
         self._active = count
         return new
+
+    def set_in_flight(self, count: int) -> None:
+        """Have samples copied as is best where so many batches are in flight at once."""
+        self.arena.uncached_from = self._config.uncached_from(count)
 
     @abc.abstractmethod
     def _start_worker(self, worker: int) -> None:

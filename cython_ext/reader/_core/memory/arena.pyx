@@ -11,8 +11,8 @@ from libc.string cimport memset
 from posix.mman cimport (MADV_DONTDUMP, MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE,
                          MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap as mmap_c)
 
-from reader._core.memory.wait cimport (add_u64, load_relaxed_i64, load_u8, load_u32, load_u64,
-                                       rd_fence, store_relaxed_int, store_u32)
+from reader._core.memory.wait cimport (add_u64, load_relaxed_i64, load_relaxed_u64, load_u8, load_u32, load_u64,
+                                       rd_fence, store_relaxed_int, store_relaxed_u64, store_u32)
 
 import fcntl
 import mmap
@@ -123,6 +123,17 @@ cdef class Arena:
             if other.c is not NULL:
                 left -= min(left, max(sure, load_u64(&rd_head(other.c).backed_bytes)))
         return min(left, self.c.limit_nbytes)
+
+    @property
+    def uncached_from(self):
+        """Bytes of a batch from which on its samples are copied past the cache."""
+        self.check_open()
+        return load_relaxed_u64(&rd_head(self.c).uncached_from)
+
+    @uncached_from.setter
+    def uncached_from(self, uint64_t nbytes):
+        self.check_open()
+        store_relaxed_u64(&rd_head(self.c).uncached_from, nbytes)
 
     @staticmethod
     def create(uint32_t nworkers, uint32_t in_flight, limit_nbytes=None, reserve_nbytes=None,
@@ -356,7 +367,7 @@ cdef class Arena:
         return {
             "owned_bytes": load_u64(&head.backed_bytes),
             "limit_bytes": self.c.limit_nbytes,
-            "uncached_from_bytes": head.uncached_from,
+            "uncached_from_bytes": self.uncached_from,
             "huge_pages": "advised" if head.advises_huge else shared_huge_pages(),
             "promised_bytes": promised,
             "free_slots": counts[RD_FREE] + counts[RD_RELEASED],

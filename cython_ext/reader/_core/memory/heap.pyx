@@ -425,7 +425,7 @@ cdef class Heap:
 
     cdef bint goes_past_cache(self, uint64_t nbytes) noexcept nogil:
         """Whether a batch of so many bytes is to be copied past the cache."""
-        return nbytes >= rd_head(self.arena.c).uncached_from
+        return nbytes >= load_relaxed_u64(&rd_head(self.arena.c).uncached_from)
 
     cdef int check(self, rd_slot* slot, uint64_t nbytes) except -1:
         """Check where a slot lies before its owner writes into it."""

@@ -103,7 +103,7 @@ typedef struct rd_header { /* the first page */
     uint64_t reserved_nbytes;
     uint64_t limit_nbytes; /* most bytes of slots that may own memory */
     uint64_t heaps;        /* offset of the first heap page */
-    uint64_t uncached_from; /* bytes of a batch from which on its samples are copied past the cache */
+    uint64_t uncached_from; /* atomic: bytes of a batch from which on its samples are copied past the cache */
     uint32_t advises_huge; /* 1: large slots are advised to have huge pages */
     uint8_t pad0[12];
     uint64_t data_at;      /* atomic: where the next chunk begins */

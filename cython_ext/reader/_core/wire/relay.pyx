@@ -241,7 +241,7 @@ cdef class TaskRelay:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
             try:
                 nbytes = <uint64_t>view.len
-                slot = channel.heap.alloc(max(nbytes, 1))
+                slot = channel.heap.alloc(max(nbytes, <uint64_t>1))
                 copy_bytes(channel.arena.c.base + slot.start, view.buf, nbytes)
             except ArenaFull as full:
                 channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
