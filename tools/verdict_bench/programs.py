@@ -248,7 +248,7 @@ def _prefetch(options: dict[str, Any], _is_mended: bool) -> Loop:
 
 def _decoding(options: dict[str, Any], is_mended: bool) -> Loop:
     data = pictures(480, kept=is_mended)
-    return Loop(_loader(options, data, batch_size=4), lambda _: rest(0.004))
+    return Loop(_loader(options, data, batch_size=4), lambda _: rest(0.002))
 
 
 class _SlowLink(LateDevice):
