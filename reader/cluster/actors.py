@@ -1,6 +1,6 @@
 """Actors of Ray, as a line to a worker uses them: one's own, or one that programs share.
 
-Imports what a backend is, and the version. They belong to the lander, which makes their actor
+Imports what a backend is, and the release. They belong to the lander, which makes their actor
 classes once.
 """
 
@@ -10,8 +10,8 @@ import abc
 import contextlib
 from typing import Any
 
-from reader._version import __version__
 from reader.cluster.ray_backend import Ray
+from reader.cluster.release import release
 
 __all__ = ["Actor", "OwnActor", "PoolActor"]
 
@@ -63,7 +63,7 @@ class OwnActor(Actor):
     """
 
     def __init__(self, ray: Any, kind: Any, config: Any, worker: int, in_flight: int) -> None:
-        super().__init__(ray, kind.remote(__version__, config, worker, in_flight))
+        super().__init__(ray, kind.remote(release(), config, worker, in_flight))
 
     def start(self) -> Any:
         """See Actor."""
@@ -109,7 +109,7 @@ class PoolActor(Actor):
             **backend.actor_options(),
         )
         super().__init__(ray, named.remote(worker))
-        self._start = __version__, config, in_flight
+        self._start = release(), config, in_flight
         self._user = user
 
     def start(self) -> Any:

@@ -252,7 +252,11 @@ class _Lander:
         if self._cluster.error is not None:
             error = self._cluster.error
             kind = "" if isinstance(error, ReaderError) else f"{type(error).__name__}: "
-            line.fail(ReaderError(f"workers on Ray cannot be started: {kind}{error}"))
+            remedy = ""
+            if "ersion mismatch" in str(error):
+                remedy = ". Have the same Python and Ray here and on all nodes"
+            why = f"{kind}{error}".strip() + remedy
+            line.fail(ReaderError(f"workers on Ray cannot be started: {why}"))
             return
         line.start(self._cluster.start(order))
         self._lines.append(line)

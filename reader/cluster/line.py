@@ -295,9 +295,9 @@ class Line:
                 why = str(error).strip().rpartition("\n")[2]
                 self.fail(
                     ReaderError(
-                        f"a node of the cluster cannot make a worker: {why}. Install the same"
-                        " lodreader, and what the dataset needs, on all nodes, or name them in"
-                        " runtime_env"
+                        f"a node of the cluster cannot make a worker: {why}. Have the same"
+                        " Python and lodreader, and what the dataset needs, on all nodes, or name"
+                        " them in runtime_env"
                     )
                 )
             else:

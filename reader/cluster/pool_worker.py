@@ -44,12 +44,12 @@ class PoolWorker:
         threading.Thread(target=self._watch, daemon=True, name="reader-lease").start()
 
     def start(
-        self, user: str, version: str, config: Any, in_flight: int
+        self, user: str, theirs: str, config: Any, in_flight: int
     ) -> tuple[CallTimes, Place, list[Sent]]:
         """Begin to work for a program; returns what RemoteWorker.start does."""
         with self._calling():
             self._drop(user)
-            made = RemoteWorker(version, config, self._worker_id, in_flight, self._loops)
+            made = RemoteWorker(theirs, config, self._worker_id, in_flight, self._loops)
             self._users[user], self._missed[user] = made, Counter()
             self._seen_ns[user] = self._worked_ns
             return made.start()

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.relay import Answer, AnswerRelay, RelayedTask
-from reader._version import __version__
 from reader.available_memory import available_bytes
+from reader.cluster.release import release
 from reader.cluster.sent_config import SentConfig
 from reader.errors import ReaderError
 from reader.worker.shared_loops import SharedLoops
@@ -74,28 +74,26 @@ class RemoteWorker:
     """Makes the batches of one worker.
 
     Args:
-        version: of this package where the trainer is.
+        theirs: the `release` where the trainer is.
         config: that of all workers.
         worker_id: from 0.
         in_flight: the most tasks that it may have.
         loops: of the process, where it works for several loaders; None: for this one alone.
 
     Raises:
-        ReaderError: this package has another version here, and may speak otherwise.
+        ReaderError: this package or Python has another version here, and may speak otherwise.
     """
 
     def __init__(
         self,
-        version: str,
+        theirs: str,
         config: SentConfig,
         worker_id: int,
         in_flight: int,
         loops: SharedLoops | None = None,
     ) -> None:
-        if version != __version__:
-            raise ReaderError(
-                f"{socket.gethostname()} has lodreader {__version__}, and the trainer {version}"
-            )
+        if theirs != (own := release()):
+            raise ReaderError(f"{socket.gethostname()} has {own}, and the trainer {theirs}")
         self._arena = Arena.create(1, in_flight)
         self._channel = WorkerChannel(self._arena, 0, -1, in_flight + 1, available_bytes)
         self._relay = AnswerRelay(self._channel)

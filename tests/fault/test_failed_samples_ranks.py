@@ -163,14 +163,16 @@ def train_and_check(folder: Path, count: int, kills: int, cluster: str = "") -> 
     try:
         while True:
             ranks = start(folder, count, every, cluster)
-            lives_s = 6 + 6 * rng.random() if kills else 600
-            ended = time.monotonic() + lives_s
-            while time.monotonic() < ended and any(rank.poll() is None for rank in ranks):
+            before, ends = newest_of_all(folder, RANKS), float("inf")
+            codes: list[int | None] = [None]
+            while None in codes and not any(codes) and time.monotonic() < ends:
                 time.sleep(0.05)
-            codes = [rank.poll() for rank in ranks]
-            if all(code == 0 for code in codes):
+                codes = [rank.poll() for rank in ranks]
+                if kills and ends == float("inf") and newest_of_all(folder, RANKS) > before:
+                    ends = time.monotonic() + 4 * rng.random()  # all of them train
+            assert not any(codes), f"the ranks ended with {codes}"
+            if None not in codes:
                 break
-            assert kills, f"the ranks ended with {codes}"
             kills -= 1
             ranks[int(rng.integers(RANKS))].send_signal(signal.SIGKILL)
             end(ranks)
