@@ -243,6 +243,7 @@ def test_program_that_is_killed_is_let_go_and_costs_the_others_nothing(
         next(batches)
         assert program.stdout is not None
         assert program.stdout.readline() == "runs\n"
+        wait_until(lambda: len(workers()) == 2)
         before = set(workers())
         program.kill()
         program.wait()

@@ -58,7 +58,7 @@ def noted_place(header not None, bytes page not None, uint32_t index):
             heap.slot_table_count, header.limit_nbytes):
         return None
     return (arena.areas + index * arena.area_nbytes + arena.noted_at,
-            min(heap.result_ring_count, MOST_NOTED) * sizeof(rd_noted))
+            min(heap.result_ring_count, <uint64_t>MOST_NOTED) * sizeof(rd_noted))
 
 
 def heap_of(bytes page not None, bytes noted not None, run):
