@@ -5,7 +5,7 @@ a number: the program goes on writing while the pages are copied.
 """
 from libc.string cimport memcpy, memset
 
-from libc.stdint cimport INT64_MAX, uint32_t
+from libc.stdint cimport INT64_MAX, uint32_t, uint64_t
 from reader._core.memory.arena cimport RD_MAGIC, rd_arena, rd_header, rd_heap, rd_lay_out
 from reader._core.memory.stage_times cimport rd_noted
 
