@@ -41,9 +41,7 @@ def make_adapters(
         is_single = len(places) == 1
         return [_paddle_adapter(place, feed_list, return_list, is_single) for place in places]
     if framework == "jax":
-        from reader.frameworks.jax import make_jax_adapter
-
-        return [make_jax_adapter(place) for place in places]
+        return _jax_adapters(places)
     from reader.frameworks.numpy import to_numpy
 
     return [to_numpy] * len(places)  # the CPU is its only place
@@ -60,6 +58,18 @@ def _paddle_adapter(
     from reader.frameworks.paddle_device import PaddleDevice, make_pinned_adapter
 
     return make_pinned_adapter(form) if place.kind == "gpu_pinned" else PaddleDevice(place, form)
+
+
+def _jax_adapters(places: Sequence[Place]) -> list[Adapter | Device]:
+    """Return what copies batches ahead where all places are GPUs; else what JAX copies by."""
+    from reader.frameworks.jax import is_jax_gpu, jax_target, to_jax
+
+    targets = [jax_target(place) for place in places]
+    if not all(map(is_jax_gpu, targets)):
+        return [functools.partial(to_jax, target) for target in targets]
+    from reader.frameworks.jax_device import JaxDevice
+
+    return [JaxDevice(target) for target in targets]
 
 
 def torch_adapter(place: Place, keeps_arrays: bool = False) -> Adapter | Device:

@@ -8,7 +8,6 @@ lacks (strings, dates, records) stays a NumPy array. Source: jax.device_put, jax
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ import numpy as np
 from reader._core.batch.tensor_array import LoDTensorArray
 from reader.places import Place
 
-__all__ = ["make_jax_adapter", "missing_jax_device"]
+__all__ = ["is_jax_gpu", "jax_fields", "jax_target", "missing_jax_device", "to_jax"]
 
 _PINNED = "pinned_host"  # the memory that JAX calls so
 
@@ -42,28 +41,45 @@ def missing_jax_device(place: Place) -> str | None:
     return None
 
 
-def make_jax_adapter(place: Place) -> Callable[[LoDTensorArray], Any]:
-    """Return the function that makes the batch of a place, with jax.Array leaves.
+def jax_target(place: Place) -> Any:
+    """Return the jax.Device or Sharding of a place.
 
     Args:
         place: "cpu", another backend of JAX and the number of its device, or a jax.Device or
             Sharding: then a batch is one array per field, divided over the devices.
     """
-    target = place.target
     if place.kind == "gpu_pinned":
-        target = jax.sharding.SingleDeviceSharding(jax.local_devices()[0], memory_kind=_PINNED)
-    elif target is None:
-        target = jax.local_devices(backend=place.kind)[place.index or 0]
-    return functools.partial(_to_jax, target)
+        return jax.sharding.SingleDeviceSharding(jax.local_devices()[0], memory_kind=_PINNED)
+    if place.target is not None:
+        return place.target
+    return jax.local_devices(backend=place.kind)[place.index or 0]
 
 
-def _to_jax(target: Any, batch: LoDTensorArray) -> Any:
+def is_jax_gpu(target: Any) -> bool:
+    """Whether a target is memory of GPUs, and not of their host."""
+    devices = getattr(target, "device_set", None) or {target}
+    is_host = getattr(target, "memory_kind", None) == _PINNED
+    return not is_host and all(each.platform == "gpu" for each in devices)
+
+
+def to_jax(target: Any, batch: LoDTensorArray) -> Any:
+    """Return a batch with jax.Array leaves on a target; see `jax_fields`."""
+    return batch.place_fields(jax_fields(target, batch))
+
+
+def jax_fields(target: Any, batch: LoDTensorArray) -> list[Any]:
+    """Return the fields of a batch, as jax.Arrays on a target where JAX has their type.
+
+    Args:
+        target: a jax.Device or Sharding. Copies to a GPU go on when this returns.
+        batch: JAX holds its memory until it is copied.
+    """
     fields = batch.numpy_fields()
     known = [i for i, each in enumerate(fields) if _has_jax_type(each.dtype)]
     made = jax.device_put([fields[i] for i in known], target)
     for i, array in zip(known, made, strict=True):
         fields[i] = array
-    return batch.place_fields(fields)
+    return fields
 
 
 @functools.cache

@@ -49,6 +49,9 @@ ON_JAX = """
                 facts["kinds"].append(batch["x"].sharding.memory_kind)
                 del batch, kept
                 gc.collect()
+                devices = loader.stats()["devices"] or {}
+                facts["unlocked"] = facts.get("unlocked", 0) + devices.get("unlocked_copies", 0)
+                facts["copies"] = facts.get("copies", 0) + devices.get("copies", 0)
                 arena = loader.stats()["arena"] or {}
                 facts["held"] = max(facts.get("held", 0), arena.get("held_slots", 0))
     for wrong in "gpu:99", "tpu":
@@ -68,6 +71,8 @@ def test_batches_are_on_a_gpu_of_jax_and_hold_no_slot(facts_of: Any) -> None:
     assert facts["epochs"] == 20
     assert facts["kinds"] == ["device"] * 8 + ["pinned_host"] * 2
     assert facts["held"] == 0
+    assert facts["copies"] == 8 * 2 * 32
+    assert facts["unlocked"] == 0
     first, second = facts["refused"]
     assert "devices 'gpu' here, numbered from 0" in first
     assert "finds no device for 'tpu:0'" in second
