@@ -17,7 +17,7 @@ from reader._core.wire.failure import FailureKind
 from reader._core.wire.feeder import Feeder
 from reader._core.wire.relay import TaskRelay
 from reader._core.wire.wake_words import WakeWords
-from reader._version import __version__
+from reader.cluster.release import release
 from reader.cluster.remote_worker import RemoteWorker
 from reader.cluster.sent_config import SentConfig
 from reader.processes.remote_config import pickle_remote
@@ -38,7 +38,7 @@ class Samples:
 
 def work_apart(config: Any, pipe: Any) -> None:
     """Be the worker's machine: a process of its own, since a worker seeds that in which it is."""
-    worker = RemoteWorker(__version__, config, 0, 8)
+    worker = RemoteWorker(release(), config, 0, 8)
     pipe.send(worker.start())
     while (tasks := pipe.recv()) is not None:
         pipe.send(worker.work(tasks))
@@ -239,7 +239,7 @@ def spin(core: int, seconds: float) -> None:
 
 
 def work_on_a_core_that_another_has(config: Any, core: int, pipe: Any) -> None:
-    worker = RemoteWorker(__version__, config, 0, 8)
+    worker = RemoteWorker(release(), config, 0, 8)
     worker.start()
     spin(core, 0.5)  # so does Ray, or the worker of another program
     pipe.send(worker.work([])[0].runnable_ns)
