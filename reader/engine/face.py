@@ -24,9 +24,10 @@ _Self = TypeVar("_Self", bound="EngineFace")
 def engine_of(loader: Any) -> Engine | None:
     """Return the engine of a loader's newest iterator; None: there was none yet.
 
-    For what looks at loaders, whichever their face; users have `stats` and `workers`.
+    For what looks at loaders, whichever their face, and whatever is wrapped around them, as by
+    Accelerate; users have `stats` and `workers`.
     """
-    engine: Engine | None = vars(loader).get("_engine")
+    engine: Engine | None = getattr(loader, "_engine", None)
     return engine
 
 

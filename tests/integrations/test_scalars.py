@@ -50,6 +50,35 @@ def torch_loader(**options: Any) -> Any:
     return DataLoader(Numbers(), batch_size=SIZE, **options)  # type: ignore[arg-type]
 
 
+class Wrapped:
+    """Another object around a loader, which it pretends to be: what Accelerate makes of loaders."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    @property
+    def __class__(self) -> Any:
+        return type(self.loader)
+
+    def __iter__(self) -> Any:
+        return iter(self.loader)
+
+
+@pytest.mark.parametrize("make", [torch_loader, lambda: loaded()])
+def test_a_loader_within_another_object_is_counted(make: Any) -> None:
+    loader = Wrapped(make())
+    counters, watch = Counters(loader, "test"), LoopWatch(loader, every=1)
+    for _ in loader:
+        points = watch.step()
+    assert points is not None
+    assert points["reader/samples_per_s"] > 0
+    assert reading_of(counters).batches == BATCHES
+    assert watch.end().bound_by
+
+
 def test_numbers_between_two_readings_are_shares_and_rates() -> None:
     before = Reading(at_s=10.0, batches=5, samples=50, wait_s=1.0, restarts=1)
     now = Reading(
