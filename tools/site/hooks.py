@@ -1,0 +1,146 @@
+"""What is made of the pages of docs/ while MkDocs builds the site.
+
+Pages read well by themselves, where they lie; here lists of names become their documentation, names
+in prose become links to it, and links that leave docs/ lead to pages too. Imports mkdocs, of the
+environment of `make site`, and the sibling modules. The build owns what it collects: one per run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]  # MkDocs loads this file by its path
+
+from tools.site import built_site, commonmark, names, reference, road  # noqa: E402
+
+_LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+_TOPS = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+_WIDE = {"index.md", "how-it-works.md"}  # pages without the list of pages beside them
+
+
+class Build:
+    """What is found out before the pages are made: the names, and where the guides use them."""
+
+    def __init__(self) -> None:
+        self.sources = {each.name: each.source for each in reference.public_names(ROOT)}
+        self.index = names.NameIndex(self.sources)
+        missing = set(self.sources) - {each.name for _, each in reference.shown_names(ROOT)}
+        if missing:
+            raise PluginError(f"no page of docs/api shows {', '.join(sorted(missing))}")
+
+
+build = Build()
+
+
+def on_config(config: Any) -> Any:
+    """Make anchors as GitHub does, so that a link serves both there and on the site."""
+    config["mdx_configs"].setdefault("toc", {})["slugify"] = commonmark.slug
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that lie outside of docs/, and sources that pages link to."""
+    for top, page in _TOPS.items():
+        if page != "index.md":
+            files.append(File.generated(config, page, content=(ROOT / top).read_text("utf-8")))
+    pages = {each.src_uri: each.content_string for each in files.documentation_pages()}
+    for uri, text in pages.items():
+        build.index.read(uri, text)
+        for source in _linked_sources(uri, text):
+            if files.get_file_from_path(_source_page(source)) is None:
+                files.append(File.generated(config, _source_page(source), content=_listing(source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Show what a list of names names, and lead each link to a page of the site."""
+    uri = page.file.src_uri
+    if uri in _WIDE:
+        page.meta.setdefault("hide", []).append("navigation")
+    if uri.startswith("source/"):
+        page.meta["search"] = {"exclude": True}
+        return markdown
+    if uri.startswith("api/"):
+        markdown = reference.ITEM.sub(lambda item: _shown(item[1]), markdown)
+    markdown = _LINK.sub(
+        lambda link: f"{link[1]}{_target(uri, link[2])}{link[3] or ''}{link[4]}", markdown
+    )
+    return commonmark.as_python_markdown(markdown)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Link names in prose to their documentation, and that to the sections that use them."""
+    uri = page.file.src_uri
+    if uri.startswith("source/"):
+        return html
+    if uri.startswith("api/"):
+        html = build.index.with_uses(html, uri)
+    if uri in ("how-it-works.md",):
+        html = road.with_picture(html, (ROOT / "docs/road.svg").read_text("utf-8"))
+    return build.index.with_links(html, uri)
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site with a link that leads nowhere, or that fetches anything from elsewhere."""
+    found = built_site.check(Path(config["site_dir"]))
+    if found:
+        raise PluginError("\n".join(found))
+
+
+def _shown(name: str) -> str:
+    first = build.index.first_of(name)
+    if first == name:
+        return f"::: {name}\n"
+    label = name.rpartition(".")[2]
+    heading = f'<h2 class="doc doc-heading" id="{name}">{label}</h2>'
+    return f"{heading}\n\nThe same as [`{first}`][{first}].\n"
+
+
+def _linked_sources(uri: str, text: str) -> set[str]:
+    """Return the files outside of docs/ that a page links to, without its lists of names."""
+    text = reference.ITEM.sub("", text) if uri.startswith("api/") else text
+    found = (_from_root(uri, link[2]) for link in _LINK.finditer(text))
+    return {each for each in found if each and each not in _TOPS and (ROOT / each).is_file()}
+
+
+def _from_root(uri: str, link: str) -> str | None:
+    """Return the path from the checkout of what a page links to, or None if that is in docs/."""
+    if re.match(r"[a-z]+:", link):
+        return None
+    base = "" if uri in _TOPS.values() and uri != "index.md" else "docs"
+    path = posixpath.normpath(posixpath.join(base, posixpath.dirname(uri), link))
+    return None if path.startswith("docs/") and base else path
+
+
+def _target(uri: str, link: str) -> str:
+    path = _from_root(uri, link)
+    if path is None:
+        return link
+    if path.startswith("docs/"):
+        page = path.removeprefix("docs/")
+    elif path in _TOPS:
+        page = _TOPS[path]
+    else:
+        page = _source_page(path)
+    return posixpath.relpath(page, posixpath.dirname(uri) or ".")
+
+
+def _source_page(path: str) -> str:
+    return f"source/{path}.md"
+
+
+def _listing(path: str) -> str:
+    text = (ROOT / path).read_text("utf-8")
+    return f"# {path}\n\n````python\n{text}````\n"
