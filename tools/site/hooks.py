@@ -22,11 +22,16 @@ sys.path[:0] = [str(ROOT)]  # MkDocs loads this file by its path
 from tools.site import built_site, commonmark, names, reference, road  # noqa: E402
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+_BUTTONS = re.compile(r"<p>((?:<a [^>]*>[^<]*</a>\s*){2})</p>")
+_DOCUMENT = re.compile(r"\bdocs/([a-z-]+)\.md\b")  # as docstrings name them
+_LONG = re.compile(r"<code>([^<\s]{30,})</code>")
+_COMMAND = re.compile(r"^```\n(?=(?:make|pip|python|ray|\.venv)\b)", re.MULTILINE)
 _TOPS = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+_BEHIND = ("changelog.md", "concurrency.md", "decisions/", "glossary.md")  # in what is searched
 _WIDE = {"index.md", "how-it-works.md"}  # pages without the list of pages beside them
 
 
@@ -72,11 +77,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if uri.startswith("source/"):
         page.meta["search"] = {"exclude": True}
         return markdown
+    if uri.startswith(_BEHIND):
+        page.meta["search"] = {"boost": 0.3}
     if uri.startswith("api/"):
         markdown = reference.ITEM.sub(lambda item: _shown(item[1]), markdown)
     markdown = _LINK.sub(
         lambda link: f"{link[1]}{_target(uri, link[2])}{link[3] or ''}{link[4]}", markdown
     )
+    markdown = _COMMAND.sub("```sh\n", markdown)
     return commonmark.as_python_markdown(markdown)
 
 
@@ -86,15 +94,23 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     if uri.startswith("source/"):
         return html
     if uri.startswith("api/"):
+        html = _DOCUMENT.sub(r'<a href="../\1.html">docs/\1.md</a>', html)
         html = build.index.with_uses(html, uri)
-    if uri in ("how-it-works.md",):
+    if uri == "index.md":
+        html = _BUTTONS.sub(r'<p class="buttons">\1</p>', html, count=1)
+    if uri == "how-it-works.md":
         html = road.with_picture(html, (ROOT / "docs/road.svg").read_text("utf-8"))
-    return build.index.with_links(html, uri)
+    return build.index.with_links(_LONG.sub(_with_breaks, html), uri)
 
 
 def on_post_build(config: Any) -> None:
     """Refuse a site with a link that leads nowhere, or that fetches anything from elsewhere."""
-    found = built_site.check(Path(config["site_dir"]))
+    site = Path(config["site_dir"])
+    found = built_site.check(site)
+    for page, each in reference.shown_names(ROOT):
+        html = (site / page).with_suffix(".html").read_text("utf-8")
+        if f'id="{each.name}"' not in html:
+            found.append(f"{page}: does not show {each.name}")
     if found:
         raise PluginError("\n".join(found))
 
@@ -106,6 +122,12 @@ def _shown(name: str) -> str:
     label = name.rpartition(".")[2]
     heading = f'<h2 class="doc doc-heading" id="{name}">{label}</h2>'
     return f"{heading}\n\nThe same as [`{first}`][{first}].\n"
+
+
+def _with_breaks(code: re.Match[str]) -> str:
+    """Let a long path or name in a cell be broken where its words end."""
+    path = re.sub("(::|[/_.])(?=[a-z])", r"\1<wbr>", code[1])
+    return f"<code>{path}</code>"
 
 
 def _linked_sources(uri: str, text: str) -> set[str]:

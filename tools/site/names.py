@@ -30,7 +30,15 @@ _OTHERS = (
     "api/paddle",
     "api/gluon",
 )
-_NO_USE = ("api/", "decisions/", "glossary.md", "changelog.md", "contributing.md", "concurrency.md")
+_NO_USE = (
+    "api/",
+    "architecture.md",
+    "decisions/",
+    "glossary.md",
+    "changelog.md",
+    "contributing.md",
+    "concurrency.md",
+)
 
 
 class NameIndex:
@@ -74,7 +82,7 @@ class NameIndex:
                 fenced = not fenced
             heading = None if fenced else _HEADING.match(line)
             if heading and len(heading[1]) == 1:
-                title = heading[2]
+                title = "Start" if uri == "index.md" else heading[2]
             elif heading:
                 section, anchor = heading[2].replace("`", ""), slug(heading[2])
             words = [line] if fenced else re.findall(r"`([^`]+)`", line)

@@ -16,6 +16,7 @@ _BOX = re.compile(
     r'  <rect class="(?:box|own)"[^>]*/>\n'
     r'(?:  <text class="(?:noun|what|room)"[^>]*>[^<]*</text>\n)+'
 )
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _NOUN = re.compile(r'class="noun"[^>]*>([^<]*)<')
 
 
@@ -27,9 +28,24 @@ def stops(picture: str) -> list[str]:
 def with_picture(page: str, picture: str) -> str:
     """Return the HTML of a page with the picture itself in the place of the image."""
     picture = re.sub(r'(width|height)="\d+" ', "", picture, count=2)
-    picture = _BOX.sub(_linked, picture)
+    picture = _BOX.sub(_linked, _STYLE.sub(_scoped, picture))
     figure = f'<figure class="road">{picture}</figure>'
     return _IMAGE.sub(lambda _: figure, page, count=1)
+
+
+def _scoped(style: re.Match[str]) -> str:
+    """Return the styles for the site's own choice of colors, and for nothing else of the page."""
+    light, _, dark = style[1].partition("@media (prefers-color-scheme: dark) {")
+    dark = dark.rpartition("}")[0]
+    slate = '[data-md-color-scheme="slate"] '
+    return f"<style>{_under('.road ', light)}{_under(slate + '.road ', dark)}</style>"
+
+
+def _under(scope: str, rules: str) -> str:
+    found = re.findall(r"([^{}]+)({[^{}]*})", rules)
+    return "".join(
+        ", ".join(scope + each.strip() for each in names.split(",")) + body for names, body in found
+    )
 
 
 def _linked(box: re.Match[str]) -> str:
