@@ -25,14 +25,14 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _BUTTONS = re.compile(r"<p>((?:<a [^>]*>[^<]*</a>\s*){2})</p>")
 _DOCUMENT = re.compile(r"\bdocs/([a-z-]+)\.md\b")  # as docstrings name them
 _LONG = re.compile(r"<code>([^<\s]{30,})</code>")
-_COMMAND = re.compile(r"^```\n(?=(?:make|pip|python|ray|\.venv)\b)", re.MULTILINE)
+_COMMAND = re.compile(r"^( *)```\n(?= *(?:make|pip|python|ray|\.venv)\b)", re.MULTILINE)
 _TOPS = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
 _BEHIND = ("changelog.md", "concurrency.md", "decisions/", "glossary.md")  # in what is searched
-_WIDE = {"index.md", "how-it-works.md"}  # pages without the list of pages beside them
+_WIDE = {"index.md", "how-it-works.md", "speed.md"}  # pages without the list of pages beside them
 
 
 class Build:
@@ -81,10 +81,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         page.meta["search"] = {"boost": 0.3}
     if uri.startswith("api/"):
         markdown = reference.ITEM.sub(lambda item: _shown(item[1]), markdown)
+    if uri == "api/index.md":
+        markdown += _all_names()
     markdown = _LINK.sub(
         lambda link: f"{link[1]}{_target(uri, link[2])}{link[3] or ''}{link[4]}", markdown
     )
-    markdown = _COMMAND.sub("```sh\n", markdown)
+    markdown = _COMMAND.sub(r"\1```sh\n", markdown)
     return commonmark.as_python_markdown(markdown)
 
 
@@ -122,6 +124,19 @@ def _shown(name: str) -> str:
     label = name.rpartition(".")[2]
     heading = f'<h2 class="doc doc-heading" id="{name}">{label}</h2>'
     return f"{heading}\n\nThe same as [`{first}`][{first}].\n"
+
+
+def _all_names() -> str:
+    """Return a list of every name by its page, for the first page of the reference."""
+    by_page: dict[str, list[str]] = {}
+    for page, each in reference.shown_names(ROOT):
+        link = f"[`{each.name.rpartition('.')[2]}`][{each.name}]"
+        by_page.setdefault(page.removeprefix("api/"), []).append(link)
+    titles = {
+        page: (ROOT / "docs/api" / page).read_text("utf-8").split("\n")[0] for page in by_page
+    }
+    lines = [f"### [{titles[page][2:]}]({page})\n\n{' '.join(by_page[page])}\n" for page in by_page]
+    return "\n## All names\n\n" + "\n".join(lines)
 
 
 def _with_breaks(code: re.Match[str]) -> str:
