@@ -235,7 +235,7 @@ $(VENV)-site/.has-site: requirements/site.txt
 	@touch $@
 
 site: build $(VENV)-site/.has-site
-	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/python -m mkdocs --quiet build --strict \
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/python -m mkdocs build --strict \
 		--config-file tools/site/mkdocs.yml $(ARGS)
 	@echo "build/site/index.html"
 

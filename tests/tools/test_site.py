@@ -86,6 +86,13 @@ def test_settings_fetch_nothing_from_elsewhere() -> None:
         assert set(found) <= {"http://www.w3.org/2000/svg"}, path.name
 
 
+def test_build_of_the_site_ends_at_a_warning() -> None:
+    command = re.search(r"-m mkdocs .*", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert command is not None
+    assert "build --strict" in command[0]
+    assert "--quiet" not in command[0]  # which hides warnings from --strict
+
+
 def test_each_box_of_the_road_is_a_stop_of_the_walk() -> None:
     stops = road.stops((ROOT / "docs/road.svg").read_text(encoding="utf-8"))
     assert len(stops) == 11

@@ -32,7 +32,12 @@ _TOPS = {
     "CHANGELOG.md": "changelog.md",
 }
 _BEHIND = ("changelog.md", "concurrency.md", "decisions/", "glossary.md")  # in what is searched
-_WIDE = {"index.md", "how-it-works.md", "speed.md"}  # pages without the list of pages beside them
+_WIDE = {
+    "index.md",
+    "how-it-works.md",
+    "speed.md",
+    "tutorial.md",
+}  # pages without the list of pages beside them
 
 
 class Build:
@@ -149,7 +154,11 @@ def _linked_sources(uri: str, text: str) -> set[str]:
     """Return the files outside of docs/ that a page links to, without its lists of names."""
     text = reference.ITEM.sub("", text) if uri.startswith("api/") else text
     found = (_from_root(uri, link[2]) for link in _LINK.finditer(text))
-    return {each for each in found if each and each not in _TOPS and (ROOT / each).is_file()}
+    return {
+        each
+        for each in found
+        if each and each not in _TOPS and not each.startswith("docs/") and (ROOT / each).is_file()
+    }
 
 
 def _from_root(uri: str, link: str) -> str | None:
