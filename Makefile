@@ -19,7 +19,7 @@ MAKEFLAGS += --no-print-directory
 # What tests start imports the package hundreds of times: it is compiled once, whatever is set here.
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests tests-of-tools test-debug quick check bench docs build debug package \
+.PHONY: help demo test tests tests-of-tools test-debug quick check bench docs site build debug package \
 	gpu gluon augmentation integrations cluster cluster-kills demo-cluster old-paddle simdev evidence sanitize nightly matrix format clean distclean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make check    ruff, mypy --strict, layers, words"
 	@echo "make bench    speed beside PyTorch and Paddle       (BENCH_ARGS=...)"
 	@echo "make docs     links and paths the documents name"
+	@echo "make site     the documentation site, in build/site: open build/site/index.html"
 	@echo "make build    the compiled core, in place           (make debug: with checks)"
 	@echo "make package  sdist and wheel, tried outside the checkout"
 	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
@@ -225,6 +226,18 @@ bench: $(VENV)/.has-test build
 
 docs: $(VENV)/.has-build
 	$(PY) -m tools.check_docs
+
+# In an environment of its own. A broken link, a page that is in no menu, a public name without a
+# page, or anything that the site would fetch from elsewhere ends it with an error.
+$(VENV)-site/.has-site: requirements/site.txt
+	$(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip --disable-pip-version-check install --quiet -r requirements/site.txt
+	@touch $@
+
+site: build $(VENV)-site/.has-site
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/python -m mkdocs build --strict \
+		--config-file tools/site/mkdocs.yml $(ARGS)
+	@echo "build/site/index.html"
 
 package: $(VENV)/.has-test
 	$(PY) -m tools.smoke $(SMOKE_ARGS)
