@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tools.matrix import pythons
 from tools.smoke.__main__ import look_into_wheel
 from tools.wheels import __main__ as wheels
+from tools.wheels import aarch64
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +25,7 @@ def test_an_interpreter_says_what_it_is() -> None:
 
 
 def test_an_environment_is_empty(tmp_path: Path) -> None:
-    ours = wheels.Python.at(Path(sys.executable)).environment(tmp_path / "venv")
+    ours = wheels.Python.at(Path(sys.executable)).environment(tmp_path / "venv", "--without-pip")
     assert wheels.run(ours, "-c", wheels._HELD).strip() == "{}"
 
 
@@ -87,3 +89,21 @@ def test_the_release_builds_by_targets_that_there_are() -> None:
 def test_the_pythons_of_this_machine_have_the_version_they_are_listed_by() -> None:
     for version, path in pythons().items():
         assert wheels.Python.at(path).version.rstrip("t") == version
+
+
+def test_the_emulated_python_starts_itself_again_by_the_emulator(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    command = aarch64.make_python(tmp_path / "root", site, "3.11", tmp_path)
+    said = command.read_text()
+    assert f'qemu-aarch64 -L "{tmp_path}/root" "{tmp_path}/root/usr/bin/python3.11" "$@"' in said
+    told = "import sys, sitecustomize; print(sys.executable)"
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", told],
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == str(command)
+    assert aarch64.suffix_of("3.11") == ".cpython-311-aarch64-linux-gnu.so"

@@ -2,7 +2,7 @@
 
 Beside `tests/contract/old_states.py`, which has the own loader over each kind of order. Imports a
 face when it makes one. Run as `python -m tests.unit.saved_states` with the version that saves: it
-adds what the file lacks, and leaves what is there, for that is what must be read for ever.
+adds what the file lacks, and leaves what is there: that must still be read.
 """
 
 from __future__ import annotations

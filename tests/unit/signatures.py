@@ -130,9 +130,11 @@ def text_of(default: Any) -> str:
 def stub_of(kind: type, name: str) -> Parameters:
     """Return the parameters of a compiled method, which only its stub knows."""
     for each in kind.__mro__:
-        path = Path(*each.__module__.split(".")).with_suffix(".pyi")
-        stub = Path(__file__).parents[2] / path
-        if not is_ours(each) or not stub.exists():
+        if not is_ours(each):
+            continue
+        module = sys.modules[each.__module__]
+        stub = Path(str(module.__file__)).with_name(f"{module.__name__.split('.')[-1]}.pyi")
+        if not stub.exists():
             continue
         for node in ast.walk(ast.parse(stub.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.ClassDef) or node.name != each.__name__:

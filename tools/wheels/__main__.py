@@ -69,9 +69,9 @@ class Python:
         version, suffix = json.loads(run(path, "-c", _PROBE))
         return cls(path, version, suffix)
 
-    def environment(self, folder: Path) -> Path:
-        """Make an environment with nothing in it; return its interpreter."""
-        run(self.path, "-m", "venv", "--without-pip", folder)
+    def environment(self, folder: Path, *options: str) -> Path:
+        """Make an environment; return its interpreter."""
+        run(self.path, "-m", "venv", *options, folder)
         return folder / "bin/python"
 
 
@@ -119,14 +119,17 @@ def make_sdist(checkout: Path, folder: Path) -> Path:
 
 def build_and_try(python: Python, sdist: Path, checkout: Path, work: Path) -> tuple[str, bool]:
     """Build one wheel and try it; return its row of the table and whether all passed."""
-    told, is_right, wheel = [], True, None
+    told: list[str] = []
+    is_right, wheel = True, None
     machine = "x86-64" if "x86_64" in python.suffix else python.suffix.split("-")[2]
     try:
-        raw = build(python, sdist, checkout, work)
+        builder = make_builder(python, work / "builder")
+        raw = build(builder, sdist, work / "raw")
         wheel = repair(raw, work / "repaired")
         refuse(look_into_wheel(wheel, checkout, suffix=python.suffix))
         for numpy in [*filter(None, [OLDEST_NUMPY.get(python.version)]), NEWEST]:
-            told += [try_beside(python, wheel, numpy, work / f"numpy-{numpy}")]
+            empty = python.environment(work / f"numpy-{numpy}", "--without-pip")
+            told += [try_beside(builder, empty, wheel, numpy)]
         keep(wheel)
     except SystemExit as ended:
         print(ended, file=sys.stderr, flush=True)
@@ -141,14 +144,21 @@ def row_of(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def build(python: Python, sdist: Path, checkout: Path, work: Path) -> Path:
-    """Build a wheel from the sdist, with the build requirements and without a network."""
-    builder = python.environment(work / "builder")
-    install(builder, *build_requirements(), "-c", str(checkout / "requirements/constraints.txt"))
+def make_builder(python: Python, folder: Path) -> Path:
+    """Make an environment with the build requirements and that Python's own pip."""
+    builder = python.environment(folder)
+    pinned = "-c", ROOT / "requirements/constraints.txt"
+    install(builder, builder, *build_requirements(), *pinned)
+    return builder
+
+
+def build(builder: Path, sdist: Path, folder: Path, **variables: str) -> Path:
+    """Build a wheel from the sdist, without a network and with variables of the environment."""
     offline = "--no-index", "--no-deps", "--no-build-isolation", "--no-cache-dir"
-    pip = sys.executable, "-m", "pip", "--python", builder
-    run(*without_network(), *pip, "wheel", *offline, "--wheel-dir", work / "raw", sdist)
-    (wheel,) = (work / "raw").glob("*.whl")
+    setting = "env", *(f"{name}={value}" for name, value in variables.items())
+    pip = builder, "-m", "pip", "wheel", *offline, "--wheel-dir", folder
+    run(*without_network(), *setting, *pip, sdist)
+    (wheel,) = folder.glob("*.whl")
     return wheel
 
 
@@ -172,20 +182,19 @@ def without_network() -> list[str]:
     return []
 
 
-def install(python: Path, *wanted: str | Path) -> None:
-    """Install wheels into an environment that has no pip of its own."""
+def install(builder: Path, python: Path, *wanted: str | Path) -> None:
+    """Install wheels into an environment, by the pip of another one of the same Python."""
     quiet = "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"
-    run(sys.executable, "-m", "pip", "--python", python, "install", *quiet, *wanted)
+    run(builder, "-m", "pip", "--python", python, "install", *quiet, *wanted)
 
 
-def try_beside(python: Python, wheel: Path, numpy: str, environment: Path) -> str:
+def try_beside(builder: Path, empty: Path, wheel: Path, numpy: str) -> str:
     """Run a user's first program beside one NumPy; return that NumPy's version."""
-    ours = python.environment(environment)
-    install(ours, wheel, "numpy" if numpy == NEWEST else f"numpy=={numpy}")
-    held = json.loads(run(ours, "-c", _HELD))
+    install(builder, empty, wheel, "numpy" if numpy == NEWEST else f"numpy=={numpy}")
+    held = json.loads(run(empty, "-c", _HELD))
     if set(held) != {"lodreader", "numpy", "cloudpickle"}:
         sys.exit(f"wheels: installing {wheel.name} brought {sorted(held)}")
-    run_program(environment)
+    run_program(empty.parents[1])
     return str(held["numpy"])
 
 

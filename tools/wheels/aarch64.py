@@ -21,13 +21,12 @@ from tools.matrix import pythons
 from tools.smoke.__main__ import PROGRAM, ROOT, copy_checkout, look_into_wheel, repair, run
 from tools.wheels.__main__ import (
     Python,
-    build_requirements,
-    install,
+    build,
     keep,
+    make_builder,
     make_sdist,
     refuse,
     row_of,
-    without_network,
 )
 
 CROSS = "aarch64-linux-gnu"
@@ -121,8 +120,7 @@ def suffix_of(version: str) -> str:
 
 def cross_compile(python: Python, sdist: Path, root: Path, site: Path, work: Path) -> Path:
     """Build the wheel here by the cross compiler; return what auditwheel makes of it."""
-    builder = python.environment(work / "builder")
-    install(builder, *build_requirements(), "-c", str(ROOT / "requirements/constraints.txt"))
+    builder = make_builder(python, work / "builder")
     headers = root / f"usr/include/python{python.version}"
     folders = [root / "usr/include", headers, *site.glob("numpy/*/include")]
     variables = {
@@ -134,12 +132,7 @@ def cross_compile(python: Python, sdist: Path, root: Path, site: Path, work: Pat
         "SETUPTOOLS_EXT_SUFFIX": suffix_of(python.version),
         "_PYTHON_HOST_PLATFORM": "linux-aarch64",
     }
-    offline = "--no-index", "--no-deps", "--no-build-isolation", "--no-cache-dir"
-    pip = sys.executable, "-m", "pip", "--python", builder, "wheel", *offline
-    setting = "env", *(f"{name}={value}" for name, value in variables.items())
-    run(*without_network(), *setting, *pip, "--wheel-dir", work / "raw", sdist)
-    (wheel,) = (work / "raw").glob("*.whl")
-    return repair(wheel, work / "repaired")
+    return repair(build(builder, sdist, work / "raw", **variables), work / "repaired")
 
 
 def make_python(root: Path, site: Path, version: str, work: Path) -> Path:
