@@ -20,7 +20,8 @@ MAKEFLAGS += --no-print-directory
 export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help demo test tests tests-of-tools test-debug quick check bench docs site build debug package \
-	gpu gluon augmentation integrations cluster cluster-kills demo-cluster old-paddle simdev evidence sanitize nightly matrix format clean distclean
+	wheels gpu gluon augmentation integrations cluster cluster-kills demo-cluster old-paddle simdev \
+	evidence sanitize nightly matrix format clean distclean
 
 help:
 	@echo "make demo     train on real digits with paddle, fed by this package"
@@ -35,6 +36,7 @@ help:
 	@echo "make site     the documentation site, in build/site: open build/site/index.html"
 	@echo "make build    the compiled core, in place           (make debug: with checks)"
 	@echo "make package  sdist and wheel, tried outside the checkout"
+	@echo "make wheels   sdist and a wheel for each Python, each tried in empty environments (ARGS=3.12)"
 	@echo "make test-debug  the tests on the debug build (make sanitize: on gcc's sanitizers)"
 	@echo "make gpu      tests and measurements on a CUDA device, by PYTHON's torch; writes build/gpu.json"
 	@echo "make old-paddle  tests of static and dynamic feeding under Paddle 2.6"
@@ -241,6 +243,13 @@ site: build $(VENV)-site/.has-site
 
 package: $(VENV)/.has-test
 	$(PY) -m tools.smoke $(SMOKE_ARGS)
+
+$(VENV)/.has-wheels: requirements/wheels.txt $(VENV)/.has-build
+	$(PIP) -r requirements/wheels.txt
+	@touch $@
+
+wheels: $(VENV)/.has-wheels
+	$(PY) -m tools.wheels $(ARGS)
 
 format: $(VENV)/.has-test
 	$(PY) -m ruff check --fix .

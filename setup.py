@@ -20,7 +20,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 if not sys.platform.startswith("linux"):
-    sys.exit("lodreader runs on Linux only: it needs memfd and pidfd.")
+    sys.exit(
+        "lodreader needs Linux, for memfd_create, pidfd_open and futexes, and this system is"
+        f" {sys.platform!r}: install it in a Linux container or virtual machine, or in WSL 2"
+    )
 
 SOURCES = Path("cython_ext/reader/_core")
 ROOMS = sorted(f"reader._core.{path.name}" for path in SOURCES.iterdir() if path.is_dir())

@@ -6,10 +6,18 @@ the process.
 """
 
 import importlib
+import sys
 import zlib
 from typing import TYPE_CHECKING
 
 from reader._version import __version__
+
+_SYSTEM: str = sys.platform  # a plain str: type checkers on other systems read on
+if _SYSTEM != "linux":
+    raise ImportError(
+        "reader needs Linux 5.9 or later, for memfd_create, pidfd_open and futexes, and this"
+        f" system is {_SYSTEM!r}: run it in a Linux container or virtual machine, or in WSL 2"
+    )
 
 if TYPE_CHECKING:
     from reader import images as images

@@ -92,6 +92,24 @@ def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
         reader.DataLoder  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.parametrize("system", ["darwin", "win32", "freebsd14"])
+def test_importing_reader_on_another_system_says_what_is_missing_and_what_to_do(
+    system: str,
+) -> None:
+    why = "reader needs Linux 5.9 or later, for memfd_create, pidfd_open and futexes"
+    remedy = f"this system is {system!r}: run it in a Linux container or virtual machine"
+    in_a_fresh_process(
+        "import sys\n"
+        f"sys.platform = {system!r}\n"
+        "try:\n"
+        "    import reader\n"
+        "except ImportError as error:\n"
+        "    said = str(error)\n"
+        f"assert said.startswith({why!r}) and {remedy!r} in said, said\n"
+        "assert 'reader._core' not in sys.modules"
+    )
+
+
 def test_importing_reader_leaves_the_process_alone() -> None:
     """Line 7 of what always holds: random state, signals, start method, environment."""
     in_a_fresh_process(

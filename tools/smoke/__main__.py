@@ -106,8 +106,14 @@ def look_into_sdist(sdist: Path, checkout: Path) -> list[str]:
     return [f"{sdist.name} lacks {name}" for name in sorted(needed - held)]
 
 
-def look_into_wheel(wheel: Path, checkout: Path) -> list[str]:
-    """List what the wheel holds and should not, and what it should and does not."""
+def look_into_wheel(wheel: Path, checkout: Path, suffix: str | None = None) -> list[str]:
+    """List what the wheel holds and should not, and what it should and does not.
+
+    Args:
+        wheel: the wheel.
+        checkout: where the sources of it lie.
+        suffix: how names of its compiled modules end; None: as for the Python that runs this.
+    """
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if not name.endswith("/")}
         papers = {name for name in held if name.split("/")[0].endswith(".dist-info")}
@@ -118,7 +124,7 @@ def look_into_wheel(wheel: Path, checkout: Path) -> list[str]:
         for path in (checkout / "reader").rglob("*")
         if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
     }
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    suffix = suffix or str(sysconfig.get_config_var("EXT_SUFFIX"))
     core = {
         str(path.relative_to(checkout / "cython_ext").with_suffix(suffix))
         for path in (checkout / "cython_ext/reader/_core").rglob("*.pyx")

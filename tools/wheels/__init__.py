@@ -1,0 +1,1 @@
+"""Wheels of a release, each tried in empty environments before it is kept."""
