@@ -64,7 +64,9 @@ def files_of(root: Path) -> list[str]:
         tops = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
         below = (path for top in tops for path in (root / top).rglob("*"))
         paths = [*root.iterdir(), *below]
-        return [str(path.relative_to(root)) for path in paths if path.suffix in TEXT]
+        named = "LICENSE", "Makefile"
+        found = (path for path in paths if path.suffix in TEXT or path.name in named)
+        return [str(path.relative_to(root)) for path in found]
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return [name for name in listed.stdout.split("\0") if name]
