@@ -102,6 +102,14 @@ def test_each_box_of_the_road_is_a_stop_of_the_walk() -> None:
     assert {commonmark.slug(stop) for stop in stops} <= _anchors(ROOT / "docs/how-it-works.md")
 
 
+def test_files_that_the_road_names_are_there() -> None:
+    picture = (ROOT / "docs/road.svg").read_text(encoding="utf-8")
+    named = re.findall(r">([\w/*]+\.(?:py|pyx|h))<", picture)
+    assert len(named) == 11
+    tops = ROOT / "reader", ROOT / "cython_ext/reader/_core"
+    assert [name for name in named if not any(any(top.glob(name)) for top in tops)] == []
+
+
 # -- what is made of a page --------------------------------------------------------------------
 
 
