@@ -29,6 +29,7 @@ import numpy as np
 
 from tests.device.accelerator import ACCELERATOR
 from tools.device_bench.__main__ import measure, table
+from tools.device_bench.child import told_by
 from tools.device_bench.pictures import SHAPES, Pictures
 from tools.device_bench.training import train_all
 
@@ -68,7 +69,7 @@ def main() -> int:
         parts["copies"] = lambda: {name: copies(*work) for name, work in SHAPES.items()}
         parts["calls"] = calls
         if importlib.util.find_spec("jax"):
-            parts["jax"] = jax_copies
+            parts["jax"] = lambda: told_by("tools.device_bench.jax_copies")
         parts["training"] = train_all
     unknown = set(chosen.parts or ()) - set(parts)
     if unknown:
@@ -171,21 +172,6 @@ def copies(size: int, nbytes: int) -> dict[str, Any]:
         "is_pinned": is_pinned,
         "devices": stats,
     }
-
-
-def jax_copies() -> dict[str, Any]:
-    """Return gigabytes a second of copies by JAX, from a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tools.device_bench.jax_copies"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        return {"failed": done.stderr[-3000:]}
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 def _registered_rate(target: Any) -> tuple[float, bool]:

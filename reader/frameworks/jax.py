@@ -16,7 +16,14 @@ import numpy as np
 from reader._core.batch.tensor_array import LoDTensorArray
 from reader.places import Place
 
-__all__ = ["is_jax_gpu", "jax_fields", "jax_target", "missing_jax_device", "to_jax"]
+__all__ = [
+    "is_jax_gpu",
+    "jax_devices",
+    "jax_fields",
+    "jax_target",
+    "missing_jax_device",
+    "to_jax",
+]
 
 _PINNED = "pinned_host"  # the memory that JAX calls so
 
@@ -57,9 +64,13 @@ def jax_target(place: Place) -> Any:
 
 def is_jax_gpu(target: Any) -> bool:
     """Whether a target is memory of GPUs, and not of their host."""
-    devices = getattr(target, "device_set", None) or {target}
     is_host = getattr(target, "memory_kind", None) == _PINNED
-    return not is_host and all(each.platform == "gpu" for each in devices)
+    return not is_host and all(each.platform == "gpu" for each in jax_devices(target))
+
+
+def jax_devices(target: Any) -> set[Any]:
+    """Return the devices of a jax.Device, which is its own, or of a Sharding."""
+    return getattr(target, "device_set", None) or {target}
 
 
 def to_jax(target: Any, batch: LoDTensorArray) -> Any:

@@ -1,7 +1,7 @@
 """GPUs of JAX: batches are copied ahead of the loop, from slots that are page-locked.
 
 Imports jax and LoDTensorArray. JAX orders its own work behind its copies, and holds the memory that
-a copy reads until that is done; an event here is the arrays that are copied to. Source:
+a copy reads until that is done; an event here is a list of the arrays that are copied to. Source:
 jax.device_put, jax.Array.is_ready.
 """
 
@@ -14,19 +14,10 @@ import jax
 import numpy as np
 
 from reader._core.batch.tensor_array import LoDTensorArray
-from reader.frameworks.jax import jax_fields
+from reader.frameworks.jax import jax_devices, jax_fields
 from reader.frameworks.page_locking import PageLocker, page_locker
 
 __all__ = ["JaxDevice"]
-
-
-class _Copies:
-    """An event: the arrays that copies make, as long as those are not done."""
-
-    __slots__ = ("arrays",)
-
-    def __init__(self) -> None:
-        self.arrays: list[Any] = []
 
 
 class JaxDevice:
@@ -48,32 +39,32 @@ class JaxDevice:
 
     def make_event(self) -> Any:
         """Return an event that `copy` can record."""
-        return _Copies()
+        return []
 
     def copy(self, batch: LoDTensorArray, event: Any, tensors: list[Any]) -> Any:
         """Issue the copies of a batch; see Device."""
         fields = jax_fields(self._target, batch)
         made = [each for each in fields if isinstance(each, jax.Array)]
-        event.arrays = made
+        event[:] = made
         tensors.extend(made)
         return batch.place_fields(fields)
 
     def record(self, event: Any) -> None:
         """Record an event behind all copies so far, which a device makes in their order."""
-        devices = getattr(self._target, "device_set", None) or {self._target}
-        event.arrays = [jax.device_put(np.zeros((), np.uint8), each) for each in devices]
+        nothing = np.zeros((), np.uint8)
+        event[:] = [jax.device_put(nothing, each) for each in jax_devices(self._target)]
 
     def is_done(self, event: Any) -> bool:
         """Whether the copies of an event are done."""
-        event.arrays = [each for each in event.arrays if not _is_copied(each)]
-        return not event.arrays
+        event[:] = [each for each in event if not _is_copied(each)]
+        return not event
 
     def wait(self, event: Any) -> None:
         """Wait in this thread until the copies of an event are done."""
-        for each in event.arrays:
+        for each in event:
             with contextlib.suppress(RuntimeError):  # it is deleted
                 each.block_until_ready()
-        event.arrays = []
+        event.clear()
 
     def await_in_consumer(self, event: Any | None, tensors: list[Any]) -> None:
         """JAX has what uses an array wait for its copy."""

@@ -138,7 +138,8 @@ class Measurement:
         cores = usable_cores(self._machine)
         trainer = system.trainer.since(before.trainer)
         is_in_trainer = workers == 0 or options.uses_threads
-        makers = trainer if is_in_trainer else watch.processes
+        processes = watch.processes
+        makers = trainer if is_in_trainer else processes
         return Measured(
             seconds=seconds,
             batches=count,
@@ -163,7 +164,7 @@ class Measurement:
             stopped_s=system.stopped_s - before.stopped_s,
             memory_stall_s=stall_s,
             memory_events=system.memory_events - before.memory_events,
-            major_faults=trainer.major_faults + watch.processes.major_faults,
+            major_faults=trainer.major_faults + processes.major_faults,
             user_share=_user_share(makers),
             worker_s=_medians(records, workers),
             decoder=options.decoder,

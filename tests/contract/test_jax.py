@@ -6,20 +6,14 @@ that its CPU stands for.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reader import ConfigError, DataLoader
 from tests.datasets import Rows
+from tests.jax_program import facts_of_jax
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
     import gc, json
     import numpy as np
@@ -101,24 +95,7 @@ PROGRAM = """
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    pytest.importorskip("jax")
-    program = tmp_path_factory.mktemp("jax") / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        },
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return facts_of_jax(tmp_path_factory.mktemp("jax"), PROGRAM)
 
 
 @pytest.mark.timeout(120)

@@ -6,17 +6,12 @@ and a locker for CUDA's driver; the same on a GPU is tests/device/test_jax_devic
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.jax_program import facts_of_jax
+
 PROGRAM = """
     import gc, json, functools
     import jax
@@ -112,22 +107,7 @@ PROGRAM = """
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    pytest.importorskip("jax")
-    program = tmp_path_factory.mktemp("jax") / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM))
-    flags = "--xla_force_host_platform_device_count=4"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": flags},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return facts_of_jax(tmp_path_factory.mktemp("jax"), PROGRAM)
 
 
 @pytest.mark.timeout(120)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 from tests.device.accelerator import ACCELERATOR
 from tests.device.build import library
 from tests.device.simdev import LIBRARY
+from tools.device_bench.child import told_by
 from tools.device_bench.works import CONTESTANTS, WORKS, Contestant, Work
 
 Results = dict[str, dict[str, dict[str, float]]]  # figures by work and contestant
@@ -61,21 +60,13 @@ def measure(accelerator: str, rounds: int, batches: int) -> Results:
 
 def run(accelerator: str, contestant: Contestant, work: Work, batches: int) -> dict[str, float]:
     """Return the figures of one contestant's process."""
-    environment = {**os.environ, ACCELERATOR: accelerator, "GLOG_minloglevel": "2"}
+    environment = {ACCELERATOR: accelerator, "GLOG_minloglevel": "2"}
     if accelerator == "simdev":
         environment[LIBRARY] = str(library(contestant.framework))
     numbers = [str(work.copy_ms), str(work.step_ms), str(batches)]
-    command = [sys.executable, "-W", "ignore", "-m", "tools.device_bench.contestant"]
-    done = subprocess.run(
-        [*command, contestant.name, *numbers],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    figures: dict[str, float] = told_by(
+        "tools.device_bench.contestant", contestant.name, *numbers, **environment
     )
-    if done.returncode:
-        raise RuntimeError(f"{contestant.name}, {work}: {done.stderr[-3000:]}")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 

@@ -16,12 +16,12 @@ import io
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 from typing import Any, Literal
 
 import numpy as np
+
+from tools.device_bench.child import told_by
 
 LOADERS = ("reader", "torch")
 SIZE = 64  # pictures of a batch
@@ -30,7 +30,7 @@ BANK = 256  # different pictures
 LOOK_EVERY = 20  # steps after which the program reads its loss
 
 
-class Pictures:
+class FloatPictures:
     """Pictures of 3 x 224 x 224 float32, that lie in memory."""
 
     def __init__(self, count: int) -> None:
@@ -45,7 +45,7 @@ class Pictures:
         return self._bank[index % BANK], index % 10
 
 
-class Photos:
+class JpegPictures:
     """JPEGs of 500 x 375, of which a part is decoded to 3 x 224 x 224 uint8."""
 
     def __init__(self, count: int) -> None:
@@ -71,7 +71,7 @@ class Photos:
         return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1)), index % 10
 
 
-WORKS: dict[str, Any] = {"float32": Pictures, "jpeg": Photos}
+WORKS: dict[str, Any] = {"float32": FloatPictures, "jpeg": JpegPictures}
 
 
 class Training:
@@ -159,17 +159,11 @@ def _run(step: Any, batches: Any) -> tuple[float, float]:
 
 def train_all() -> dict[str, Any]:
     """Return the figures of all, each from a process of its own."""
-    found: dict[str, Any] = {}
-    for work in WORKS:
-        for name in LOADERS:
-            command = [sys.executable, "-W", "ignore", "-m", "tools.device_bench.training"]
-            done = subprocess.run(
-                [*command, name, work], capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise RuntimeError(f"{name}, {work}: {done.stderr[-3000:]}")
-            found[f"{work}, {name}"] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return {
+        f"{work}, {name}": told_by("tools.device_bench.training", name, work)
+        for work in WORKS
+        for name in LOADERS
+    }
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ state. A page of docs/api names what it shows by items of a list, each a link to
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,7 @@ def _exported(tree: ast.Module) -> list[str]:
     return []
 
 
+@functools.cache
 def _tree(root: Path, module: str) -> ast.Module:
     return ast.parse(_file(root, module).read_text(encoding="utf-8"))
 

@@ -105,9 +105,9 @@ class Pool(Finalized, abc.ABC):
     def _renew_arena(self) -> None:
         """Go on in another arena: the workers have ended, and one of them damaged this one."""
         arena = self._make_arena()
-        arena.uncached_from = self.arena.uncached_from
         self.feeder.renew(arena)
         self.arena = arena
+        self.set_in_flight(self._in_flight)
 
     def _open(self, start: Callable[[], None]) -> None:
         """Start the workers by `start`, then the reader thread."""
@@ -135,6 +135,7 @@ class Pool(Finalized, abc.ABC):
 
     def set_in_flight(self, count: int) -> None:
         """Have samples copied as is best where so many batches are in flight at once."""
+        self._in_flight = count
         self.arena.uncached_from = self._config.uncached_from(count)
 
     @abc.abstractmethod
