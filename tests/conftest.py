@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
+import io
 import os
 import re
 import signal
@@ -245,3 +246,19 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> np.random.Generator:
     """A generator seeded with `seed`."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def opened_fonts() -> None:
+    """Open the files of matplotlib's fonts, which it keeps open, before a test counts files."""
+    from matplotlib.figure import Figure
+
+    from tools.pictures.theme import drawn
+
+    with drawn():
+        figure = Figure()
+        for weight in ("normal", "bold"):
+            for family in ("sans-serif", ["DejaVu Sans", "sans-serif"]):
+                figure.text(0, 0, "a", fontweight=weight, fontfamily=family)
+        for form in ("svg", "png"):
+            figure.savefig(io.BytesIO(), format=form)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.pictures.tracks import Bar, Panel, Track, draw
+
 __all__ = ["PAGE", "Run", "draw_trace", "main", "programs_of", "with_reports"]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,8 +31,7 @@ SCREEN, PICTURES = "storage", "sample"  # whose whole report is shown; whose pic
 _PROGRAM = re.compile(r"^### (\w+)\n\n```py\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 _REPORT = re.compile(r"^```text\n-- loader over .*?^```\n", re.M | re.S)
 _COLUMNS = 118
-_SHOWN_S = 0.3  # of the trace
-_COLORS = {"fetch": "#4477aa", "collate": "#66ccee", "step": "#228833", "wait": "#ee6677"}
+_SHOWN_MS = 300.0  # of the trace
 
 
 @dataclass(frozen=True)
@@ -116,42 +117,27 @@ def _wrapped(text: str) -> str:
 
 def draw_trace(trace: dict[str, Any], path: Path) -> None:
     """Draw a part of a trace as ui.perfetto.dev lays it out: a line for each track."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     events = trace["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     # around the slowest sample, which is what the page tells of
     slow = max((e for e in events if e["ph"] == "i"), key=lambda e: e["args"]["ms"], default=None)
-    begin_us = 0.0 if slow is None else max(0.0, slow["ts"] - 0.3e6 * _SHOWN_S)
-    end_us = begin_us + 1e6 * _SHOWN_S
-    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "profile", "font.size": 9}
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(10, 0.9 + 0.55 * len(names)), layout="constrained")
-        axes = figure.subplots()
-        for event in events:
-            at_us, width_us = event.get("ts", 0.0), event.get("dur", 0.0)
-            if event["ph"] not in "Xi" or not begin_us < at_us + width_us or at_us > end_us:
-                continue
-            left, right = max(at_us, begin_us) / 1e3, min(at_us + width_us, end_us) / 1e3
-            at = event["tid"]
-            if event["ph"] == "i":
-                label = f"sample {event['args']['sample']}: {event['args']['ms']:.0f} ms"
-                axes.plot([left], [at - 0.45], "kv", markersize=5)
-                axes.text(left + 2, at - 0.42, label, va="center", fontsize=8)
-                continue
-            color = _COLORS[event["name"]]
-            axes.barh(at, right - left, 0.62, left, color=color, edgecolor="white", linewidth=0.4)
-            if right - left > 12:
-                text = f"{event['name']} (batch {event['args']['batch']})"
-                axes.text(left + 1, at, text, va="center", color="white", fontsize=8)
-        axes.set_yticks(list(names), list(names.values()))
-        axes.set_ylim(max(names) + 0.5, -0.6)
-        axes.set_xlim(begin_us / 1e3, end_us / 1e3)
-        axes.set_xlabel("ms since the loop began")
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        figure.savefig(path, metadata={"Date": None})
+    begin_ms = 0.0 if slow is None else max(0.0, slow["ts"] / 1e3 - 0.3 * _SHOWN_MS)
+    end_ms = begin_ms + _SHOWN_MS
+    bars: dict[int, list[Bar]] = {track: [] for track in names}
+    marks: dict[int, dict[float, str]] = {track: {} for track in names}
+    for event in events:
+        at_ms, width_ms = event.get("ts", 0.0) / 1e3, event.get("dur", 0.0) / 1e3
+        if event["ph"] not in "Xi" or not begin_ms < at_ms + width_ms or at_ms > end_ms:
+            continue
+        if event["ph"] == "i":
+            told = f"sample {event['args']['sample']}: {event['args']['ms']:.0f} ms"
+            marks[event["tid"]][at_ms] = told
+            continue
+        left_ms, right_ms = max(at_ms, begin_ms), min(at_ms + width_ms, end_ms)
+        label = f"{event['name']} (batch {event['args']['batch']})"
+        bars[event["tid"]].append(Bar(event["name"], left_ms, right_ms, label))
+    tracks = [Track(name, bars[track], marks[track]) for track, name in names.items()]
+    draw([Panel("", tracks)], path, begin_ms)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,16 +18,7 @@ from reader import ConfigTypeError, ReaderError
 from reader.observe.profile import Profile
 
 SLOW = 21
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fonts() -> None:
-    """Matplotlib keeps the files of its fonts open: before a test counts what is."""
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    figure.suptitle("a")
-    figure.savefig(io.BytesIO())
+pytestmark = pytest.mark.usefixtures("opened_fonts")
 
 
 class Numbers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 
 from reader.observe.verdict import Verdict
 from tools.profile_page import PAGE, Run, draw_trace, main, programs_of, run, with_reports
+
+pytestmark = pytest.mark.usefixtures("opened_fonts")
 
 _TEXT = """# Page
 
@@ -36,16 +37,6 @@ pass
 
 Words.
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def opened_fonts() -> None:
-    """Matplotlib keeps the files of its fonts open: before a test counts what is."""
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    figure.text(0, 0, "a")
-    figure.savefig(io.BytesIO(), format="svg")
 
 
 def test_each_word_of_a_verdict_has_a_program_that_is_python() -> None:
