@@ -202,11 +202,14 @@ cluster-kills: build $(VENV)-cluster/.has-ray
 demo-cluster: build $(VENV)-cluster/.has-ray
 	$(IN_CLUSTER) -m tools.demo.cluster $(DEMO_ARGS)
 
-OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning transformers visualdl)
+# torchvision lies apart: beside torch for CPUs its import fails, and others try it where it is found.
+OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning page transformers visualdl)
 integrations: build
 	$(PYTHON) -m venv $(VENV)-integrations
 	$(VENV)-integrations/bin/python -m pip --disable-pip-version-check install --quiet \
 		-r requirements/integrations.txt
+	$(VENV)-integrations/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		--upgrade --target $(VENV)-integrations/apart torchvision==0.28.0
 	$(VENV)-integrations/bin/python -m pytest -n 2 -o filterwarnings=ignore $(OF_INTEGRATIONS) $(ARGS)
 
 # With what PYTHON has: a torch that finds the device, numpy, pytest, and what building takes.

@@ -1,4 +1,4 @@
-"""The demo's parts, its verdict, and that every example of the documents prints what it says.
+"""The demo's parts and its verdict.
 
 What the demo trains is tried by `make test`, which runs it; here is what decides its exit code.
 """
@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,90 +24,9 @@ from tools.demo.places import TrainingPlaces, find_places
 from tools.demo.screen import Screen, duration, percent
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    page
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    if "```python" in page.read_text(encoding="utf-8")
-]
 
 with tqdm.get_lock():  # a semaphore, which tqdm keeps until the process ends
     pass
-
-
-# -- documents ---------------------------------------------------------------------------------
-
-
-def fences(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, language, content) of each fenced block."""
-    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
-
-
-@pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")  # Paddle's `fit`
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
-    blocks = list(fences(page.read_text(encoding="utf-8")))
-    code = "".join(content for _, language, content in blocks if language == "python")
-    if "import torch" in code:
-        pytest.importorskip("torch")
-    if "import pyarrow" in code:
-        pytest.importorskip("pyarrow")
-    names = example_names()
-    with own_static_graph() if "import paddle" in code else nullcontext():
-        for number, (line, language, content) in enumerate(blocks):
-            if language != "python":
-                continue
-            printed = io.StringIO()
-            # as many empty lines as there are above: a traceback names the page's own line
-            source = compile("\n" * line + content, str(page), "exec")
-            with redirect_stdout(printed):
-                exec(source, names)
-            _, language, expected = [*blocks, (0, "", "")][number + 1]
-            if language == "text":
-                assert printed.getvalue() == expected, f"{page.name}:{line}"
-    names.clear()  # as a module's at exit: loaders in it keep its classes, and those the module
-
-
-@contextmanager
-def own_static_graph() -> Iterator[None]:
-    """Let an example of a static graph leave nothing in paddle's global program and scope."""
-    paddle = pytest.importorskip("paddle")
-    program, scope = paddle.static.Program(), paddle.static.Scope()
-    with paddle.static.program_guard(program), paddle.static.scope_guard(scope):
-        yield
-    scope.erase(scope.local_var_names())  # paddle keeps every scope, and with it what was fed last
-
-
-def example_names() -> dict[str, Any]:
-    """Names that an example may take for given, as the README's first one does."""
-    dataset = [(np.zeros((3, 8, 8), np.float32), i) for i in range(128)]
-    return {"__name__": "example", "dataset": dataset, "train": lambda images, labels: None}
-
-
-def test_documents_name_every_public_error() -> None:
-    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-    tree = re.search(
-        r"\n    (ReaderError\(Exception\)\n.*?)\n\n?\"\"\"", errors_header(), re.DOTALL
-    )
-    assert tree is not None
-    drawn = tree[1].replace("\n    ", "\n")
-    assert drawn in text
-
-
-def errors_header() -> str:
-    from reader import errors
-
-    return f'{errors.__doc__}"""'
-
-
-def test_guide_and_decisions_are_linked() -> None:
-    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
-    for note in (ROOT / "docs/decisions").glob("[0-9]*.md"):
-        title = note.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ")
-        assert f"[{title}]({note.name})" in index
-
-
-# -- the demo ----------------------------------------------------------------------------------
 
 
 def split_of(count: int) -> Split:

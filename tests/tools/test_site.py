@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -49,22 +46,6 @@ def test_names_are_those_that_the_package_exports() -> None:
     assert "reader.compat.torch.DataLoader" in found
     assert "reader.compat.torch.RandomSampler" not in found  # which is PyTorch's
     assert "reader.compat.gluon.vision" not in found  # a module, whose names are there
-
-
-@pytest.mark.parametrize("page", NEW)
-def test_programs_of_their_own_print_what_the_page_says(page: str) -> None:
-    """Blocks of ```python are run by test_demo.py; those of ```py here, in a process each."""
-    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    programs = re.findall(
-        r"^```py\n(.*?)^```\n+```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
-    )
-    assert len(programs) == text.count("```py\n")
-    if any("import jax" in program for program, _ in programs) and not find_spec("jax"):
-        pytest.skip("jax is not installed")
-    for program, expected in programs:
-        command = [sys.executable, "-W", "ignore", "-c", program]
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert run.stdout == expected, run.stderr
 
 
 def test_migrations_fit_on_a_screen() -> None:

@@ -1,0 +1,189 @@
+"""Every example of the documents runs, and prints what its page says.
+
+Those that need a library of another environment run there: tests/integrations/, tests/cluster/.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tqdm import tqdm
+
+from tests.pages import DOCS, fences, programs_of
+
+ROOT = DOCS.parent
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    if "```python" in page.read_text(encoding="utf-8")
+]
+WITH_PROGRAMS = [
+    str(page.relative_to(DOCS).with_suffix(""))
+    for page in sorted(DOCS.rglob("*.md"))
+    if "```py\n" in page.read_text(encoding="utf-8")
+]
+# Pages whose programs are run elsewhere, and where.
+ELSEWHERE = {
+    "cluster": "tests/cluster/test_page.py",
+    "integrations": "tests/integrations/test_page.py",
+    "profile": "tests/tools/test_profile_page.py",
+}
+# What the programs of a page take for given.
+GIVEN = {
+    "audio": """
+import wave
+paths = [f"{number}.wav" for number in range(64)]
+for number, path in enumerate(paths):
+    with wave.open(path, "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(2 * 8_000 * (number % 8 + 1)))
+""",
+    "detection": """
+from PIL import Image
+annotations = []
+for number in range(32):
+    Image.new("RGB", (640, 480), (7 * number, 90, 120)).save(f"{number}.jpg")
+    boxes = [[10.0 * k, 20, 100, 200 + k] for k in range(1 + number % 3)]
+    annotations.append({"path": f"{number}.jpg", "boxes": boxes, "labels": [0] * len(boxes)})
+""",
+    "images": """
+import pathlib
+import numpy
+from PIL import Image
+from reader.images import ImageFolder, RandomResizedCrop
+root, mean, std = "photos", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+transforms = [RandomResizedCrop()]
+for number in range(64):
+    path = pathlib.Path(root, "ab"[number % 2], f"{number}.jpg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = numpy.random.default_rng(number).integers(0, 256, (300, 400, 3), numpy.uint8)
+    Image.fromarray(pixels).save(path)
+""",
+    "tables": """
+import numpy, pandas
+table = {f"f{number}": numpy.ones(10_000, "float32") for number in range(32)}
+pandas.DataFrame(table | {"label": numpy.arange(10_000) % 2}).to_parquet("rows.parquet")
+""",
+    "text": """
+import numpy
+numpy.arange(100_000).astype("uint16").tofile("tokens.bin")
+""",
+}
+# The loader that a program made gives all of its batches, or a dataset its samples.
+_USED = """
+if "loader" in globals():
+    for _ in loader: pass
+else:
+    list(training)
+"""
+
+with tqdm.get_lock():  # a semaphore, which tqdm keeps until the process ends
+    pass
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")  # Paddle's `fit`
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
+    blocks = list(fences(page.read_text(encoding="utf-8")))
+    code = "".join(content for _, language, content in blocks if language == "python")
+    if "import torch" in code:
+        pytest.importorskip("torch")
+    if "import pyarrow" in code:
+        pytest.importorskip("pyarrow")
+    names = example_names()
+    with own_static_graph() if "import paddle" in code else nullcontext():
+        for number, (line, language, content) in enumerate(blocks):
+            if language != "python":
+                continue
+            printed = io.StringIO()
+            # as many empty lines as there are above: a traceback names the page's own line
+            source = compile("\n" * line + content, str(page), "exec")
+            with redirect_stdout(printed):
+                exec(source, names)
+            _, language, expected = [*blocks, (0, "", "")][number + 1]
+            if language == "text":
+                assert printed.getvalue() == expected, f"{page.name}:{line}"
+    names.clear()  # as a module's at exit: loaders in it keep its classes, and those the module
+
+
+@contextmanager
+def own_static_graph() -> Iterator[None]:
+    """Let an example of a static graph leave nothing in paddle's global program and scope."""
+    paddle = pytest.importorskip("paddle")
+    program, scope = paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(program), paddle.static.scope_guard(scope):
+        yield
+    scope.erase(scope.local_var_names())  # paddle keeps every scope, and with it what was fed last
+
+
+def example_names() -> dict[str, Any]:
+    """Names that an example may take for given, as the README's first one does."""
+    dataset = [(np.zeros((3, 8, 8), np.float32), i) for i in range(128)]
+    return {"__name__": "example", "dataset": dataset, "train": lambda images, labels: None}
+
+
+@pytest.mark.parametrize("page", [page for page in WITH_PROGRAMS if page not in ELSEWHERE])
+def test_programs_of_a_page_run_and_print_what_it_says(page: str, tmp_path: Path) -> None:
+    for program in programs_of(page):
+        absent = [
+            name
+            for name in re.findall(r"^(?:import|from) (\w+)", program.code, re.MULTILINE)
+            if find_spec(name) is None
+        ]
+        if set(absent) == {"torchvision"}:
+            continue  # tests/integrations/test_page.py
+        if absent and set(absent) <= {"jax", "torch"}:  # make matrix, where a Python has none
+            pytest.skip(f"{absent} is not installed")
+        code = program.code
+        if program.printed is None:
+            code = GIVEN[page] + code + _USED
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, f"{page}.md: {run.stderr}"
+        assert run.stdout == (program.printed or ""), page
+
+
+def test_programs_that_run_elsewhere_do() -> None:
+    for page, test in ELSEWHERE.items():
+        assert page in WITH_PROGRAMS
+        assert page in (ROOT / test).read_text(encoding="utf-8")
+
+
+def test_documents_name_every_public_error() -> None:
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    tree = re.search(
+        r"\n    (ReaderError\(Exception\)\n.*?)\n\n?\"\"\"", errors_header(), re.DOTALL
+    )
+    assert tree is not None
+    drawn = tree[1].replace("\n    ", "\n")
+    assert drawn in text
+
+
+def errors_header() -> str:
+    from reader import errors
+
+    return f'{errors.__doc__}"""'
+
+
+def test_guide_and_decisions_are_linked() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+    for note in (ROOT / "docs/decisions").glob("[0-9]*.md"):
+        title = note.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ")
+        assert f"[{title}]({note.name})" in index
