@@ -67,7 +67,7 @@ class FailedSamples:
         self.newest: deque[FailedSample] = deque(maxlen=_MOST_KEPT)
         self.count = 0
         path = config.quarantine
-        self._quarantine = None if path is None else Quarantine(path)
+        self._quarantine = None if path is None else Quarantine(path, config.is_iterable)
 
     def epoch(self, epoch: int, before: int, batches: Any) -> EpochFailures:
         """Return what counts those of one epoch.

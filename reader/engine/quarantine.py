@@ -20,19 +20,21 @@ __all__ = ["Quarantine"]
 class Quarantine:
     """Adds lines to a file.
 
-    Lines that are there already are not added again: a run that was resumed from an earlier state
-    meets the same samples once more.
+    A sample that fails in the same way again, in a later epoch or in a run that was resumed, is not
+    added again: the file is a list of samples, however long a training is.
 
     Args:
         path: of the file, which is made if it is not there.
+        is_stream: of a stream the index says which draw it was, so that a later epoch has others.
 
     Raises:
         ConfigError: it cannot be written.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_stream: bool) -> None:
+        self._is_stream = is_stream
         self._path = os.path.abspath(path)  # noqa: PTH100  the program may change its folder
-        self._known: set[tuple[Any, ...]] | None = None
+        self._known: set[str] | None = None
         self._has_warned = False
         try:
             os.close(self._open())
@@ -44,10 +46,10 @@ class Quarantine:
 
     def add(self, sample: dict[str, Any]) -> None:
         """Add a line, unless it is there. A file that cannot be written any more is told once."""
-        key = _key_of(sample)
+        key = self._key_of(sample)
         try:
             if self._known is None:
-                self._known = _read_keys(self._path)
+                self._known = self._read_keys()
             if key in self._known:
                 return
             line = json.dumps(sample, ensure_ascii=True).encode() + b"\n"
@@ -74,24 +76,24 @@ class Quarantine:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return os.open(self._path, flags, 0o644)
 
-    def __reduce__(self) -> Any:
-        return Quarantine, (self._path,)
+    def _key_of(self, sample: dict[str, Any]) -> str:
+        """Return what tells a line from others, as JSON, in which an index is a list or a tuple."""
+        names = ("epoch", "batch", "index") if self._is_stream else ("index", "error")
+        return json.dumps([sample.get(name) for name in names])
 
-
-def _key_of(sample: dict[str, Any]) -> tuple[Any, ...]:
-    return sample.get("epoch"), sample.get("batch"), sample.get("index")
-
-
-def _read_keys(path: str) -> set[tuple[Any, ...]]:
-    found: set[tuple[Any, ...]] = set()
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123  as the others here
-            lines = file.readlines()
-    except FileNotFoundError:  # it was moved, and is begun anew
-        return found
-    for line in lines:
+    def _read_keys(self) -> set[str]:
+        found: set[str] = set()
         try:
-            found.add(_key_of(json.loads(line)))
-        except (ValueError, TypeError, AttributeError):  # cut off, or no line of ours
-            continue
-    return found
+            with open(self._path, "rb") as file:  # noqa: PTH123  as the others here
+                lines = file.readlines()
+        except FileNotFoundError:  # it was moved, and is begun anew
+            return found
+        for line in lines:
+            try:
+                found.add(self._key_of(json.loads(line)))
+            except (ValueError, AttributeError):  # cut off, or no line of ours
+                continue
+        return found
+
+    def __reduce__(self) -> Any:
+        return Quarantine, (self._path, self._is_stream)

@@ -112,8 +112,19 @@ def make_unpacked(framework: str, is_collated: bool) -> LeafMaker | None:
     return None
 
 
-def check_places(framework: str, places: Sequence[Place]) -> None:
+_REMEDY = (
+    'places=\'{}\' was given: pass an available place; or framework="torch", "paddle" or'
+    ' "jax" for devices; or places="cpu" and move the batches in the training step'
+)
+
+
+def check_places(framework: str, places: Sequence[Place], remedy: str = _REMEDY) -> None:
     """Refuse places that batches cannot be copied to in this process.
+
+    Args:
+        framework: see `make_adapters`.
+        places: where the batches go.
+        remedy: what was given and what to give, in the words of the loader; "{}" is the place.
 
     Raises:
         ConfigError: a place that the framework as installed lacks.
@@ -137,8 +148,4 @@ def check_places(framework: str, places: Sequence[Place]) -> None:
 
             reason = missing_device(place)
         if reason is not None:
-            raise ConfigError(
-                f"{reason}. places={str(place)!r} was given: pass an available place; or"
-                ' framework="torch", "paddle" or "jax" for devices; or places="cpu" and move the'
-                " batches in the training step"
-            )
+            raise ConfigError(f"{reason}. {remedy.format(place)}")

@@ -653,6 +653,50 @@ def test_a_quarantine_names_each_sample_once(way: str, tmp_path: Path) -> None:
     ) == [number for number in range(64) if number not in BAD]
 
 
+def test_a_quarantine_grows_by_no_epoch_and_by_another_failure(tmp_path: Path) -> None:
+    class Flaky(Files):
+        def __getitem__(self, index: int) -> Any:
+            if index == 9 and self.is_away:
+                raise TimeoutError("no answer")
+            return super().__getitem__(index)
+
+        is_away = False
+
+    path = tmp_path / "bad.jsonl"
+    dataset = Flaky()
+    options: dict[str, Any] = {"batch_size": 8, "on_error": "skip", "quarantine": path}
+    with DataLoader(dataset, shuffle=True, seed=2, **options, error_budget=5) as loader:
+        for epoch in range(4):
+            dataset.is_away = epoch > 1
+            list(loader)
+        assert len(loader.errors) == 4 * len(BAD) + 2
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted(line["index"] for line in lines) == sorted([*BAD, 9])
+    assert [line["epoch"] for line in lines] == [0] * len(BAD) + [2]
+
+
+def test_a_quarantine_of_a_stream_has_a_line_for_each_draw(tmp_path: Path) -> None:
+    class Draws(reader.IterableDataset):
+        def __iter__(self) -> Any:
+            self.at = 0
+            return self
+
+        def __next__(self) -> Any:
+            self.at += 1
+            if self.at == 4:
+                raise OSError("no answer")
+            if self.at > 9:
+                raise StopIteration
+            return np.full(2, self.at)
+
+    path = tmp_path / "bad.jsonl"
+    with DataLoader(Draws(), batch_size=3, on_error="skip", error_budget=9, quarantine=path) as it:
+        list(it)
+        list(it)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["epoch"], line["index"]) for line in lines] == [(0, 3), (1, 3)]
+
+
 def test_a_quarantine_that_was_cut_off_is_read_and_written_on(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     list(DataLoader(Files(), batch_size=8, on_error="skip", error_budget=4, quarantine=path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -338,3 +340,66 @@ def test_leaves_of_numpy_are_arrays_at_every_place() -> None:
     with DataLoader(Rows(8), batch_size=4, places=["cpu"] * 2) as loader:
         ((first, second),) = loader
         assert all(type(field) is np.ndarray for batch in (first, second) for field in batch)
+
+
+# -- in the words of each face -------------------------------------------------------------------
+
+
+def test_a_device_of_torch_that_is_not_here_is_refused_by_the_argument_of_that_face() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    from reader.compat.torch import DataLoader as TorchLoader
+
+    with pytest.raises(ConfigError, match=r"device='cuda:0' was given: pass a device") as info:
+        TorchLoader(Rows(), device="cuda:0")
+    assert "places=" not in str(info.value)
+    assert "framework=" not in str(info.value)
+
+
+def test_a_place_of_paddle_that_is_not_here_is_refused_by_the_argument_of_that_face() -> None:
+    paddle = pytest.importorskip("paddle")
+    if paddle.is_compiled_with_cuda():
+        pytest.skip("this paddle has CUDA")
+    from reader.compat.paddle import DataLoader as PaddleLoader
+
+    with pytest.raises(ConfigError, match=r"places='gpu:0' was given: pass a place") as info:
+        PaddleLoader(Rows(), places="gpu:0")
+    assert "framework=" not in str(info.value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("devices", "steps"), [(["cpu", "cpu"], 3), (["cpu"] * 3, 2), ("cpu", 5)])
+def test_length_of_torchs_loader_is_how_often_the_loop_runs(
+    workers: int, devices: Any, steps: int
+) -> None:
+    torch = pytest.importorskip("torch")
+    from reader.compat.torch import DataLoader as TorchLoader
+
+    loader = TorchLoader(list(range(20)), 4, num_workers=workers, device=devices)
+    found = list(loader)
+    assert len(loader) == len(found) == steps
+    batches = found if devices == "cpu" else [batch for step in found for batch in step]
+    assert torch.equal(torch.cat(batches), torch.arange(20))
+
+
+def test_a_loader_of_torch_without_a_state_says_which_has_one() -> None:
+    pytest.importorskip("torch")
+    from reader.compat.torch import DataLoader as TorchLoader
+    from reader.compat.torch import StatefulDataLoader
+
+    class Loader(TorchLoader[Any]):
+        @property
+        def broken(self) -> Any:
+            return [].none  # type: ignore[attr-defined]
+
+    for name in ("state_dict", "load_state_dict"):
+        assert not hasattr(Loader([1]), name)
+        assert hasattr(StatefulDataLoader([1]), name)
+        with pytest.raises(AttributeError, match=f"Loader has no {name}, .* use .*Stateful"):
+            getattr(Loader([1]), name)
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'state_dic'"):
+        operator.attrgetter("state_dic")(Loader([1]))
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'none'"):
+        operator.attrgetter("broken")(Loader([1]))
+    assert copy.copy(Loader([1])).batch_size == 1

@@ -19,9 +19,8 @@ from paddle.distributed.fleet.dataset import dataset as fleet
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.steps.handover import Handover, Made
 from reader.compat.paddle.errors import ArgumentError
+from reader.compat.paddle.source import available_places
 from reader.errors import ConfigError, got
-from reader.frameworks import check_places
-from reader.places import parse_places
 
 __all__ = ["DatasetLoader", "from_dataset"]
 
@@ -73,8 +72,7 @@ class DatasetLoader(Handover):
                 "DatasetLoader is not supported in dygraph mode yet. Call paddle.enable_static(),"
                 " or use DataLoader(dataset)"
             )
-        parsed = parse_places(places)
-        check_places("paddle", parsed)
+        parsed = available_places(places)
         files = getattr(dataset, "filelist", None) or []
         if len(files) < len(parsed):
             raise ArgumentError(

@@ -18,12 +18,17 @@ from reader._core.wire.times_log import TimesLog
 from reader.compat.paddle.errors import ArgumentError, also_as
 from reader.compat.paddle.feeding import FeedingLoader
 from reader.compat.paddle.fields import DynamicFields, StaticFields
-from reader.compat.paddle.source import Source, SourceLoader, as_capacity, current_place
+from reader.compat.paddle.source import (
+    Source,
+    SourceLoader,
+    as_capacity,
+    available_places,
+    current_place,
+)
 from reader.compat.paddle.source_engine import make_engine
 from reader.engine.engine import Engine
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.observe.face import ProfiledFace
-from reader.places import parse_places
 
 __all__ = ["GeneratorLoader", "check_feed_list", "from_generator"]
 
@@ -166,7 +171,7 @@ class GeneratorLoader(Handover, SourceLoader, ProfiledFace):
                     "Places cannot be None when DataLoader is iterable. Pass places=, such as"
                     " paddle.CPUPlace() or paddle.static.cpu_places(2)"
                 )
-        parsed = parse_places(given)
+        parsed = available_places(given)
         engine = make_engine(
             source,
             self._capacity,

@@ -23,7 +23,7 @@ from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
 from reader.compat.paddle.ragged import RaggedCollate
 from reader.compat.paddle.samplers import BatchSampler, RandomSampler
-from reader.compat.paddle.source import current_place
+from reader.compat.paddle.source import available_places, current_place
 from reader.compat.paddle.switches import pin_limit, use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
 from reader.config import LoaderConfig, as_auto, of_backend, of_pool
@@ -33,7 +33,6 @@ from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError, ConfigTypeError, got
-from reader.frameworks import check_places
 from reader.frameworks.paddle_device import paddle_place
 from reader.observe.face import ObservedFace
 from reader.orders.one_shot import OneShot
@@ -353,8 +352,7 @@ def _parse_places(places: Any) -> tuple[Place, ...]:
             raise ConfigError(
                 f"{_SUPPORTED}, but received {place}. The kinds of places here: {', '.join(kinds)}"
             )
-        check_places("paddle", parsed)
-    return parse_places(places)
+    return available_places(places)
 
 
 def _check_batch_size(batch_size: Any) -> None:

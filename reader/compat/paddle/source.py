@@ -22,12 +22,15 @@ from reader.compat.paddle.fields import Fields
 from reader.compat.paddle.slots import Field
 from reader.data.iterable import IterableDataset
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.frameworks import check_places
+from reader.places import Place, parse_places
 
 __all__ = [
     "GeneratorDataset",
     "Source",
     "SourceLoader",
     "as_capacity",
+    "available_places",
     "current_place",
     "set_place",
 ]
@@ -36,8 +39,16 @@ __all__ = [
 current_place: Callable[[], Any] = framework._current_expected_place
 set_place: Callable[[Any], None] = framework._set_expected_place
 
+_REMEDY = "places='{}' was given: pass a place that there is, or paddle.CPUPlace()"
 _Self = TypeVar("_Self", bound="SourceLoader")
 _Reader = Callable[[], Iterable[Any]]
+
+
+def available_places(given: Any) -> tuple[Place, ...]:
+    """Return the places that were given; ConfigError: one of them is not there."""
+    parsed = parse_places(given)
+    check_places("paddle", parsed, _REMEDY)
+    return parsed
 
 
 class SourceKind(enum.Enum):

@@ -6,6 +6,7 @@ makes the samplers; the face says how iterators are made, and holds no machinery
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import weakref
@@ -79,6 +80,9 @@ _CONTEXT: Any = vars(torch.utils.data.DataLoader)["multiprocessing_context"]
 torch.utils.data.IterableDataset.register(IterableDataset)  # type: ignore[type-abstract]
 
 
+_REMEDY = "pass a device that there is, or None and move the batches in the training step"
+
+
 class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     """Feed a torch program from a dataset: `torch.utils.data.DataLoader` with another engine.
 
@@ -103,9 +107,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         prefetch_next_epoch: with persistent workers, begin the next epoch when the last batch of
             one is delivered.
         max_bytes: limit of the shared memory for batches; None: what the machine has.
-        device: where batches land, such as "cuda:0": each is copied there from the very memory that
-            its worker wrote, while you work on the one before; `pin_memory` is not needed then.
-            None: the CPU.
+        device: where batches land, such as "cuda:0", or a list of devices: then a step gets a list
+            with a whole batch for each of them, and `len(loader)` counts steps. A batch is
+            copied there from the very memory that its worker wrote, while you work on the one
+            before; `pin_memory` is not needed then. None: the CPU.
         pin_limit: most bytes of that memory that are page-locked for it; None: what the copies read
             in turn; 0: none.
         on_error, error_budget, quarantine, warn_after, hang_after: what becomes of samples that
@@ -241,7 +246,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             backend=backend,
         )
         self.failed_samples = FailedSamples(config)
-        check_places("torch", parse_places(device))
+        check_places("torch", parse_places(device), f"device={device!r} was given: {_REMEDY}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _COUNTS:
@@ -256,6 +261,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     def opens_order_first(self) -> bool:
         """Whether an epoch's base seed is drawn after the draws of its sampler at `iter`."""
         return not (self.num_workers or self.is_stream)
+
+    def __len__(self) -> int:
+        """Return how often a loop over an epoch runs: a list for several devices is one step."""
+        batches = super().__len__()
+        return math.ceil(batches / len(parse_places(self.device)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("state_dict", "load_state_dict"):
+            raise AttributeError(
+                f"{type(self).__name__} has no {name}, as PyTorch's DataLoader has none: use"
+                " reader.compat.torch.StatefulDataLoader, which takes the same arguments",
+                name=name,
+                obj=self,
+            )
+        return super().__getattribute__(name)  # which raises as it did, be it within a property
 
     @property
     def seeds_batches(self) -> bool:
@@ -303,7 +323,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the next `iter()` begins, from 0; matters with `seed`."""
+        """The number of the epoch that the next `iter()` begins, from 0; it goes with a state."""
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
