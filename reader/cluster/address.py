@@ -1,21 +1,22 @@
 """Where a cluster of Ray is: an address is looked at before Ray tries it, for a minute.
 
-Imports the standard library and the errors.
+Imports the standard library and the errors. Ray is given.
 """
 
 from __future__ import annotations
 
 import re
 import socket
+from typing import Any
 
 from reader.errors import ReaderError
 
-__all__ = ["check_address"]
+__all__ = ["connect"]
 
 _CONNECT_S = 3.0
 
 
-def check_address(address: str | None) -> None:
+def _check(address: str | None) -> None:
     """Refuse an address at which nothing answers, within seconds.
 
     Args:
@@ -39,4 +40,31 @@ def check_address(address: str | None) -> None:
         raise ReaderError(
             f"nothing answers at address={address!r}: {error}. Is the cluster up (ray status), and"
             " is that the port of its head?"
+        ) from error
+
+
+def connect(ray: Any, address: str | None, **options: Any) -> None:
+    """Connect this process to a cluster.
+
+    Args:
+        ray: the module.
+        address: as `reader.Ray` takes it.
+        options: others of `ray.init`.
+
+    Raises:
+        ReaderError: it is no address, nothing answers there, or what answers is no cluster that
+            takes this program.
+        Exception: what else Ray raises.
+    """
+    _check(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
+    except ConnectionError as error:
+        if address is None or address in ("auto", "local"):
+            raise
+        raise ReaderError(
+            f"{error}, though something answers there. Is it the head of a cluster of Ray? One that"
+            " was started where there is a ~/.ray/auth_token may ask for it (Ray's log says"
+            " InvalidAuthToken then): set RAY_AUTH_MODE=token before this program, and have that"
+            " file on each machine; ray status says more"
         ) from error

@@ -23,7 +23,7 @@ from typing import Any
 
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
-from reader.cluster.address import check_address
+from reader.cluster.address import connect
 from reader.cluster.line import HasRoom, Line, NotStarted, Start, lender
 from reader.cluster.node_clock import NodeClock
 from reader.cluster.node_files import give_files
@@ -126,15 +126,15 @@ class _Cluster:
         import ray
 
         self._ray = ray
-        check_address(backend.address)
-        options: dict[str, Any] = {"address": backend.address, "runtime_env": backend.runtime_env}
+        address = backend.address
+        options: dict[str, Any] = {"runtime_env": backend.runtime_env}
         if backend.address is None and backend.pool is None:
             options["include_dashboard"] = False
         elif backend.address is None:
-            options["address"] = "auto"
+            address = "auto"
         _show_program()
         try:
-            ray.init(log_to_driver=False, logging_level="ERROR", **options)
+            connect(ray, address, **options)
         except ConnectionError as error:
             if backend.pool is None:
                 raise

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from reader._version import __version__
-from reader.cluster.address import check_address
+from reader.cluster.address import connect
 
 __all__ = ["NodeFacts", "Versions", "examine_nodes", "versions_here"]
 
@@ -73,7 +73,6 @@ def examine_nodes(address: str) -> list[NodeFacts]:
     """
     import ray
 
-    check_address(address)
     with _connected(ray, address):
         here = ray.get_runtime_context().get_node_id()
         nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -85,7 +84,7 @@ def examine_nodes(address: str) -> list[NodeFacts]:
 
 @contextlib.contextmanager
 def _connected(ray: Any, address: str) -> Iterator[None]:
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    connect(ray, address)
     try:
         yield
     finally:

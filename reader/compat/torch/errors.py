@@ -58,10 +58,8 @@ def worker_exit(error: WorkerDied) -> WorkerExit:
             f" {signal.strsignal(-error.exitcode)}."
         )
     else:
-        words = (
-            f"DataLoader worker (pid {error.pid}) exited unexpectedly with exit code"
-            f" {error.exitcode}."
-        )
+        code = "" if error.exitcode is None else f" with exit code {error.exitcode}"
+        words = f"DataLoader worker (pid {error.pid}) exited unexpectedly{code}."
     return WorkerExit(
         f"{words} DataLoader worker (pid(s) {error.pid}) exited unexpectedly: {error}",
         pid=error.pid,
