@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from reader.observe.local_judge import LITTLE, MOST, LocalJudge
+from reader.observe.local_judge import LocalJudge
+from reader.observe.loop_numbers import LITTLE, MOST
 from reader.observe.measured import Measured
 from reader.observe.replay import Replay
 from reader.observe.verdict import Verdict, in_words
@@ -75,6 +76,16 @@ class _ClusterJudge(LocalJudge):
             " device; or use nodes with a faster network.",
             saved_s,
         )
+
+    def _start(self) -> Verdict | None:
+        found = super()._start()
+        if found is None:
+            return None
+        advice = (
+            "Workers start on the cluster once, and later epochs have them; where Ray has no"
+            " process to spare, that takes seconds."
+        )
+        return dataclasses.replace(found, advice=advice, gain=None, options={})
 
     def _collate(self) -> Verdict | None:
         found = super()._collate()

@@ -67,6 +67,8 @@ class Measured:
         epoch_wait_s: for the first batch of each epoch but the first; a part of `wait_s`.
         own_cpu_s: in which the consumer's thread computed; None: unknown.
         own_runnable_s: in which it could compute and had no core; None: unknown.
+        threads_s: in which other threads of the trainer's process computed, such as those that
+            torch starts for a step; those of workers left out.
         stopped_s: in which a cgroup was stopped because its quota of cores was used up.
         memory_stall_s: in which something waited for memory; None: the system does not tell.
         memory_events: how often a limit on memory was reached.
@@ -111,6 +113,7 @@ class Measured:
     epoch_wait_s: float = 0.0
     own_cpu_s: float | None = None
     own_runnable_s: float | None = None
+    threads_s: float = 0.0
     stopped_s: float = 0.0
     memory_stall_s: float | None = None
     memory_events: int = 0
@@ -134,6 +137,12 @@ class Measured:
         """Seconds in which the consumer did something else than waiting."""
         sampled = self.stages.get("draw", 0.0)
         return max(0.0, self.seconds - self.first_wait_s - self.wait_s - sampled)
+
+    @property
+    def size(self) -> str:
+        """How long the loop was, in words."""
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        return f"{self.batches} batches in {self.seconds:.2f} s, {workers}"
 
     @property
     def wait_share(self) -> float:

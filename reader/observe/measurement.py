@@ -161,6 +161,7 @@ class Measurement:
             epoch_wait_s=epoch_wait_s,
             own_cpu_s=None if own is None else own.cpu_s,
             own_runnable_s=None if own is None else own.runnable_s,
+            threads_s=_threads_s(trainer, own, computed_s if options.uses_threads else None),
             stopped_s=system.stopped_s - before.stopped_s,
             memory_stall_s=stall_s,
             memory_events=system.memory_events - before.memory_events,
@@ -196,6 +197,13 @@ class Measurement:
         idle = (now - then) / seconds
         stopped = (self._system_ended.stopped_s - self._system.stopped_s) / seconds
         return 0.0 if stopped > _OFTEN else max(0.0, min(cores, idle))
+
+
+def _threads_s(trainer: ProcessCounts, own: WorkerClock | None, workers_s: float | None) -> float:
+    """Return how long threads of the trainer computed that are neither its own nor workers'."""
+    if own is None:
+        return 0.0
+    return max(0.0, trainer.user_s + trainer.kernel_s - own.cpu_s - (workers_s or 0.0))
 
 
 def _user_share(counts: ProcessCounts) -> float:

@@ -113,6 +113,39 @@ def test_other_programs_that_take_cores_are_told_of() -> None:
     assert "other programs" not in judge(dataclasses.replace(BUSY, own_cpu_s=0.5)).sentence
 
 
+THREADS = (
+    "Other threads of the trainer, such as torch's, take 0.5 of 2 cores: compare OMP_NUM_THREADS"
+)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"wait_s": 0.1},
+        {"decoder": "PIL.Image"},
+        {"cpu_s": 6.0, "runnable_s": 9.0, "own_cpu_s": 1.0},
+        {"stopped_s": 3.0},
+    ],
+)
+def test_threads_of_the_trainer_that_take_the_cores_are_told_of(changed: dict[str, Any]) -> None:
+    alone = dataclasses.replace(BUSY, **{"own_cpu_s": 1.0, **changed})
+    beside = dataclasses.replace(alone, threads_s=5.0)
+    assert THREADS in judge(beside).advice
+    assert "OMP" not in judge(alone).advice
+    for roomy in ({"idle_cores": 1.0}, {"idle_cores": None}, {"threads_s": 1.0}):
+        assert "OMP" not in judge(dataclasses.replace(beside, **roomy)).advice  # type: ignore[arg-type]
+    assert judge(dataclasses.replace(alone, wait_s=0.1)).gain == 1.0
+    assert judge(dataclasses.replace(beside, wait_s=0.1)).gain is None
+
+
+def test_threads_of_the_trainer_are_no_other_program() -> None:
+    beside = dataclasses.replace(BUSY, cores=4, own_cpu_s=0.5)
+    assert "other programs take 2.1 of 4" in judge(beside).sentence
+    own = dataclasses.replace(beside, threads_s=15.0)
+    assert "other programs" not in judge(own).sentence
+
+
 def test_the_slow_sample_is_named() -> None:
     verdict = judge(dataclasses.replace(BUSY, slow_samples=SLOW, usual_sample_s=0.002))
     assert "sample 17 of batch 5 took 6.00 s" in verdict.sentence
@@ -196,6 +229,13 @@ def test_room_of_a_cluster_counts_and_not_the_cores_here() -> None:
     assert "no room for more workers" in full.advice
     unknown = dataclasses.replace(more, room=None)
     assert judge(unknown, loop_of(unknown, 0.003)).bound_by == "dataset"
+
+
+def test_a_start_on_a_cluster_is_told_as_what_it_is() -> None:
+    begins = dataclasses.replace(AWAY, first_wait_s=6.0, wait_s=2.0)
+    found = judge(begins)
+    assert (found.bound_by, found.gain, found.options) == ("start", None, {})
+    assert found.advice.startswith("Workers start on the cluster once")
 
 
 def test_a_pool_on_a_cluster_is_sized_by_each_program() -> None:
