@@ -18,6 +18,7 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?[^)]*\)|\b(?:src|href)=\"([^\"]
 _PATH = re.compile(r"`((?:%s)/[\w./*-]*)`" % "|".join(TOPS))  # noqa: UP031 (the braces are markdown)
 _TARGET = re.compile(r"`make ([a-z-]+)[^`]*`|^\s*(?:\$ )?make ([a-z-]+)\b")
 _HEADING = re.compile(r"^#+ +(.*)$")
+_RULE = re.compile(r"^\|(?::?-+:?\|)+$")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 
 
@@ -32,11 +33,16 @@ def check(root: Path) -> list[str]:
 
 
 def _check_page(root: Path, page: Path, targets: set[str]) -> Iterator[tuple[int, str]]:
-    is_code = False
-    for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), start=1):
+    is_code, before = False, ""
+    lines = page.read_text(encoding="utf-8").split("\n")
+    for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""]), start=1):
         if _FENCE.match(line):
             is_code = not is_code
             continue
+        is_first = line.startswith("|") and not before.startswith("|")
+        if is_first and not is_code and not _RULE.match(after):
+            yield number, "a table needs |---| below its first line"
+        before = line
         for match in _TARGET.finditer(line):
             name = match[1] or match[2]
             # Outside of code, a line of prose may well begin with the word "make".

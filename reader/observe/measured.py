@@ -165,8 +165,8 @@ class Measured:
         """What is to be known of the numbers, a sentence each."""
         if not self.clock_errors:
             return []
-        named = [f"{host} {seconds * 1e3:.2g} ms" for host, seconds in self.clock_errors.items()]
-        return [f"Times of other machines are known to {', '.join(named)}."]
+        named = [f"{host} within {each * 1e3:.2g} ms" for host, each in self.clock_errors.items()]
+        return [f"Clocks of other machines: {', '.join(named)}."]
 
 
 def with_store(stages: dict[str, float], stored_s: float) -> dict[str, float]:

@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from tqdm import tqdm
 
+import reader
 from tests.pages import DOCS, fences, programs_of
 
 ROOT = DOCS.parent
@@ -35,6 +37,7 @@ WITH_PROGRAMS = [
 ]
 # Pages whose programs are run elsewhere, and where.
 ELSEWHERE = {
+    "checkpoints": "tests/tools/test_checkpoints.py",
     "cluster": "tests/cluster/test_page.py",
     "integrations": "tests/integrations/test_page.py",
     "profile": "tests/tools/test_profile_page.py",
@@ -56,6 +59,12 @@ for number in range(32):
     Image.new("RGB", (640, 480), (7 * number, 90, 120)).save(f"{number}.jpg")
     boxes = [[10.0 * k, 20, 100, 200 + k] for k in range(1 + number % 3)]
     annotations.append({"path": f"{number}.jpg", "boxes": boxes, "labels": [0] * len(boxes)})
+""",
+    "devices": """
+import numpy
+import torch
+dataset = [(numpy.ones(3, "float32"), number) for number in range(128)]
+model = torch.nn.Linear(3, 1)
 """,
     "images": """
 import pathlib
@@ -80,6 +89,12 @@ import numpy
 numpy.arange(100_000).astype("uint16").tofile("tokens.bin")
 """,
 }
+_DEVICES = (
+    ('"cuda:0", "cuda:1"', '"cpu", "cpu"'),
+    ('"cuda:0"', '"cpu"'),
+    ('"gpu:0"', '"cpu"'),
+    ("CUDAPlace(0)", "CPUPlace()"),
+)
 # The loader that a program made gives all of its batches, or a dataset its samples.
 _USED = """
 if "loader" in globals():
@@ -133,37 +148,77 @@ def example_names() -> dict[str, Any]:
     return {"__name__": "example", "dataset": dataset, "train": lambda images, labels: None}
 
 
-@pytest.mark.parametrize("page", [page for page in WITH_PROGRAMS if page not in ELSEWHERE])
-def test_programs_of_a_page_run_and_print_what_it_says(page: str, tmp_path: Path) -> None:
-    for program in programs_of(page):
-        absent = [
-            name
-            for name in re.findall(r"^(?:import|from) (\w+)", program.code, re.MULTILINE)
-            if find_spec(name) is None
-        ]
-        if set(absent) == {"torchvision"}:
-            continue  # tests/integrations/test_page.py
-        if absent and set(absent) <= {"jax", "torch"}:  # make matrix, where a Python has none
-            pytest.skip(f"{absent} is not installed")
-        code = program.code
-        if program.printed is None:
-            code = GIVEN[page] + code + _USED
-        run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode == 0, f"{page}.md: {run.stderr}"
-        assert run.stdout == (program.printed or ""), page
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        (page, number)
+        for page in WITH_PROGRAMS
+        if page not in ELSEWHERE
+        for number in range(len(programs_of(page)))
+    ],
+)
+def test_a_program_of_a_page_runs_and_prints_what_it_says(
+    page: str, number: int, tmp_path: Path
+) -> None:
+    program = programs_of(page)[number]
+    code = program.code
+    named = re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)
+    absent = {name for name in named if find_spec(name) is None}
+    if absent == {"torchvision"}:
+        return  # tests/integrations/test_page.py
+    if absent and absent <= {"jax", "paddle", "torch"}:  # make matrix, where a Python has none
+        pytest.skip(f"{absent} is not installed")
+    if program.printed is None:
+        for device in _DEVICES:  # which are not here
+            code = code.replace(*device)
+        code = GIVEN[page] + code + _USED
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, f"{page}.md: {run.stderr}"
+    assert run.stdout == (program.printed or ""), page
 
 
 def test_programs_that_run_elsewhere_do() -> None:
     for page, test in ELSEWHERE.items():
         assert page in WITH_PROGRAMS
         assert page in (ROOT / test).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_face_of_contributing_is_complete(workers: int) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = next(each for _, language, each in fences(text) if language == "python")
+    toy = ModuleType("toy_face")
+    sys.modules["toy_face"] = toy  # a dataclass looks for its module
+    try:
+        exec(code, toy.__dict__)
+    finally:
+        del sys.modules["toy_face"]
+    samples = [(np.full(2, number, np.float32), number) for number in range(10)]
+
+    def epoch(loader: Any) -> list[list[int]]:
+        return [batch.labels.tolist() for batch in loader]
+
+    with toy.DataLoader(samples, 4, workers=workers) as loader:
+        with loader.profile() as seen:
+            assert epoch(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert seen.batches == len(loader) == 3
+        batches = iter(loader)
+        assert type(next(batches)).__name__ == "Batch"
+        state = loader.state_dict()
+    with toy.DataLoader(samples, 4, workers=workers) as loader:
+        loader.load_state_dict(state)
+        assert epoch(loader) == [[4, 5, 6, 7], [8, 9]]
+        assert len(epoch(toy.DataLoader(samples, 5, shuffled=True))) == 2
+    for options, words in [({"size": 0}, "size must"), ({"workers": "a"}, "workers must")]:
+        with pytest.raises((reader.ConfigError, reader.ConfigTypeError), match=words):
+            toy.DataLoader(samples, **options)
 
 
 def test_documents_name_every_public_error() -> None:

@@ -109,6 +109,7 @@ def test_each_word_rule_finds_its_violation(
         ("See [it](README.md#none).", "a heading that README.md lacks"),
         ("It is in `reader/none.py`.", "reader/none.py does not exist"),
         ("They are in `reader/none/*.py`.", "reader/none/*.py does not exist"),
+        ("| a | b |", "a table needs |---| below its first line"),
         ("Type `make nothing`.", "the Makefile has no target nothing"),
         ('<img src="docs/none.svg">', "links to docs/none.svg"),
     ],
