@@ -149,7 +149,7 @@ def of_pool(pool: Any, num_workers: Any, is_persistent: Any) -> tuple[Any, Any]:
     """Return the number of workers, and whether they persist: a WorkerPool says both."""
     if pool is None:
         return num_workers, is_persistent
-    if not hasattr(type(pool), "shared"):
+    if not hasattr(type(pool), "_shared"):
         raise ConfigTypeError(
             f"pool must be a reader.WorkerPool, got {got(pool)}. Pass reader.WorkerPool(4), the"
             " same to each loader that is to share its workers"

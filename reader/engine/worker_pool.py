@@ -63,24 +63,24 @@ class WorkerPool:
         check_workers("process", start_method, self.num_workers)
         self.start_method = start_method
         self.max_bytes = max_bytes
-        self._shared = SharedWorkers(self.num_workers, start_method, max_bytes)
+        self._processes = SharedWorkers(self.num_workers, start_method, max_bytes)
 
     @property
-    def shared(self) -> SharedWorkers:
-        """The processes, as the loaders' engines use them."""
-        return self._shared
+    def _shared(self) -> SharedWorkers:
+        """The processes, for the engines of the loaders."""
+        return self._processes
 
     @property
     def pids(self) -> list[int]:
         """Of the worker processes that there are, in the order of their numbers."""
-        return self._shared.pids
+        return self._processes.pids
 
     def close(self) -> None:
         """End the workers and wait for it, 0.7 s at most; batches that you hold stay valid.
 
         Iterators of its loaders raise then; iterating over one anew starts new workers. Idempotent.
         """
-        self._shared.close()
+        self._processes.close()
 
     def __enter__(self) -> WorkerPool:
         return self

@@ -17,15 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tools.site.reference import INSIDE
+
 RECORD = Path(__file__).with_name("signatures.json")
 MODULES = """reader reader.images reader.collate reader.errors reader.data reader.compat.torch
 reader.compat.paddle reader.compat.gluon""".split()
 INTEGRATIONS = """lightning nvtx paddle prometheus pytorch_lightning rich tensorboard tqdm
 transformers visualdl""".split()
-# How the core's classes work inside: the package uses it, and programs have no need of it.
-INSIDE = """adapted attached capsules imported is_page_locked joined layout lock_pages note
-numpy_fields objects place_fields plain_containers private_copy raise_finished schema seq
-slot_address slot_bytes storage storage_fields structure types view_array""".split()
 # Beside plain names: how an object is used.
 SPECIAL = "__call__ __enter__ __exit__ __getitem__ __iter__ __len__ __next__".split()
 ATTRIBUTE = "attribute"

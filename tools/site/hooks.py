@@ -31,6 +31,9 @@ _TOPS = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+_WITHOUT_INSIDE = f"""    options:
+      filters: ["!^_", "!^({"|".join(reference.INSIDE)})$"]
+"""
 _BEHIND = ("changelog.md", "concurrency.md", "decisions/", "glossary.md")  # in what is searched
 _WIDE = {
     "index.md",
@@ -125,7 +128,8 @@ def on_post_build(config: Any) -> None:
 def _shown(name: str) -> str:
     first = build.index.first_of(name)
     if first == name:
-        return f"::: {name}\n"
+        inside = "reader/_core/" in build.sources[name]
+        return f"::: {name}\n{_WITHOUT_INSIDE if inside else ''}"
     label = name.rpartition(".")[2]
     heading = f'<h2 class="doc doc-heading" id="{name}">{label}</h2>'
     return f"{heading}\n\nThe same as [`{first}`][{first}].\n"

@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ITEM", "MODULES", "PublicName", "public_names", "shown_names"]
+__all__ = ["INSIDE", "ITEM", "MODULES", "PublicName", "public_names", "shown_names"]
 
+# How the core's classes work inside: the package uses it, and programs have no need of it.
+INSIDE = """adapted attached capsules imported is_page_locked joined layout lock_pages note
+numpy_fields objects place_fields plain_containers private_copy raise_finished schema seq
+slot_address slot_bytes storage storage_fields structure types view_array""".split()
 MODULES = (
     "reader",
     "reader.images",

@@ -102,7 +102,7 @@ class PoolCache:
         self.shelf = PoolShelf(config.persistent_workers)
         self._shared: SharedWorkers | None = None
         if config.pool is not None:
-            self._shared = config.pool.shared
+            self._shared = config.pool._shared
             self._key = self._shared.join(self)
 
     def start(self) -> Backend:
