@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reader.integrations.libraries import missing
-from reader.integrations.waiting import Waiting
+from reader.integrations.waiting import Waiting, steps_of
 
 try:
     from rich.progress import Progress, ProgressColumn
@@ -59,12 +59,8 @@ def progress(loader: Any, description: str = "", **options: Any) -> Iterator[Any
 def _drawn(
     loader: Any, column: WaitColumn, description: str, options: dict[str, Any]
 ) -> Iterator[Any]:
-    try:
-        total = len(loader)
-    except TypeError:
-        total = None
     with Progress(*Progress.get_default_columns(), column, **options) as bar:
-        task = bar.add_task(description, total=total)
+        task = bar.add_task(description, total=steps_of(loader))
         for batch in loader:
             yield batch
             del batch  # not to be held while the next one is waited for

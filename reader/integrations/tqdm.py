@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reader.integrations.libraries import missing
-from reader.integrations.waiting import Waiting
+from reader.integrations.waiting import Waiting, steps_of
 
 try:
     from tqdm.auto import tqdm
@@ -42,15 +42,15 @@ def progress(loader: Any, **options: Any) -> Iterator[Any]:
 
     Args:
         loader: of this package.
-        **options: of `tqdm.tqdm`, such as `desc` and `file`. `total` is the number of batches,
-            where that is known.
+        **options: of `tqdm.tqdm`, such as `desc` and `file`. `total` is how often the
+            loop runs, where that is known.
 
     Raises:
         ConfigTypeError: it is no loader of this package; at the call.
     """
     waiting = Waiting(loader, "progress")
     if "total" not in options:
-        options["total"] = _length(loader)
+        options["total"] = steps_of(loader)
     return _drawn(loader, waiting, {"miniters": 1, **options})
 
 
@@ -61,10 +61,3 @@ def _drawn(loader: Any, waiting: Waiting, options: dict[str, Any]) -> Iterator[A
             yield batch
             del batch  # not to be held while the next one is waited for
             bar.update()
-
-
-def _length(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:
-        return None

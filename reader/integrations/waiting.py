@@ -1,4 +1,4 @@
-"""What part of a loop was spent on waiting, in three words for a progress bar.
+"""What a progress bar shows of a loop: the part that it waited, in three words, and its length.
 
 Imports the counters of a loader.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from reader.integrations.counters import Counters
 
-__all__ = ["Waiting"]
+__all__ = ["Waiting", "steps_of"]
 
 
 class Waiting:
@@ -34,3 +34,11 @@ class Waiting:
             return ""
         share = (now.wait_s - begin.wait_s) / max(now.at_s - begin.at_s, 1e-9)
         return f"waits {min(1.0, max(0.0, share)):.0%}".replace("%", " %")
+
+
+def steps_of(loader: Any) -> int | None:
+    """Return how often a loop over an epoch runs; None: nobody knows."""
+    try:
+        return int(loader.steps if hasattr(loader, "steps") else len(loader))
+    except TypeError:
+        return None

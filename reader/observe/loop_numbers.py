@@ -63,7 +63,8 @@ class LoopNumbers:
         if saved_s is not None:
             left_s = max(seen.seconds - max(0.0, saved_s), seen.seconds * 1e-3)
             gain = round(seen.seconds / left_s, 2)
-        sentence = f"The loop waits {self.lost_s / seen.seconds:.0%} of its time: {why}."
+        lost = min(1.0, self.lost_s / seen.seconds)  # the clock of a short loop is not that fine
+        sentence = f"The loop waits {lost:.0%} of its time: {why}."
         return Verdict(bound_by, sentence, advice, seen.wait_share, gain, options)
 
     def _saved_s(self, otherwise_s: float, **changed: Any) -> float:

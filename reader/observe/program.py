@@ -15,7 +15,7 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,8 @@ class LoaderOfProgram(Observed):
         elif batches is not None:
             self._devices = copier_stats(batches.copiers)
             arena = batches.backend.arena
-            found["arena"] = None if arena is None else arena.stats()
+            with suppress(ReaderError):  # it is closed once the iterator is at its end
+                found["arena"] = None if arena is None else arena.stats()
         return {**found, "devices": self._devices}
 
     @property

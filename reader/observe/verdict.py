@@ -34,8 +34,10 @@ class Verdict:
 
     @property
     def gain_in_words(self) -> str:
-        """The gain, as it is said behind the advice; "": it is not known."""
-        return "" if self.gain is None else f" (up to {self.gain:.2g} times as fast)"
+        """The gain, as it is said behind the advice; "": it is not known, or nothing."""
+        if self.gain is None or self.gain < 1.05:
+            return ""
+        return f" (up to {self.gain:.2g} times as fast)"
 
 
 def in_words(seconds: float) -> str:

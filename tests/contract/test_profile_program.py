@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -243,3 +244,23 @@ def test_a_script_that_is_no_python_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, "train.py", script="def")
     assert done.returncode == 1
     assert "SyntaxError" in done.stderr
+
+
+def test_loaders_that_are_gone_with_their_memory_cost_the_script_nothing(tmp_path: Path) -> None:
+    script = """
+import reader
+for workers in (0, 2, 2):
+    loader = reader.DataLoader(list(range(100)), batch_size=8, num_workers=workers)
+    for batch in loader: pass
+    for batch in loader: break
+    loader = None
+    batches = iter(reader.DataLoader(list(range(100)), batch_size=8, num_workers=workers))
+    for batch in batches: pass
+raise SystemExit(5)
+"""
+    done = run(tmp_path, "train.py", script=script)
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.count("-- loader over list") == 6
+    assert "Traceback" not in done.stderr
+    for share in re.findall(r"The loop waits (\d+)%", done.stderr):
+        assert int(share) <= 100

@@ -40,6 +40,23 @@ def test_a_bar_of_tqdm_shows_waiting_and_its_own_postfix(workers: int) -> None:
     assert re.search(rf", lr=0\.1, {WAITS}\]", given.getvalue())
 
 
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_bar_over_several_places_counts_steps(drop: bool) -> None:
+    for bar in (tqdm, rich):
+        shown = io.StringIO()
+        options = {"file": shown, "mininterval": 0}
+        if bar is rich:
+            options = {"console": Console(file=shown, force_terminal=True, width=100)}
+        loader = reader.DataLoader(
+            Numbers(), batch_size=SIZE, places=["cpu", "cpu", "cpu"], drop_last_group=drop
+        )
+        steps = len(list(bar.progress(loader, **options)))
+        assert steps == loader.steps < len(loader)
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
+        assert "100%" in text.rsplit("\r", 1)[-1], text
+        assert bar is rich or f"{steps}/{steps}" in text
+
+
 def test_a_bar_of_tqdm_over_a_stream_has_no_total() -> None:
     shown = io.StringIO()
     loader = reader.DataLoader(Stream(), batch_size=2)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.pages import DOCS, programs_of
 
-FILES = ["checkpoint.pt", "checkpoint.pkl"]
+FILES = ["checkpoint.pt", "checkpoint.pd"]
 
 
 def start(code: str, folder: Path) -> subprocess.Popen[str]:
@@ -32,6 +32,7 @@ def written_ns(file: Path) -> int:
     return file.stat().st_mtime_ns if file.exists() else 0
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("which", [0, 1], ids=["torch", "paddle"])
 def test_a_run_that_is_killed_goes_on_to_the_same_end(
     which: int, tmp_path: Path, seed: int

@@ -190,16 +190,34 @@ def test_programs_that_run_elsewhere_do() -> None:
         assert page in (ROOT / test).read_text(encoding="utf-8")
 
 
+@contextmanager
+def programs_of_contributing(word: str) -> Iterator[tuple[ModuleType, str]]:
+    """Run the program that has a word in it as a module; yields that and what it printed."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = next(each for _, language, each in fences(text) if language == "python" and word in each)
+    module = sys.modules["of_contributing"] = ModuleType("of_contributing")
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            exec(code, module.__dict__)
+        yield module, printed.getvalue()
+    finally:
+        del sys.modules["of_contributing"]
+
+
+def test_batches_of_ones_own_dataclass_are_as_contributing_says() -> None:
+    with programs_of_contributing("class Pair") as (_, printed):
+        assert printed
+        assert f"```text\n{printed}```" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_face_of_contributing_is_complete(workers: int) -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = next(each for _, language, each in fences(text) if language == "python")
-    toy = ModuleType("toy_face")
-    sys.modules["toy_face"] = toy  # a dataclass looks for its module
-    try:
-        exec(code, toy.__dict__)
-    finally:
-        del sys.modules["toy_face"]
+    with programs_of_contributing("a library called toy") as (toy, _):
+        check_face(toy, workers)
+
+
+def check_face(toy: ModuleType, workers: int) -> None:
     samples = [(np.full(2, number, np.float32), number) for number in range(10)]
 
     def epoch(loader: Any) -> list[list[int]]:
