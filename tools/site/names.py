@@ -22,6 +22,7 @@ _CONTENTS = re.compile(r'<div class="doc doc-contents[^>]*>')
 _NAMED = re.compile(r"^(?:reader\.)?[\w.]+")
 # Pages that speak of another library's classes by the same names, and those that are not about use.
 _OTHERS = (
+    "checkpoints.md",
     "torch.md",
     "paddle.md",
     "gluon.md",
