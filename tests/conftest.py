@@ -182,9 +182,14 @@ def pytest_runtest_makereport(
     return report
 
 
+# Spare processes that a cluster keeps; and agents that an older Ray leaves a while on a node that
+# was killed.
+_OF_RAY = ("(ray::IDLE,", "/ray/dashboard/agent.py", "/ray/_private/runtime_env/agent/main.py")
+
+
 def _left(before: Ledger) -> list[str]:
-    """Return what was left behind; spare processes that a cluster of Ray keeps are its own."""
-    return [line for line in settle(before) if "(ray::IDLE," not in line]
+    """Return what was left behind; processes of a cluster of Ray are its own."""
+    return [line for line in settle(before) if not any(each in line for each in _OF_RAY)]
 
 
 @pytest.fixture(scope="session", autouse=True)

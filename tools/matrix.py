@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools.smoke.__main__ import ROOT, copy_checkout
@@ -83,32 +84,69 @@ def run_one(version: str, python: Path, more: list[str]) -> tuple[int, str]:
     if not install(ours, "-r", str(ROOT / "requirements/build.txt"), *TOOLS):
         return 1, "nothing: installing failed"
     there = [
-        name for name, wheels in FRAMEWORKS.items() if install(ours, *wheels, only_wheels=True)
+        name
+        for name, wheels in FRAMEWORKS.items()
+        if install(ours, *wheels, only_wheels=True, is_told=False)
     ]
     absent = [name for name in FRAMEWORKS if name not in there]
     if "torch" in absent:
         absent.append("torchdata")
     with tempfile.TemporaryDirectory(prefix=f"lodreader-{version}-") as name:
         checkout = copy_checkout(Path(name, "checkout"))
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-        clean["READER_TEST_WITHOUT"] = ",".join(absent)
-        build = [str(ours), "setup.py", "--quiet", "build_ext", "--inplace"]
-        if subprocess.run(build, cwd=checkout, env=clean, check=False).returncode:
+        if not build_core(ours, checkout):
             return 1, "nothing: building failed"
-        tests = [str(ours), "-m", "pytest", "-p", "no:cacheprovider", *TESTS, *more]
-        code = subprocess.run(tests, cwd=checkout, env=clean, check=False).returncode
+        code = run_tests(ours, checkout, absent, *TESTS, *more)
     return code, " and ".join(there) or "no framework"
 
 
-def install(python: Path, *wanted: str, only_wheels: bool = False) -> bool:
-    """Install under the project's constraints; False when that cannot be had."""
+def build_core(python: Path, checkout: Path) -> bool:
+    """Compile the core in place, by an environment that has what building takes."""
+    build = [str(python), "setup.py", "--quiet", "build_ext", "--inplace"]
+    return subprocess.run(build, cwd=checkout, env=_environment(), check=False).returncode == 0
+
+
+def run_tests(python: Path, checkout: Path, absent: Iterable[str], *arguments: str) -> int:
+    """Run pytest in a checkout with a core; what it cannot import of `absent` is skipped."""
+    tests = [str(python), "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    environment = {**_environment(), "READER_TEST_WITHOUT": ",".join(absent)}
+    return subprocess.run(tests, cwd=checkout, env=environment, check=False).returncode
+
+
+def install(
+    python: Path,
+    *wanted: str,
+    only_wheels: bool = False,
+    is_pinned: bool = True,
+    is_told: bool = True,
+) -> bool:
+    """Install packages into an environment; False when they cannot be had.
+
+    Args:
+        python: the interpreter of the environment.
+        wanted: what pip is to install.
+        only_wheels: whether nothing may be compiled.
+        is_pinned: under the project's constraints; else under none, the machine's own included.
+        is_told: whether pip's words are shown where it fails.
+    """
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     command += ["--only-binary", ":all:"] if only_wheels else []
-    command += ["-c", str(ROOT / "requirements/constraints.txt"), *wanted]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode and not only_wheels:
+    command += ["-c", str(ROOT / "requirements/constraints.txt")] if is_pinned else []
+    # pip goes on to the machine's own file where the variable is empty
+    variables = {} if is_pinned else {"PIP_CONSTRAINT": os.devnull}
+    done = subprocess.run(
+        [*command, *wanted],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and is_told:
         print(done.stdout + done.stderr, file=sys.stderr)
     return done.returncode == 0
+
+
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
 
 
 if __name__ == "__main__":

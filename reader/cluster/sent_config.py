@@ -66,12 +66,10 @@ def _put(fd: int, nbytes: int) -> list[Any]:
 
     if not nbytes:
         return []
-    with mmap.mmap(fd, nbytes, access=mmap.ACCESS_READ) as memory:
-        content = np.frombuffer(memory, np.uint8)
-        begins = range(0, nbytes, _CHUNK_NBYTES)
-        found = [ray.put(content[at : at + _CHUNK_NBYTES]) for at in begins]
-        del content  # or the memory could not be unmapped
-    return found
+    # unmapped when the last array goes, which an older Ray keeps a while
+    content = np.frombuffer(mmap.mmap(fd, nbytes, access=mmap.ACCESS_READ), np.uint8)
+    begins = range(0, nbytes, _CHUNK_NBYTES)
+    return [ray.put(content[at : at + _CHUNK_NBYTES]) for at in begins]
 
 
 def _file(nbytes: int, chunks: Sequence[Any]) -> MemoryFile:

@@ -83,7 +83,7 @@ class DriverLocker:
         self._driver = driver
         (error,) = driver.cuInit(0)
         if int(error):
-            raise RuntimeError(str(error))
+            raise RuntimeError(_named(error))
         self._context: Any = None
 
     def lock(self, address: int, nbytes: int) -> str | None:
@@ -100,15 +100,20 @@ class DriverLocker:
             error, self._context = driver.cuDevicePrimaryCtxRetain(0)
             if int(error):
                 self._context = None
-                return str(error)
+                return _named(error)
         (error,) = driver.cuCtxPushCurrent(self._context)
         if int(error):
-            return str(error)
+            return _named(error)
         try:
             (error,) = function(*arguments)
-            return str(error) if int(error) else None
+            return _named(error) if int(error) else None
         finally:
             driver.cuCtxPopCurrent()
+
+
+def _named(error: Any) -> str:
+    """Return the name of the driver's error: older bindings print its number alone."""
+    return str(getattr(error, "name", error))
 
 
 class TorchLocker:

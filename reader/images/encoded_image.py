@@ -41,7 +41,8 @@ _SIGNATURES = (
 _KINDS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WebP")  # those that are decoded
 _END_OF_JPEG = b"\xff\xd9"
 _ORIENTATION = 0x0112  # a tag of Exif
-_SIDEWAYS = 5  # from that orientation on rows are columns
+_SIDEWAYS = range(5, 9)  # in these orientations rows are columns
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257  # tags
 _FORTH, _BACK = slice(None), slice(None, None, -1)
 _TURNS = {  # rows and columns, after those of sideways images were exchanged
     1: (_FORTH, _FORTH),
@@ -171,7 +172,7 @@ class EncodedImage(Image):
             )
         # Pillow turns a TIFF by itself
         self._turned = self._orientation() if upright and self._kind != "TIFF" else 1
-        if self._turned >= _SIDEWAYS:
+        if self._turned in _SIDEWAYS:
             self.height, self.width = self.width, self.height
 
     def render(
@@ -268,12 +269,13 @@ class EncodedImage(Image):
     def _by_pillow(self) -> Pixels:
         """Return all of an image, as it lies in the file."""
         size = (self.height, self.width)
-        if self._turned >= _SIDEWAYS:
+        if self._turned in _SIDEWAYS:
             size = size[::-1]
         try:
             with self._opened() as image:
-                if (image.height, image.width) != size:
-                    raise ValueError(f"Pillow finds {image.height} x {image.width} pixels")
+                found = self._size_of(image)
+                if found != size:
+                    raise ValueError(f"Pillow finds {found[0]} x {found[1]} pixels")
                 decoded = pillow.pixels(image, 1 if self.channels == _CHANNELS["RGB"] else 0)
         except ConfigError:
             raise  # there is no Pillow
@@ -287,7 +289,7 @@ class EncodedImage(Image):
 
     def _upright(self, pixels: Pixels) -> Pixels:
         """Turn an image as Exif says that the camera was held."""
-        if self._turned >= _SIDEWAYS:
+        if self._turned in _SIDEWAYS:
             pixels = pixels.transpose(1, 0, 2)
         return np.ascontiguousarray(pixels[_TURNS[self._turned]])
 
@@ -350,11 +352,18 @@ class EncodedImage(Image):
     def _other_size(self) -> Size:
         try:
             with self._opened() as image:
-                return image.height, image.width
+                return self._size_of(image)
         except ConfigError:
             raise  # there is no Pillow
         except Exception as error:  # many types
             raise self._error(f"its header cannot be read ({error or error!r})") from error
+
+    def _size_of(self, image: Any) -> Size:
+        """Return the height and width that Pillow's image will have when it is decoded."""
+        if self._kind == "TIFF" and image.tag_v2.get(_ORIENTATION) in _SIDEWAYS:
+            # Pillow before 11 turns the size with the pixels, and later ones at once
+            return image.tag_v2[_TIFF_WIDTH], image.tag_v2[_TIFF_HEIGHT]
+        return image.height, image.width
 
     def _error(self, found: str) -> ImageError:
         return ImageError(f"{self.name} is a damaged {self._kind} file: {found}. {_WHAT_TO_DO}")

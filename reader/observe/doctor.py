@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     packages.core,
     packages.images,
     packages.opencv,
+    packages.paddle,
     processors.cores,
     processors.throttling,
     processors.thread_pools,

@@ -18,22 +18,24 @@ from reader._version import __version__
 from reader.observe.finding import Finding
 from reader.observe.machine import Machine
 
-__all__ = ["LEAST", "core", "images", "namesake", "opencv", "python", "versions"]
+__all__ = ["LEAST", "core", "images", "namesake", "opencv", "paddle", "python", "versions"]
 
 # the oldest that this version is made for, as pyproject.toml says; the first two are needed
 LEAST = {
     "numpy": (1, 23),
     "cloudpickle": (3, 0),
     "paddlepaddle": (3, 3),
+    "paddlepaddle-gpu": (2, 6, 2),
     "torch": (2, 4),
     "jax": (0, 4, 31),
-    "pillow": (10,),
+    "pillow": (10, 1),
     "simplejpeg": (1, 8),
     "pyarrow": (14,),
     "ray": (2, 9),
+    "cuda-bindings": (12, 8),
 }
 _NEEDED = ("numpy", "cloudpickle")
-_OTHERS = ("paddlepaddle-gpu", "mxnet")
+_OTHERS = ("mxnet",)
 _OPENCV = ("opencv-python", "opencv-python-headless", "opencv-contrib-python")
 _NEWEST_PYTHON = (3, 13)
 
@@ -96,6 +98,17 @@ def namesake(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every c
         )
     else:
         yield Finding("ok", "package", f"reader {__version__} in {folder}")
+
+
+def paddle(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check
+    """Look for both builds of Paddle, which have one folder."""
+    if None not in (_version_of("paddlepaddle"), _version_of("paddlepaddle-gpu")):
+        yield Finding(
+            "warning",
+            "Paddle",
+            "paddlepaddle and paddlepaddle-gpu are installed: each overwrites the other's files",
+            "pip uninstall paddlepaddle paddlepaddle-gpu, then install one of them again",
+        )
 
 
 def core(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  as every check

@@ -104,6 +104,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ("options", "text"), CONTRADICTIONS, ids=["+".join(c[0]) for c in CONTRADICTIONS]
 )
 def test_contradictory_arguments_are_refused_together(options: dict[str, Any], text: str) -> None:
+    pytest.importorskip(options.get("framework", "numpy"))
     with pytest.raises(ConfigError, match=text):
         DataLoader(Rows(8), **options)
 

@@ -20,6 +20,7 @@ from reader.collate import Stack
 from reader.errors import ArenaFull, CollateError, ConfigError
 from tests.contract.conftest import Cell
 from tests.datasets import Calls
+from tests.versions import MOST_DIMENSIONS
 from tests.wire import wire
 
 MOST = 64 if int(np.__version__.split(".")[0]) > 1 else 32  # dimensions of an array
@@ -156,12 +157,14 @@ def test_batch_of_10_000_leaves_is_whole(cell: Cell) -> None:
 
 @pytest.mark.slow
 def test_field_table_of_more_than_64_mib_is_read() -> None:
-    fields = [np.full((1,) * 60, place % 100, np.int8) for place in range(140_000)]
+    shape = (1,) * (MOST_DIMENSIONS - 4)
+    count = 8_400_000 // len(shape)  # of 8 bytes for each extent
+    fields = [np.full(shape, place % 100, np.int8) for place in range(count)]
     with wire() as road:
         found = road.write(fields).numpy_fields()
-    assert len(found) == 140_000
+    assert len(found) == count
     assert [int(each.item()) for each in found[::7]] == [
-        place % 100 for place in range(0, 140_000, 7)
+        place % 100 for place in range(0, count, 7)
     ]
 
 

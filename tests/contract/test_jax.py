@@ -78,10 +78,15 @@ PROGRAM = """
             DataLoader(Samples(), framework="numpy", places=mesh)
         except ConfigError as error:
             facts["refused"].append(str(error))
-        with DataLoader(Samples(), batch_size=SIZE, framework="jax", places="gpu_pinned") as loader:
-            for n, batch in enumerate(loader):
-                check(batch, n * SIZE, {first})
-                facts["memory"] = batch["x"].sharding.memory_kind
+        facts["memories"] = [each.kind for each in first.addressable_memories()]
+        try:
+            loader = DataLoader(Samples(), batch_size=SIZE, framework="jax", places="gpu_pinned")
+            with loader:
+                for n, batch in enumerate(loader):
+                    check(batch, n * SIZE, {first})
+                    facts["memory"] = batch["x"].sharding.memory_kind
+        except ConfigError as error:
+            facts["memory"] = str(error)
         total = jax.jit(lambda x: x.sum())
         with DataLoader(Samples(), batch_size=SIZE, num_workers=1, framework="jax", places=mesh,
                         worker_type="thread") as loader:
@@ -103,7 +108,10 @@ def test_batches_are_jax_arrays_on_each_kind_of_place_and_stay_right_while_they_
     facts: dict[str, Any],
 ) -> None:
     assert facts["held"] == 0
-    assert facts["memory"] == "pinned_host"
+    if "pinned_host" in facts["memories"]:
+        assert facts["memory"] == "pinned_host"
+    else:  # the CPU of an older JAX
+        assert "has no page-locked memory here (memories: unpinned_host)" in facts["memory"]
     assert facts["sums"] == [256.0 * sum(range(at, at + 8)) for at in range(0, 48, 8)]
 
 

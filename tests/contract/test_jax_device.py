@@ -13,7 +13,7 @@ import pytest
 from tests.jax_program import facts_of_jax
 
 PROGRAM = """
-    import gc, json, functools
+    import functools, gc, inspect, json
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -23,7 +23,11 @@ PROGRAM = """
     from reader.policy import BatchPolicy, Policy
     from tests.faces import Face
 
-    jax.device_put = functools.partial(jax.device_put, may_alias=False)
+    put = jax.device_put
+    if "may_alias" in inspect.signature(put).parameters:
+        jax.device_put = functools.partial(put, may_alias=False)
+    else:  # an older JAX puts arrays of the CPU nowhere: it is given copies
+        jax.device_put = lambda value, target: put(jax.tree.map(np.copy, value), target)
     COUNT, SIZE = 240, 8
 
     class Samples:
@@ -89,8 +93,8 @@ PROGRAM = """
                     gc.collect()
                     facts["held"] = loader.stats()["arena"]["held_slots"]
                 facts.setdefault("left", []).append(len(locker.locked))
-        pinned = jax.sharding.SingleDeviceSharding(one, memory_kind="pinned_host")
         gpu = type("Gpu", (), {"platform": "gpu"})()
+        pinned = type("Pinned", (), {"memory_kind": "pinned_host", "device_set": {gpu}})()
         facts["gpus"] = [is_jax_gpu(each) for each in (gpu, one, mesh, pinned)]
         device = JaxDevice(mesh)
         event = device.make_event()

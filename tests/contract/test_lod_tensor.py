@@ -17,6 +17,7 @@ import pytest
 
 from reader import ConfigError, ConfigTypeError, DataLoader, LoDTensor, LoDTensorArray
 from tests.datasets import Rows
+from tests.versions import IS_NUMPY_2, MOST_DIMENSIONS, NUMPY
 
 
 def address(value: Any) -> int:
@@ -45,10 +46,11 @@ def test_dlpack_both_ways_shares_the_bytes(kind: str) -> None:
     array = np.ones((2, 3), kind)
     tensor = LoDTensor(array)
     assert tensor.__dlpack_device__() == (1, 0)
-    out = np.from_dlpack(tensor)
-    assert out.ctypes.data == array.ctypes.data
-    back = LoDTensor.from_dlpack(array)
-    assert back.numpy().ctypes.data == array.ctypes.data
+    if kind != "?" or NUMPY >= (1, 25):  # before, NumPy's DLPack had no bools
+        out = np.from_dlpack(tensor)
+        assert out.ctypes.data == array.ctypes.data
+        back = LoDTensor.from_dlpack(array)
+        assert back.numpy().ctypes.data == array.ctypes.data
     again = LoDTensor.from_dlpack(tensor.__dlpack__())
     assert again.numpy().ctypes.data == array.ctypes.data
     versioned = LoDTensor.from_dlpack(tensor.__dlpack__(max_version=(1, 0)))
@@ -86,7 +88,8 @@ def test_dlpack_refuses_what_it_cannot_say() -> None:
     tensor = LoDTensor(frozen)
     with pytest.raises(BufferError, match="read-only"):
         tensor.__dlpack__()
-    assert not np.from_dlpack(tensor).flags.writeable
+    if IS_NUMPY_2:  # others ask for no DLPack in which a tensor can be read-only
+        assert not np.from_dlpack(tensor).flags.writeable
     for options in ({"stream": 1}, {"dl_device": (2, 0)}):
         with pytest.raises(BufferError, match="CPU"):
             tensor.__dlpack__(**options)
@@ -112,7 +115,7 @@ def test_other_layouts_are_copied_into_c_order(make: Callable[[Any], Any]) -> No
     assert (tensor.numpy() == source).all()
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,) * 64])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,) * MOST_DIMENSIONS])
 def test_odd_shapes(shape: tuple[int, ...]) -> None:
     tensor = LoDTensor(np.ones(shape, "f4"))
     assert tensor.shape == shape
@@ -228,8 +231,9 @@ def test_array_protocol_converts_and_copies_as_numpy_asks() -> None:
     tensor = LoDTensor(np.arange(3.0))
     assert np.asarray(tensor, dtype="f4").dtype == np.float32
     assert np.array(tensor).ctypes.data != address(tensor)
-    with pytest.raises(ValueError, match="copy"):
-        np.array(tensor, dtype="f4", copy=False)
+    if IS_NUMPY_2:  # to others copy=False is a wish
+        with pytest.raises(ValueError, match="copy"):
+            np.array(tensor, dtype="f4", copy=False)
     assert tensor.__array_interface__["data"][0] == address(tensor)
 
 

@@ -5,17 +5,20 @@ The driver is a stand-in, called by cuda-bindings as it is; the copies are those
 
 from __future__ import annotations
 
+import enum
 import importlib.util
 import json
 import os
 import subprocess
 import sys
 import textwrap
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reader.frameworks.page_locking import DriverLocker
 from tests.device.build import CannotBuild, library
 
 ROOT = Path(__file__).parents[2]
@@ -139,3 +142,12 @@ def test_driver_without_a_device_locks_nothing() -> None:
     assert facts["locker"] == "NoneType"
     assert facts["persistent"]["locked_slots"] == 0
     assert facts["lines"] == []
+
+
+def test_an_error_is_told_by_its_name_where_the_bindings_print_a_number() -> None:
+    class Result(enum.IntEnum):  # that of cuda-bindings 12
+        CUDA_ERROR_OUT_OF_MEMORY = 2
+
+    driver = types.SimpleNamespace(cuInit=lambda flags: (Result(2),))
+    with pytest.raises(RuntimeError, match=r"^CUDA_ERROR_OUT_OF_MEMORY$"):
+        DriverLocker(driver)

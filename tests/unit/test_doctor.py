@@ -380,6 +380,16 @@ def test_an_old_distribution_is_found(tmp_path: Path) -> None:
     assert lines[-1].startswith("warning package the distribution reader, which reads feeds")
 
 
+def test_two_builds_of_paddle_in_one_folder_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"paddlepaddle": "3.3.1"}
+    monkeypatch.setattr(packages, "_version_of", there.get)
+    assert list(packages.paddle(Machine())) == []
+    there["paddlepaddle-gpu"] = "2.6.2"
+    (finding,) = packages.paddle(Machine())
+    assert finding.level == "warning"
+    assert "each overwrites the other's files" in finding.found
+
+
 # ---- unreadable files ------------------------------------------------------------------------
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from reader import ConfigError, share
+from reader.cluster.sent_config import put_config
 from reader.processes.remote_config import open_remote, pickle_remote
 from reader.worker.loop import WorkerConfig
 
@@ -120,3 +124,15 @@ def test_what_means_nothing_elsewhere_is_refused_with_a_remedy() -> None:
 def test_too_many_files_are_refused_by_their_number() -> None:
     with pytest.raises(ConfigError, match=r"201 objects of reader\.share"):
         pickle_remote(config_of([share([n]) for n in range(201)]))
+
+
+def test_files_are_put_although_the_store_keeps_what_it_was_given_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Any] = []  # as Ray 2.9 does
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(put=kept.append))
+    (tmp_path / "file").write_bytes(b"content")
+    with (tmp_path / "file").open("rb") as file:
+        sent = put_config(b"", [file.fileno()], [7])
+    assert [part.tobytes() for part in kept] == [b"content"]
+    assert sent.files == [(7, [None])]

@@ -211,7 +211,10 @@ def test_tensors_have_their_shape() -> None:
     [
         ("string", ["", "ab", "\u00e9"]),
         ("large_string", ["", "ab", "\u00e9"]),
-        ("string_view", ["", "ab", "longer than twelve bytes"]),
+        pytest.param(
+            *("string_view", ["", "ab", "longer than twelve bytes"]),
+            marks=pytest.mark.skipif(not hasattr(pa, "string_view"), reason="pyarrow 16 has it"),
+        ),
         ("binary", [b"", b"\0", b"xyz"]),
         ("large_binary", [b"", b"\0", b"xyz"]),
         (pa.list_(pa.int64()), [[], [1], [2, 3]]),
@@ -345,7 +348,7 @@ def test_nulls_within_lists_are_nan_or_what_stands_for_them(
         return
     rows = TableRows(table, **options)
     for number, row in enumerate(wanted):
-        assert rows[number]["c"].dtype == (dtype or kind.value_type.to_pandas_dtype())
+        assert rows[number]["c"].dtype == (dtype or pa.array([], kind.value_type).to_numpy().dtype)
         np.testing.assert_array_equal(rows[number]["c"], row)
 
 

@@ -31,6 +31,7 @@ from reader.images import (
     color_changes,
     decode,
 )
+from reader.images.encoded_image import EncodedImage
 from tests.unit.test_images import by_pillow, difference, encoded, photograph
 
 Image = pytest.importorskip("PIL.Image")
@@ -277,6 +278,24 @@ def test_an_upright_image_is_turned_as_pillow_turns_it(orientation: int, kind: s
     assert difference(decode(content, upright=True, crop=box), part)[1] <= 2
     if kind != "TIFF":  # which Pillow turns
         assert decode(content).shape == (24, 40, 3)
+
+
+def test_a_tiff_on_its_side_has_the_size_of_its_pixels_beside_an_older_pillow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = encoded(photograph(24, 40), "TIFF", exif=exif)
+    opened = EncodedImage._opened
+
+    def older(self: EncodedImage) -> Any:  # before 11 the size is turned with the pixels
+        image = opened(self)
+        image._size = (40, 24)
+        return image
+
+    monkeypatch.setattr(EncodedImage, "_opened", older)
+    image = EncodedImage(content)
+    assert (image.height, image.width) == (40, 24)
 
 
 # -- parts of JPEGs -----------------------------------------------------------------------------

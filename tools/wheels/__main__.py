@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.matrix import pythons
+from tools.pyproject import build_requirements
 from tools.smoke.__main__ import (
     ROOT,
     copy_checkout,
@@ -42,7 +43,7 @@ free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 suffix = sysconfig.get_config_var("EXT_SUFFIX")
 print(json.dumps(["%d.%d" % sys.version_info[:2] + free, suffix]))
 """
-_HELD = """
+HELD = """
 import json
 from importlib import metadata
 print(json.dumps({each.name.lower(): each.version for each in metadata.distributions()}))
@@ -162,14 +163,6 @@ def build(builder: Path, sdist: Path, folder: Path, **variables: str) -> Path:
     return wheel
 
 
-def build_requirements() -> list[str]:
-    """Return what pyproject.toml says that building takes."""
-    found = re.search(r"^requires = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.M)
-    if found is None:
-        sys.exit("wheels: pyproject.toml has no line of build requirements")
-    return [str(each) for each in json.loads(found[1])]
-
-
 def without_network() -> list[str]:
     """Return the beginning of a command that has no network; empty where that is not allowed."""
     for command in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
@@ -191,7 +184,7 @@ def install(builder: Path, python: Path, *wanted: str | Path) -> None:
 def try_beside(builder: Path, empty: Path, wheel: Path, numpy: str) -> str:
     """Run a user's first program beside one NumPy; return that NumPy's version."""
     install(builder, empty, wheel, "numpy" if numpy == NEWEST else f"numpy=={numpy}")
-    held = json.loads(run(empty, "-c", _HELD))
+    held = json.loads(run(empty, "-c", HELD))
     if set(held) != {"lodreader", "numpy", "cloudpickle"}:
         sys.exit(f"wheels: installing {wheel.name} brought {sorted(held)}")
     run_program(empty.parents[1])

@@ -7,6 +7,7 @@ Keeps no state.
 from __future__ import annotations
 
 import copyreg
+import inspect
 from collections import ChainMap
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeAlias
@@ -22,7 +23,6 @@ __all__ = [
     "CollateFn",
     "InlineBase",
     "PeerIterator",
-    "WorkerInfo",
     "collate",
     "is_in_torch_mode",
     "is_profiled",
@@ -33,7 +33,9 @@ __all__ = [
     "rebuild_tensor",
     "reduce_tensor",
     "shard_pipes",
+    "takes_in_order",
     "worker",
+    "worker_info",
 ]
 
 _queue_pickler: Any = ForkingPickler
@@ -42,7 +44,8 @@ CollateFn: TypeAlias = dataloader._collate_fn_t  # type: ignore[type-arg]
 BaseIterator: Any = PeerIterator
 InlineBase: Any = dataloader._SingleProcessDataLoaderIter
 shard_pipes: Any = dataloader._sharding_worker_init_fn
-WorkerInfo: Any = worker.WorkerInfo
+# from PyTorch 2.6 on
+takes_in_order = "in_order" in inspect.signature(dataloader.DataLoader.__init__).parameters
 numpy_seed: Any = worker._generate_state  # (base seed, worker) -> the seed of NumPy's global state
 pin_memory: Any = pinning.pin_memory
 is_profiled: Any = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
@@ -56,6 +59,16 @@ def profile_name(workers: int) -> str:
     """Return PyTorch's name of a batch in a profile; tools look for the names of its iterators."""
     kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
     return f"enumerate(DataLoader)#{kind.__name__}.__next__"
+
+
+def worker_info(**facts: Any) -> Any:
+    """Return PyTorch's WorkerInfo of a worker, with those facts that this version has a field for.
+
+    Older ones have no fields, and take them all.
+    """
+    its: Any = worker.WorkerInfo
+    fields = getattr(its, "__dataclass_fields__", facts)
+    return its(**{name: value for name, value in facts.items() if name in fields})
 
 
 def is_in_torch_mode() -> bool:

@@ -21,7 +21,7 @@ from reader.checks import as_int, names_arguments
 from reader.cluster.ray_backend import Ray
 from reader.compat.torch.engine import as_count, start_of
 from reader.compat.torch.errors import ArgumentError
-from reader.compat.torch.inner import CollateFn, PeerIterator
+from reader.compat.torch.inner import CollateFn, PeerIterator, takes_in_order
 from reader.compat.torch.iterator import EngineIterator
 from reader.compat.torch.order import faster
 from reader.compat.torch.replaced import warn_if_replaced
@@ -204,8 +204,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
             prefetch_factor=factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
-            in_order=in_order,
+            **({"in_order": in_order} if takes_in_order else {}),
         )
+        self.in_order = in_order  # the engine obeys it beside any PyTorch
         self.seed = seed
         self.reseed = reseed
         self.worker_type = worker_type

@@ -38,8 +38,9 @@ class TorchWorker:
         """Prepare this process or thread; return the seed in its `get_worker_info`."""
         seed = self.base_seed + worker_id
         own = get_worker_info()
+        facts = {"id": worker_id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
         if own is not None and own.rng is not None:  # in the trainer
-            set_info(inner.WorkerInfo(worker_id, num_workers, seed, dataset, own.rng, "thread"))
+            set_info(inner.worker_info(**facts, rng=own.rng, worker_method="thread"))
             return seed
         torch.set_num_threads(1)
         _stack_in_private_memory()
@@ -50,9 +51,7 @@ class TorchWorker:
             from torch.utils.data.graph_settings import apply_random_seed
 
             apply_random_seed(dataset, torch.Generator().manual_seed(self.shared_seed))
-        inner.worker._worker_info = inner.WorkerInfo(
-            id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset
-        )
+        inner.worker._worker_info = inner.worker_info(**facts)
         return seed
 
     def shown(self) -> Any:

@@ -13,7 +13,8 @@ cimport numpy as cnp
 from cpython.exc cimport PyErr_Clear, PyErr_SetObject
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport INT64_MAX, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.string cimport memcpy
 
 from reader._core.batch.dlpack cimport rd_dl_exchange, rd_dl_managed
 from reader._core.batch.dtype cimport dl_type_at
@@ -60,15 +61,25 @@ cdef rd_view its_view = NULL
 cdef object paddle_class = None  # paddle.Tensor, once seen
 cdef rd_view paddle_view = NULL
 cdef object to_capsule = None    # without a C exchange
-cdef object last_capsule = None  # owns the shape of the last view
+cdef object last_capsule = None  # owns the shape of the last view that had more dimensions than fit below
+cdef int64_t[64] last_shape      # those of the last view otherwise: its capsule would keep the tensor
+cdef int64_t[64] last_strides
 
 
 cdef int view_by_capsule(void* value, rd_dl_tensor* out) noexcept:
     """As the view of the C exchange; takes a quarter of a microsecond longer."""
     global last_capsule
     try:
-        last_capsule = to_capsule(<object>value)
-        out[0] = (<rd_dl_managed*>PyCapsule_GetPointer(last_capsule, "dltensor")).tensor
+        capsule = to_capsule(<object>value)
+        out[0] = (<rd_dl_managed*>PyCapsule_GetPointer(capsule, "dltensor")).tensor
+        if out.ndim > 64:
+            last_capsule = capsule
+            return 0
+        memcpy(last_shape, out.shape, out.ndim * sizeof(int64_t))
+        out.shape = last_shape
+        if out.strides is not NULL:
+            memcpy(last_strides, out.strides, out.ndim * sizeof(int64_t))
+            out.strides = last_strides
         return 0
     except BaseException as error:
         # the caller expects the exception to be set

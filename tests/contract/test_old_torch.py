@@ -1,0 +1,53 @@
+"""The face for PyTorch beside an older one, whose loader and WorkerInfo lack what 2.13's have.
+
+`make extras` runs it beside the oldest; here stand-ins do without the same things.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch.utils.data
+
+from reader.compat.torch import DataLoader, inner, loader
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_order_may_be_given_up_without_pytorchs_argument(
+    in_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = torch.utils.data.DataLoader.__init__
+
+    def older(made: Any, *arguments: Any, **options: Any) -> None:
+        assert "in_order" not in options
+        init(made, *arguments, **options)
+        vars(made).pop("in_order", None)
+
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", older)
+    monkeypatch.setattr(loader, "takes_in_order", False)
+    made: Any = DataLoader(range(8), batch_size=2, num_workers=2, in_order=in_order)
+    assert made.in_order is in_order
+    found = [batch.tolist() for batch in made]
+    assert (found if in_order else sorted(found)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_worker_info_has_what_pytorchs_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"id": 1, "num_workers": 2, "seed": 3, "dataset": "data", "rng": 4}
+
+    class Oldest:
+        def __init__(self, **facts: Any) -> None:
+            vars(self).update(facts)
+
+    @dataclasses.dataclass
+    class Older:
+        id: int
+        num_workers: int
+        seed: int
+        dataset: str
+
+    monkeypatch.setattr(inner.worker, "WorkerInfo", Oldest)
+    assert vars(inner.worker_info(**facts)) == facts
+    monkeypatch.setattr(inner.worker, "WorkerInfo", Older)
+    assert inner.worker_info(**facts) == Older(1, 2, 3, "data")
