@@ -352,7 +352,8 @@ def _parse_places(places: Any) -> tuple[Place, ...]:
             raise ConfigError(
                 f"{_SUPPORTED}, but received {place}. The kinds of places here: {', '.join(kinds)}"
             )
-    return available_places(places)
+        available_places(place)  # each before they are compared: as Paddle does
+    return parse_places(places)
 
 
 def _check_batch_size(batch_size: Any) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
@@ -268,15 +268,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         batches = super().__len__()
         return math.ceil(batches / len(parse_places(self.device)))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("state_dict", "load_state_dict"):
-            raise AttributeError(
-                f"{type(self).__name__} has no {name}, as PyTorch's DataLoader has none: use"
-                " reader.compat.torch.StatefulDataLoader, which takes the same arguments",
-                name=name,
-                obj=self,
-            )
-        return super().__getattribute__(name)  # which raises as it did, be it within a property
+    if not TYPE_CHECKING:  # a name that there is not stays an error of type checkers
+
+        def __getattr__(self, name):
+            """Say which loader has what this one lacks."""
+            if name in ("state_dict", "load_state_dict"):
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name}, as PyTorch's DataLoader has none: use"
+                    " reader.compat.torch.StatefulDataLoader, which takes the same arguments",
+                    name=name,
+                    obj=self,
+                )
+            return super().__getattribute__(name)  # which raises as it did, be it within a property
 
     @property
     def seeds_batches(self) -> bool:
