@@ -396,6 +396,7 @@ def form(text: str) -> list[str]:
     text = re.sub(r"\b\d[\d.]*(x| times as long)", "RATIO", text)
     text = re.sub(r"\| [\d,]+ \|", "| N |", text)
     text = re.sub(r"\d+%", "SHARE", text)
+    text = re.sub(r"on \d+ cores of .*, Python [\d.]+, load before: [\d.]+", "on CORES", text)
     text = re.sub(r"\d+ (rounds|processes left)", r"N \1", text)
     return [line for line in text.splitlines() if line]
 

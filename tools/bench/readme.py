@@ -47,12 +47,19 @@ def summary(report: Mapping[str, Any]) -> str:
         if DECODE.name in results:
             alone = _rounded(results, DECODE.name)
             parts.append(f"Decoding the JPEG files alone, in two processes, takes {alone}.")
-    parts.append(
-        f"Medians of {report['rounds']} rounds of {report['seconds']:g} s on a busy machine;"
-        " machines differ, ratios less."
-    )
+    parts.append(f"{_measured(report)} Machines differ, ratios less.")
     chart = "![Time of a batch through each loader](docs/bench.svg)"
     return "\n\n".join([BEGIN, "\n".join(lines), "\n".join(parts), chart, END])
+
+
+def _measured(report: Mapping[str, Any]) -> str:
+    """Return how, and on which machine, the figures were measured."""
+    machine = report["machine"]
+    return (
+        f"Medians of {report['rounds']} rounds of {report['seconds']:g} s on {machine['cores']}"
+        f" cores of {machine['cpu']}, Python {machine['python']},"
+        f" load before: {machine['load_before']:.1f}."
+    )
 
 
 def details(report: Mapping[str, Any]) -> str:
@@ -124,9 +131,8 @@ def _engine(rows: Rows, report: Mapping[str, Any]) -> list[str]:
             f"The CPU time of the training process for a tiny batch is {_time(tiny, OURS, cpu)} "
             f"(PyTorch {_time(tiny, 'torch', cpu)}, Paddle {_time(tiny, 'paddle', cpu)}), "
             f"the first batch of a later epoch\nwith persistent workers takes "
-            f"{_time(tiny, OURS, first)} (Paddle {_time(tiny, 'paddle', first)}). Medians of "
-            f"{report['rounds']} rounds of {report['seconds']:g} s on a busy machine;\n"
-            "machines differ, ratios less."
+            f"{_time(tiny, OURS, first)} (Paddle {_time(tiny, 'paddle', first)}).\n"
+            f"{_measured(report)}\nMachines differ, ratios less."
         )
     return parts
 
