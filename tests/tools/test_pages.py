@@ -107,6 +107,7 @@ with tqdm.get_lock():  # a semaphore, which tqdm keeps until the process ends
     pass
 
 
+@pytest.mark.timeout(180)  # a page may train, and import each framework
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")  # Paddle's `fit`
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_a_page_print_what_it_says(page: Path) -> None:
@@ -148,6 +149,7 @@ def example_names() -> dict[str, Any]:
     return {"__name__": "example", "dataset": dataset, "train": lambda images, labels: None}
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("page", "number"),
     [

@@ -26,6 +26,7 @@ def check_in_order(track: Track) -> None:
         assert bar.begin_ms <= bar.end_ms <= after.begin_ms + 1e-6, (track.name, bar, after)
 
 
+@pytest.mark.alone
 def test_a_slot_holds_one_batch_at_a_time_and_a_kept_batch_for_as_long_as_it_is_kept() -> None:
     panel = life(batches=12, batch_size=4, step_ms=2, kept=2, until=8)
     labels = []

@@ -5,6 +5,7 @@ Imports the package and the tracks. Keeps no state.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from typing import Any
@@ -15,6 +16,9 @@ import reader
 from tools.pictures.tracks import Bar, Panel, Track
 
 __all__ = ["life"]
+
+
+_NOTED_MS = 1.0  # when a slot went back is noted right after it did; its worker may be quicker
 
 
 class Squares:
@@ -61,20 +65,21 @@ def life(
         del batch, kept_batch
         ended_ns = time.monotonic_ns()
     slots: dict[int, list[Bar]] = {}
-    marks: dict[int, dict[float, str]] = {}
     for number, (place, record) in enumerate(zip(places, profile.records)):
         names = ("begun_ns", "sent_ns", "delivered_ns", "given_back_ns")
         times_ms = [(int(record[name] or ended_ns) - begun_ns) / 1e6 for name in names]
         kinds = ("written by a worker", "ready", "with your program")
         bars = slots.setdefault(place, [])
+        if bars and 0 < bars[-1].end_ms - times_ms[0] < _NOTED_MS:
+            bars[-1] = dataclasses.replace(bars[-1], end_ms=times_ms[0])
         bars += [
             Bar(kind, left, right, str(number))
             for kind, left, right in zip(kinds, times_ms, times_ms[1:])
         ]
-        if number == kept:
-            marks[place] = {times_ms[2]: f"you keep batch {kept}", times_ms[3]: "you let go of it"}
+    held = next(bar for bar in slots[places[kept]][2::3] if bar.label == str(kept))
+    said = {held.begin_ms: f"you keep batch {kept}", held.end_ms: "you let go of it"}
     tracks = [
-        Track(f"slot {row}", bars, marks.get(place, {}))
+        Track(f"slot {row}", bars, said if place == places[kept] else {})
         for row, (place, bars) in enumerate(slots.items())
     ]
     return Panel("", tracks)
