@@ -6,11 +6,15 @@ Imports nothing of the package, and keeps no state.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["DOCS", "Program", "fences", "programs_of"]
+__all__ = ["DOCS", "Program", "fences", "programs_of", "run_program"]
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -21,16 +25,16 @@ def fences(text: str) -> Iterator[tuple[int, str, str]]:
         yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
 
 
-class Program:
+class Program(NamedTuple):
     """A program of a page.
 
-    Args:
+    Attributes:
         code: of it.
         printed: what the page says that it prints; None: the page says nothing.
     """
 
-    def __init__(self, code: str, printed: str | None) -> None:
-        self.code, self.printed = code, printed
+    code: str
+    printed: str | None
 
 
 def programs_of(page: str) -> list[Program]:
@@ -43,3 +47,15 @@ def programs_of(page: str) -> list[Program]:
         re.MULTILINE | re.DOTALL,
     )
     return [Program(match["code"], match["printed"]) for match in found]
+
+
+def run_program(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, in a folder, with the checkout and paths to import."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (DOCS.parent, *paths)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -139,7 +139,7 @@ class Measured:
         return max(0.0, self.seconds - self.first_wait_s - self.wait_s - sampled)
 
     @property
-    def size(self) -> str:
+    def summary(self) -> str:
         """How long the loop was, in words."""
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{self.batches} batches in {self.seconds:.2f} s, {workers}"

@@ -208,7 +208,7 @@ class Profile:
         for name, seconds in seen.rows.items():
             each_ms = seconds / max(1, seen.batches) * 1e3
             lines.append(f"{name:10s} {seconds:9.3f} {each_ms:8.3f} ms")
-        lines += ["", seen.size]
+        lines += ["", seen.summary]
         lines += seen.notes
         lines += [
             f"slow: sample {'-' if s.index is None else s.index}, row {s.row} of batch {s.batch},"

@@ -35,7 +35,7 @@ def renderable(seen: Timeline) -> Any:
         bar = "#" * min(60, round(20 * share))
         table.add_row(name, f"{seconds:.3f}", f"{each_ms:.3f} ms", f"{share:5.0%} {bar}")
     lines.append(table)
-    lines.append(Text(measured.size))
+    lines.append(Text(measured.summary))
     lines += map(Text, measured.notes)
     for slow in measured.slow_samples[:5]:
         if slow.seconds <= _SLOW * measured.usual_sample_s:

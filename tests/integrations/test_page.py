@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from PIL import Image
 
 import reader
 import reader.compat.torch
-from tests.pages import DOCS, programs_of
+from tests.pages import programs_of, run_program
 
 pytestmark = [pytest.mark.evidence, pytest.mark.filterwarnings("ignore")]
 
@@ -140,16 +138,9 @@ def test_the_program_of_torchvision_and_what_replaces_it(tmp_path: Path) -> None
         _OPERATORS,
         program("images", "torchvision"),
         "theirs, loaders = training, [loader]",
-        program("images", "reader.compat.torch"),
+        program("images", 'dtype="float32"'),
         "ours, loaders = training, [*loaders, loader]",
         _COMPARED,
     ]
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "\n".join(code)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{DOCS.parent}:{apart}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = run_program("\n".join(code), tmp_path, apart)
     assert run.returncode == 0, run.stderr

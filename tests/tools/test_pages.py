@@ -6,9 +6,7 @@ Those that need a library of another environment run there: tests/integrations/,
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -22,7 +20,7 @@ import pytest
 from tqdm import tqdm
 
 import reader
-from tests.pages import DOCS, fences, programs_of
+from tests.pages import DOCS, fences, programs_of, run_program
 
 ROOT = DOCS.parent
 PAGES = [
@@ -174,14 +172,7 @@ def test_a_program_of_a_page_runs_and_prints_what_it_says(
         for device in _DEVICES:  # which are not here
             code = code.replace(*device)
         code = GIVEN[page] + code + _USED
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = run_program(code, tmp_path)
     assert run.returncode == 0, f"{page}.md: {run.stderr}"
     assert run.stdout == (program.printed or ""), page
 
