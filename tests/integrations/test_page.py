@@ -104,7 +104,6 @@ named = torch.library.Library("torchvision", "FRAGMENT")
 named.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 named.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 named.define("roi_align(Tensor a, Tensor b, float c, int d, int e, int f, bool g) -> Tensor")
-root, mean, std = ".", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """
 _COMPARED = """
 assert ours.samples == theirs.samples and ours.class_to_idx == theirs.class_to_idx
@@ -130,8 +129,8 @@ def test_the_program_of_torchvision_and_what_replaces_it(tmp_path: Path) -> None
     if not apart.exists():
         pytest.skip("make integrations")
     for number in range(12):
-        path = tmp_path / "ab"[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(exist_ok=True)
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (300, 400, 3), np.uint8)
         Image.fromarray(pixels).save(path)
     code = [
