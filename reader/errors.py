@@ -62,10 +62,10 @@ def shown(value: object) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a text of others, safe to print: characters that cannot be seen are escaped.
+    r"""Return a text of others, safe to print: characters that cannot be seen are escaped.
 
     What a terminal acts on (escape sequences), what makes another line, and what turns the order
-    of letters (bidi overrides) comes as `\\x1b`, `\\n`, `\\u202e`. Letters of any language stay.
+    of letters (bidi overrides) comes as `\x1b`, `\n`, `\u202e`. Letters of any language stay.
 
     Args:
         text: such as a program's arguments, or the name of a file.

@@ -120,8 +120,7 @@ def _is_usable(fd: int, folder: PrivateFolder, identity: Identity) -> bool:
                 " a dataset of this one"
             )
         warnings.warn(
-            f"the cache in '{path}' was of {_told(found)}, and is begun anew for"
-            f" {_told(identity)}",
+            f"the cache in '{path}' was of {_told(found)}, and is begun anew for {_told(identity)}",
             stacklevel=2,
         )
         return False

@@ -16,6 +16,7 @@ from typing import Any
 
 from reader.checks import has_method
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got, remedy_for
+from reader.files import open_regular
 
 __all__ = ["ArrowSource", "FileSource", "TableSource", "arrow_source", "pyarrow"]
 
@@ -291,7 +292,8 @@ def _files(path: str) -> list[str]:
 def _kind(path: str) -> bytes:
     """Return how a file begins. ConfigError: it is no file of a table."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  # an empty path is no file
+        # an empty path is no file
+        with open(path, "rb", opener=open_regular) as file:
             begin = file.read(8)
     except (OSError, ValueError) as error:  # ValueError: no path has a null byte
         raise _unreadable(path, error) from error

@@ -1,8 +1,8 @@
 """Decoded tables in a folder, each made once and used by every process that wants the same.
 
 Imports the file of a table, private folders and the core's checksum. The folder belongs to all
-processes that name it: a lock in it, which the system lets go when its holder dies, says who makes a
-table.
+processes that name it: a lock in it, which the system lets go when its holder dies, says who makes
+a table.
 """
 
 from __future__ import annotations
