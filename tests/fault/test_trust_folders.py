@@ -140,7 +140,7 @@ def test_a_folder_of_a_group_is_taken_where_its_mode_says_so(place: Path) -> Non
         return int(fill(folder)._cache.stats()["hits"])
 
     assert as_user(NOBODY, use, group=TEAM) == 8
-    with pytest.raises(ConfigError, match="cannot hold a cache: .*Permission denied"):
+    with pytest.raises(ConfigError, match=r"cannot hold a cache: .*Permission denied"):
         as_user(NOBODY, use)
 
 
@@ -177,7 +177,9 @@ def test_a_folder_that_another_user_made_where_all_may_is_refused(place: Path, k
         named.mkdir(0o755) if kind == "folder" else named.symlink_to(private)
 
     as_user(NOBODY, squat)
-    with pytest.raises(ConfigError, match=r"refused: user .*\(?65534\)? made it, in a folder where"):
+    with pytest.raises(
+        ConfigError, match=r"refused: user .*\(?65534\)? made it, in a folder where"
+    ):
         cache(Squares(), disk=named)
     assert list(private.iterdir()) == []
 
@@ -223,8 +225,10 @@ def test_a_folder_that_may_only_be_read_serves_its_tables(place: Path) -> None:
     folder.mkdir(0o755)
     TableRows(place / "t.parquet", disk=folder)
     assert as_user(NOBODY, lambda: int(TableRows(place / "t.parquet", disk=folder)[7]["x"])) == 7
-    with pytest.raises(ConfigError, match="cannot be written: .*Permission denied.*name a folder"):
-        as_user(NOBODY, lambda: TableRows(place / "t.parquet", as_dtype={"x": "int32"}, disk=folder))
+    with pytest.raises(ConfigError, match=r"cannot be written: .*Permission denied.*name a folder"):
+        as_user(
+            NOBODY, lambda: TableRows(place / "t.parquet", as_dtype={"x": "int32"}, disk=folder)
+        )
 
 
 # -- what was planted ----------------------------------------------------------------------------
@@ -474,7 +478,10 @@ def test_a_holder_that_ended_is_told_as_one_that_cannot_be_seen(tmp_path: Path) 
     assert holder.stdin is not None
     assert holder.wait(30) == 0
     fd = os.open(path, os.O_RDWR)
-    with pytest.raises(TimeoutError, match="a process that cannot be seen from here"), locked(fd, 0):
+    with (
+        pytest.raises(TimeoutError, match="a process that cannot be seen from here"),
+        locked(fd, 0),
+    ):
         pass
     holder.stdin.close()
     with locked(fd, 30):

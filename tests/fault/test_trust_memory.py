@@ -1,7 +1,8 @@
-"""Memory, sockets and processes of other users: what is found through /proc, and by a bound name."""
+"""Memory, sockets and processes of other users: found through /proc, and by a bound name."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,8 +127,6 @@ def test_the_memory_of_a_cache_is_its_users_alone_and_sealed() -> None:
 def test_a_lock_that_another_keeps_costs_no_more_than_a_file_of_its_own(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from pathlib import Path
-
     monkeypatch.setattr(memory_tier, "_PATIENCE_S", 0.2)
     with held(Path(memory_tier.__file__)) as pid, caplog.at_level(logging.WARNING, "reader"):
         cached = make()
@@ -194,9 +194,9 @@ def test_a_process_that_has_the_number_of_a_worker_is_not_looked_at(tmp_path: An
     path = tmp_path / "file"
     path.write_bytes(b"")
     watch = NodeWatch()
-    with path.open("r+b") as file:
-        with pytest.raises(ProcessLookupError, match="is another one now, with .*/file"):
-            watch.attach(0, os.getpid(), file.fileno())
+    said = r"is another one now, with .*/file"
+    with path.open("r+b") as file, pytest.raises(ProcessLookupError, match=said):
+        watch.attach(0, os.getpid(), file.fileno())
     ours, theirs = os.pipe()
     with pytest.raises(OSError, match="it is a pipe, and no regular file"):
         watch.attach(0, os.getpid(), ours)
@@ -232,3 +232,17 @@ def test_metrics_are_served_on_this_machine_alone() -> None:
 
     with PrometheusCollector(CollectorRegistry()).serve(0) as endpoint:
         assert endpoint._server.server_address[0] == "127.0.0.1"
+
+
+def test_memory_of_batches_and_of_shared_data_has_no_name_in_any_folder() -> None:
+    shared = reader.share(list(range(1000)))
+    with reader.DataLoader(shared, batch_size=4, num_workers=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        found = {}
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # that of the folder itself
+                name = str(link.readlink()).partition(" ")[0]
+                if "reader-" in name:
+                    found[name] = link.stat().st_nlink
+        assert found == {"/memfd:reader-arena": 0, "/memfd:lodreader-shared": 0}

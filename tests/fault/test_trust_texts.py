@@ -1,4 +1,4 @@
-"""Texts of others where they are printed, and paths that are no regular files where they are opened."""
+"""Texts of others that are printed, and paths of no regular files that are opened."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_picture_that_is_a_pipe_is_an_error_of_its_sample(tmp_path: Path, in_t
     for name in ("one", "two"):
         in_time(tmp_path / "class" / f"{name}.jpg")
     folder = reader.images.ImageFolder(tmp_path)
-    with pytest.raises(ImageError, match="cannot be read: .*it is a pipe, and no regular file"):
+    with pytest.raises(ImageError, match=r"cannot be read: .*it is a pipe, and no regular file"):
         list(reader.DataLoader(folder, batch_size=2))
 
 
@@ -239,7 +239,7 @@ def test_an_index_that_is_a_pipe_is_refused(tmp_path: Path, in_time: Any) -> Non
         file.write(b"one")
     (tmp_path / "x.idx").unlink()
     in_time(tmp_path / "x.idx")
-    with pytest.raises(ConfigError, match="the index .* cannot be read: .*it is a pipe"):
+    with pytest.raises(ConfigError, match=r"the index .* cannot be read: .*it is a pipe"):
         RecordIO(tmp_path / "x.rec")
 
 
