@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from reader.errors import printable
+
 __all__ = ["main"]
 
 
@@ -127,7 +129,7 @@ def _profile(options: argparse.Namespace) -> int:
         return 2
     refused = check_reports(*files)  # before a script that takes hours
     for text in refused:
-        print(f"python -m reader profile: {text}", file=sys.stderr)
+        print(f"python -m reader profile: {printable(text)}", file=sys.stderr)
     if refused:
         return 2
     if options.torch:
@@ -144,7 +146,7 @@ def _profile(options: argparse.Namespace) -> int:
     finally:
         print(text_of(loaders), file=sys.stderr, flush=True)
         for text in write_reports(loaders, *files):
-            print(f"python -m reader profile: {text}", file=sys.stderr, flush=True)
+            print(f"python -m reader profile: {printable(text)}", file=sys.stderr, flush=True)
     return 0
 
 

@@ -61,6 +61,26 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__} object>"
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""Return a text of others, safe to print: characters that cannot be seen are escaped.
+
+    What a terminal acts on (escape sequences), what makes another line, and what turns the order
+    of letters (bidi overrides) comes as `\x1b`, `\n`, `\u202e`. Letters of any language stay.
+
+    Args:
+        text: such as a program's arguments, or the name of a file.
+        keep: characters that stay as they are, too.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable() or each in keep
+        else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
+
+
 def got(value: object) -> str:
     """Return how a refused `value` reads in a message: its short `repr` and its type."""
     return f"{shown(value)} ({type(value).__name__})"
@@ -121,6 +141,10 @@ def _revive(cls: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:
 
 class ReaderError(Exception):
     """Base of every exception that `reader` itself raises."""
+
+    def __str__(self) -> str:
+        # names of files and texts of others are in it, and a traceback goes to a terminal
+        return printable(super().__str__(), keep="\n\t")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), self.args, dict(self.__dict__))

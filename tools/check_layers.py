@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "places", "checks", "config", "_core")
+_CORE = ("errors", "files", "places", "checks", "config", "_core")
 _DATA = (
     *_CORE,
     "cgroups",
@@ -37,6 +37,7 @@ _ENGINE = (
 ROOMS: dict[str, tuple[str, ...]] = {
     "_version": (),
     "errors": (),
+    "files": ("errors",),
     "cgroups": (),
     "available_memory": ("cgroups",),
     "cores": ("cgroups",),

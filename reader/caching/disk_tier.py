@@ -1,33 +1,38 @@
 """A file of entries on disk, in a folder of its own: opened, made, or begun anew.
 
-Imports the file of entries. Processes that use a folder hold a lock on its file; whoever opens it
-holds the folder's other lock meanwhile. Both end with their process.
+Imports the file of entries and private folders. Processes that use a folder hold a lock on its
+file; whoever opens it holds the folder's other lock meanwhile. Both end with their process. Where
+the file system has no locks, what was published first is what all use.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import secrets
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 
 from reader.caching.entry_file import HEAD, EntryFile, entries_begin
-from reader.caching.file_lock import locked
 from reader.caching.identity import Identity, identity_in
 from reader.errors import ConfigError
+from reader.files import PrivateFolder
 
 __all__ = ["open_disk"]
 
 _FILE = "samples.cache"
 _LOCK = "lock"
+_DRAFT = "samples.", ".draft"
+_PATIENCE_S = 300.0  # with a process that makes the file and shows no progress: a disk may be slow
+_TRIES = 16  # of a file that others put in place meanwhile
 
 
 def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
     """Return the file of entries in a folder, which is made where there is none.
 
-    A file of the same dataset in another version is begun anew, with a warning.
+    A file of the same dataset in another version is begun anew, with a warning. Waits for another
+    process that opens it, 300 s at most while that one writes nothing.
 
     Args:
         folder: which holds nothing else.
@@ -35,11 +40,10 @@ def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
         limit: how many bytes entries may take.
 
     Raises:
-        ConfigError: the folder cannot be written, the disk is full, or the file is of another
-            dataset, of another format, damaged, in use in another version, or its table is larger
-            than the limit.
+        ConfigError: the folder cannot be written, others may write to it, another process keeps it
+            locked, the disk is full, or the file is of another dataset, of another format, damaged,
+            in use in another version, or its table is larger than the limit.
     """
-    path = Path(folder)
     table = entries_begin(identity.samples)
     if table >= limit:
         raise ConfigError(
@@ -47,9 +51,11 @@ def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
             f" {identity.samples:,} entries takes, got {limit:,}: pass a larger one"
         )
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with _turn(path / _LOCK):
-            fd = _opened(path / _FILE, identity)
+        with PrivateFolder(folder, "disk") as place:
+            with place.turn(_LOCK, _PATIENCE_S, lambda: _drafts_of(place)) as is_alone:
+                for left in place.names(*_DRAFT) if is_alone else ():
+                    place.remove(left)  # its process died
+                fd = _opened(place, identity)
             try:
                 return EntryFile(fd, identity.samples, limit - table, is_memory=False)
             except BaseException:
@@ -62,51 +68,71 @@ def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
         ) from error
 
 
-def _opened(path: Path, identity: Identity) -> int:
+def _drafts_of(folder: PrivateFolder) -> object:
+    """Return what changes while another process makes a file."""
+    found = []
+    for name in folder.names(*_DRAFT):
+        with contextlib.suppress(FileNotFoundError):
+            draft = os.stat(name, dir_fd=folder.fd)
+            found.append((name, draft.st_size, draft.st_blocks, draft.st_mtime_ns))
+    return sorted(found)
+
+
+def _opened(folder: PrivateFolder, identity: Identity) -> int:
     """Return a descriptor of a file that is of what it should be, and in use from now on."""
-    with contextlib.suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            if _is_usable(fd, path, identity):
-                return fd
-        except BaseException:
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            fd = folder.open(_FILE, os.O_RDWR)
+            try:
+                if _is_usable(fd, folder, identity):
+                    return fd
+                now = os.stat(_FILE, dir_fd=folder.fd)
+                if os.path.samestat(os.fstat(fd), now):  # without locks, it may be another's
+                    folder.remove(_FILE)
+            except BaseException:
+                os.close(fd)
+                raise
             os.close(fd)
-            raise
-        os.close(fd)
-    return _made(path, identity)
+        made = _made(folder, identity)
+        if made is not None:
+            return made
+    raise ConfigError(
+        f"'{folder.path}' cannot hold a cache: other processes put their own file there each time,"
+        f" {_TRIES} times now. Pass a folder of its own to each program"
+    )
 
 
-def _is_usable(fd: int, path: Path, identity: Identity) -> bool:
+def _is_usable(fd: int, folder: PrivateFolder, identity: Identity) -> bool:
     """Whether a file is of the same dataset and version; False: it is to be begun anew."""
     is_alone = _lock(fd, fcntl.LOCK_EX)
-    found = _identity_of(fd, path)
+    path = folder.path
+    found = _identity_of(fd, f"{path / _FILE}")
     if (found.dataset, found.what) != (identity.dataset, identity.what):
         raise ConfigError(
-            f"'{path.parent}' holds a cache of {found.what} of {found.dataset}, and not of"
+            f"'{path}' holds a cache of {found.what} of {found.dataset}, and not of"
             f" {identity.what} of {identity.dataset}: pass a folder of its own for each dataset"
         )
     if found != identity:
         if not is_alone:
             raise ConfigError(
-                f"'{path.parent}' holds a cache of {_told(found)}, which is in use, and not of"
+                f"'{path}' holds a cache of {_told(found)}, which is in use, and not of"
                 f" {_told(identity)}: pass another folder, or end what uses it: another process, or"
                 " a dataset of this one"
             )
         warnings.warn(
-            f"the cache in '{path.parent}' was of {_told(found)}, and is begun anew for"
-            f" {_told(identity)}",
+            f"the cache in '{path}' was of {_told(found)}, and is begun anew for {_told(identity)}",
             stacklevel=2,
         )
         return False
     if os.fstat(fd).st_size < entries_begin(identity.samples):
-        raise ConfigError(f"'{path}' is cut off: remove it, and it is made again")
+        raise ConfigError(f"'{path / _FILE}' is cut off: remove it, and it is made again")
     if is_alone:
         EntryFile(os.dup(fd), identity.samples, 0, is_memory=False).recover()
     _lock(fd, fcntl.LOCK_SH)
     return True
 
 
-def _identity_of(fd: int, path: Path) -> Identity:
+def _identity_of(fd: int, path: str) -> Identity:
     try:
         return identity_in(os.pread(fd, HEAD, 0))
     except LookupError as error:
@@ -115,33 +141,58 @@ def _identity_of(fd: int, path: Path) -> Identity:
             f"'{path}' was made by another version of lodreader, in format {its_format}, and this"
             f" one has format {our_format}: remove it, or pass another folder"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: lists within lists
         raise ConfigError(
             f"'{path}' is no cache, or damaged ({error}): remove it, or pass another folder"
         ) from error
 
 
-def _made(path: Path, identity: Identity) -> int:
-    """Make a file without entries. It gets its name when all of it is on the disk."""
-    draft = path.with_suffix(".draft")
-    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def _made(folder: PrivateFolder, identity: Identity) -> int | None:
+    """Make a file without entries; None: another process has made one meanwhile.
+
+    It gets its name when all of it is on the disk, and only where nothing has that name.
+    """
+    draft = f"{_DRAFT[0]}{os.getpid()}.{secrets.token_hex(4)}{_DRAFT[1]}"
+    mode = 0o660 if folder.is_shared else 0o600
+    fd = folder.create(draft, mode)
     try:
+        if folder.is_shared:
+            os.fchmod(fd, mode)  # whatever the umask
         # room for the table: a write through the mapping must not find the disk full
         os.posix_fallocate(fd, 0, entries_begin(identity.samples))
         os.pwrite(fd, identity.head(), 0)
         os.fsync(fd)
         _lock(fd, fcntl.LOCK_SH)
-        draft.rename(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        is_first = _publish(folder, draft)
+        os.fsync(folder.fd)
     except BaseException:
         os.close(fd)
-        draft.unlink(missing_ok=True)
+        folder.remove(draft)
         raise
-    return fd
+    if is_first:
+        return fd
+    os.close(fd)
+    return None
+
+
+def _publish(folder: PrivateFolder, draft: str) -> bool:
+    """Give a draft its name. False: something has that name already."""
+    try:
+        os.link(draft, _FILE, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        folder.rename(draft, _FILE)
+        return True
+    finally:
+        folder.remove(draft)
+    return True
+
+
+# what file systems without hard links answer
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def _lock(fd: int, kind: int) -> bool:
@@ -156,14 +207,3 @@ def _lock(fd: int, kind: int) -> bool:
 def _told(identity: Identity) -> str:
     version = f", version {identity.version!r}" if identity.version else ""
     return f"{identity.samples:,} samples{version}, {identity.digest[:8] or 'undigested'}"
-
-
-@contextlib.contextmanager
-def _turn(path: Path) -> Iterator[None]:
-    """Have one process at a time open the file."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        with locked(fd):
-            yield
-    finally:
-        os.close(fd)

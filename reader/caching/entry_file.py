@@ -245,7 +245,13 @@ class EntryFile(Finalized):
             return DAMAGED
         if its_tag != tag:
             return EVICTED
-        whole = self._bytes_at(at + LINE, padded(length) + content)
+        # what the table says it takes is no more than the file has: only then is room made for it
+        if _lines_in(head, number) != self.table.lines(number):
+            return DAMAGED
+        try:
+            whole = self._bytes_at(at + LINE, padded(length) + content)
+        except MemoryError:  # the file says that it is that large, and has holes
+            return DAMAGED
         if whole is None:
             return DAMAGED
         entry = Entry(whole[:length].tobytes(), whole[padded(length) :], word)

@@ -2,26 +2,34 @@
 
 Imports the file of entries. Nothing has a name in any folder: the file is found through the
 descriptors of the processes that hold it (proc(5): /proc/PID/fd), and ends with the last of them.
+A process may hold what another user made, such as a set-uid program that inherited it: who made a
+file is asked of the file itself, and its seals say that nobody cuts it off (fcntl(2)).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import logging
 import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from reader.caching.entry_file import EntryFile, entries_begin
-from reader.caching.file_lock import locked
 from reader.caching.identity import Identity
 from reader.errors import ConfigError, refusal
+from reader.files import locked, open_regular
 
 __all__ = ["open_memory"]
 
 _PROC = Path("/proc")
 _NAME = "lodreader-cache"
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_PATIENCE_S = 5.0  # with a process that looks for a file, or makes one: it takes milliseconds
+
+_log = logging.getLogger("reader")
 
 _opened: weakref.WeakValueDictionary[str, EntryFile] = weakref.WeakValueDictionary()
 
@@ -51,12 +59,15 @@ def open_memory(identity: Identity, limit: int, group: str | None) -> EntryFile:
 
 def _made(identity: Identity, limit: int, name: str) -> EntryFile:
     try:
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
         raise refusal("memory for a cache", "cannot be made", error) from error
     try:
+        os.fchmod(fd, 0o600)  # through /proc the mode counts, which is 0777 at first
         os.ftruncate(fd, entries_begin(identity.samples) + limit)
         os.pwrite(fd, identity.head(), 0)
+        with contextlib.suppress(OSError):  # a sandbox forbids it: then nobody else takes the file
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         return EntryFile(fd, identity.samples, limit, is_memory=True)
     except OSError as error:
         os.close(fd)
@@ -73,16 +84,33 @@ def _made(identity: Identity, limit: int, name: str) -> EntryFile:
 
 def _found(identity: Identity, limit: int, name: str) -> EntryFile | None:
     """Return the file that another process of this user holds; None: there is none."""
-    head = identity.head()
     for path in _descriptors():
         with contextlib.suppress(OSError):  # its process has ended meanwhile
             if not os.readlink(path).startswith(f"/memfd:{name} "):  # noqa: PTH115
                 continue
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            if os.pread(fd, len(head), 0) == head:
-                return EntryFile(fd, identity.samples, limit, is_memory=True)
+            fd = open_regular(path, os.O_RDWR)
+            try:
+                if _is_own(fd, identity, limit):
+                    return EntryFile(fd, identity.samples, limit, is_memory=True)
+            except BaseException:
+                os.close(fd)
+                raise
             os.close(fd)
     return None
+
+
+def _is_own(fd: int, identity: Identity, limit: int) -> bool:
+    """Whether a file is one that this user made, of this cache, and that nobody can cut off.
+
+    OSError: it is no memory file.
+    """
+    found, head = os.fstat(fd), identity.head()
+    return (
+        found.st_uid == os.geteuid()
+        and found.st_size == entries_begin(identity.samples) + limit
+        and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        and os.pread(fd, len(head), 0) == head
+    )
 
 
 def _descriptors() -> Iterator[str]:
@@ -100,7 +128,20 @@ def _descriptors() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
-    """Have one process at a time look for a file, and make it where there is none."""
+    """Have one process at a time look for a file, and make it where there is none.
+
+    Other users can lock that file, too. Whoever goes on without the lock makes at worst a second
+    file, and memory is not shared with it.
+    """
     # any file that all processes can lock
-    with open(__file__, "rb") as file, locked(file.fileno()):  # noqa: PTH123
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(__file__, "rb"))  # noqa: PTH123
+        try:
+            stack.enter_context(locked(file.fileno(), _PATIENCE_S))
+        except TimeoutError as error:
+            _log.warning(
+                "a cache in memory may not be shared with other processes: %s, on '%s'",
+                error,
+                __file__,
+            )
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -31,8 +32,8 @@ _KNOWN = (
 
 
 _DAMAGE = (
-    *(ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, RecursionError),
-    StopIteration,
+    *(ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, StopIteration),
+    *(RuntimeError, MemoryError),  # RecursionError is one, and torch raises one for shapes
 )
 
 
@@ -268,7 +269,10 @@ _SCALARS: dict[type, Callable[[Any, list[bytes], list[Any]], Form]] = {
     bytes: _write_bytes,
     type(None): _write_none,
 }
-_MODES = ("1", "L", "RGB", "RGBA", "LA", "CMYK", "YCbCr", "HSV", "LAB", "I", "F", "I;16")
+# of images, and how many bytes a pixel has: of "1" a bit
+_MODES = dict(zip(("1", "L", "LA", "I;16", "RGB", "YCbCr", "HSV", "LAB"), (0, 1, 2, 2, 3, 3, 3, 3)))
+_MODES |= dict.fromkeys(("RGBA", "CMYK", "I", "F"), 4)
+_MOST_EMPTY = 1 << 24  # elements without bytes, of which a form says how many there are
 
 
 def _leaves(form: Form) -> Iterator[Form]:
@@ -311,8 +315,11 @@ def _decode(
         next(numbers)
         return next(parts).tobytes()
     if kind == "pillow":
-        image = _library("PIL.Image")
-        return image.frombytes(form[1], tuple(form[2]), next(parts).tobytes())
+        mode, (width, height), nbytes = form[1:]
+        line = -(-width // 8) if mode == "1" else width * _MODES[mode]
+        if nbytes != line * height:  # Pillow would make the whole image first
+            raise ValueError(f"an image of {width} x {height} in {nbytes} bytes")
+        return _library("PIL.Image").frombytes(mode, (width, height), next(parts).tobytes())
     raise ValueError(f"a form of the kind {kind!r}")
 
 
@@ -327,6 +334,8 @@ def _decode_array(form: Form, part: Bytes, out: Any, is_copy: bool) -> Any:
         flat = torch.from_numpy(part.copy()) if part.size else torch.empty(0, dtype=torch.uint8)
         return flat.view(getattr(torch, name)).reshape(shape)
     dtype = _dtype(name)
+    if not dtype.itemsize and math.prod(shape) > _MOST_EMPTY:
+        raise ValueError(f"an array of {shape} without bytes")
     # an array of empty strings has no bytes
     array = part.view(dtype).reshape(shape) if dtype.itemsize else np.zeros(shape, dtype)
     if kind == "scalar":

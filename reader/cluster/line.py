@@ -26,7 +26,7 @@ from reader.cluster.node_clock import NodeClock
 from reader.cluster.remote_worker import CallTimes, Place, Sent
 from reader.cluster.reply import Reply
 from reader.cluster.watches import Watch
-from reader.errors import ReaderError
+from reader.errors import ReaderError, printable
 from reader.worker.loop import carried
 
 __all__ = [
@@ -365,7 +365,7 @@ class Line:
                 ended = self._ended(error)
                 if ended.is_told:
                     words = "shared worker %d ended (%s). Its batches are made again"
-                    _log.warning(words, self.worker, ended.cause)
+                    _log.warning(words, self.worker, printable(str(ended.cause)))
                 os.write(self._pipe, pickle.dumps(ended))
         self._let_go()
         os.close(self._pipe)

@@ -8,10 +8,12 @@ system, and a process that is killed leaves nothing: the next worker makes the f
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 
 from reader.processes.template_process import recv_fds
@@ -19,23 +21,38 @@ from reader.processes.template_process import recv_fds
 __all__ = ["give_files", "node_files"]
 
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
+_PATIENCE_S = 10.0  # with a name that is bound by a process that gives nothing
 _pause = threading.Event()
+_log = logging.getLogger("reader")
 
 
 def node_files(name: str, count: int, make: Callable[[], list[int]]) -> list[int]:
     """Return descriptors of files that all workers of this machine share.
 
-    Waits while another worker makes them, as long as that one lives.
+    Waits while another worker makes them, as long as that one lives. Where another user's process
+    has the name, or one that has it gives none for 10 s, this worker makes files of its own.
 
     Args:
-        name: of the files, which nobody can guess.
+        name: of the files, which nobody can guess; but users of a machine see names that are bound.
         count: of the files, 1 or more.
         make: makes them, where no other worker has them.
     """
+    until = time.monotonic() + _PATIENCE_S
     while (held := _bound(name)) is None:
-        found = _asked(name, count)
+        try:
+            found = _asked(name, count)
+        except PermissionError as error:
+            _log.warning("%s: this worker has files of its own, which take memory again", error)
+            return make()
         if found is not None:
             return found
+        if time.monotonic() > until:
+            _log.warning(
+                "files that workers of this machine share were not given within %g s: this worker"
+                " has files of its own, which take memory again",
+                _PATIENCE_S,
+            )
+            return make()
         _pause.wait(0.01)  # it is about to listen, or has just ended
     try:
         fds = make()
@@ -85,15 +102,20 @@ def _give(held: socket.socket, fds: list[int]) -> None:
 
 
 def _asked(name: str, count: int) -> list[int] | None:
-    """Ask whoever has the files; None: nobody has."""
+    """Ask whoever has the files; None: nobody has. PermissionError: another user has the name."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
         try:
             asking.connect(_address(name))
-            if _user_of(asking) != os.getuid():
-                return None
-            _, fds = recv_fds(asking, 16)  # returns nothing when the other one ends
+            user = _user_of(asking)
+            fds: list[int] = []
+            if user == os.getuid():
+                _, fds = recv_fds(asking, 16)  # returns nothing when the other one ends
         except OSError:
             return None
+    if user != os.getuid():
+        raise PermissionError(
+            f"a process of user {user} has the name of files that workers of this machine share"
+        )
     if len(fds) == count:
         return fds
     for fd in fds:

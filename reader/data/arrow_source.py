@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +17,17 @@ from typing import Any
 
 from reader.checks import has_method
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got, remedy_for
+from reader.files import open_regular
 
 __all__ = ["ArrowSource", "FileSource", "TableSource", "arrow_source", "pyarrow"]
 
 _SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+_LEAST = (14, 0, 1)  # before it, a type of an extension was unpickled
 _PARQUET, _ARROW, _OLD_FEATHER = b"PAR1", b"ARROW1", b"FEA1"
 
 
 def pyarrow() -> Any:
-    """Return the module. ConfigError: it is not installed."""
+    """Return the module. ConfigError: it is not installed, or runs code that a file names."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -33,6 +36,12 @@ def pyarrow() -> Any:
             f"tables are read by pyarrow, which cannot be imported: {error}. Run: pip install"
             ' "lodreader[tables]"'
         ) from error
+    version = pyarrow.__version__
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < _LEAST:
+        raise ConfigError(
+            f"pyarrow {version} unpickles what an Arrow or Parquet file holds (CVE-2023-47248), and"
+            f" so runs any code in it: install {'.'.join(map(str, _LEAST))} or a newer one"
+        )
     return pyarrow
 
 
@@ -291,7 +300,8 @@ def _files(path: str) -> list[str]:
 def _kind(path: str) -> bytes:
     """Return how a file begins. ConfigError: it is no file of a table."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  # an empty path is no file
+        # an empty path is no file
+        with open(path, "rb", opener=open_regular) as file:
             begin = file.read(8)
     except (OSError, ValueError) as error:  # ValueError: no path has a null byte
         raise _unreadable(path, error) from error

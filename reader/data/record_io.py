@@ -1,8 +1,8 @@
 """Files of records in the RecordIO format, with or without an index: read anywhere, and written.
 
-Imports the standard library, Dataset and the errors. A record is found by its offset and read by
-`pread`: threads and forked processes may share a reader. Source: the format of MXNet and dmlc-core,
-whose files are read, and which reads what is written here.
+Imports the standard library, Dataset, how files are opened, and the errors. A record is found by
+its offset and read by `pread`: threads and forked processes may share a reader. Source: the format
+of MXNet and dmlc-core, whose files are read, and which reads what is written here.
 
 A record is one part or several: magic number, 4 bytes; flag << 29 | length, 4 bytes; the data,
 filled up with zeros to a multiple of 4. Where the data has the magic number at a multiple of 4, it
@@ -25,6 +25,7 @@ from typing import Any
 
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError, got
+from reader.files import new_file, open_regular
 
 __all__ = ["RecordIO", "RecordWriter"]
 
@@ -57,7 +58,12 @@ class RecordIO(Dataset[bytes]):
         self._fd = -1
         self._open()
         if self.index_path.exists():
-            self._keys, self._offsets = _read_index(self.index_path, self._nbytes)
+            try:
+                self._keys, self._offsets = _read_index(self.index_path, self._nbytes)
+            except OSError as error:
+                raise ConfigError(
+                    f"the index '{self.index_path}' cannot be read: {error}"
+                ) from None
         elif index is not None:
             raise ConfigError(
                 f"there is no index '{self.index_path}'; leave index= out to have it made"
@@ -70,7 +76,7 @@ class RecordIO(Dataset[bytes]):
 
     def _open(self) -> None:
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = open_regular(self.path)
         except OSError as error:
             raise ConfigError(f"the records '{self.path}' cannot be opened: {error}") from None
         self._nbytes = os.fstat(self._fd).st_size
@@ -207,7 +213,7 @@ class RecordWriter:
         self._offsets: dict[int, int] = {}  # by key
         self._next_key = 0
         try:
-            self._file = self._part_path.open("wb")
+            self._file = new_file(self._part_path)
         except OSError as error:
             raise ConfigError(f"records cannot be written to '{self.path}': {error}") from None
 
@@ -289,7 +295,7 @@ def _cuts(data: bytes) -> list[int]:
 
 def _read_index(path: Path, nbytes: int) -> tuple[array[int], array[int]]:
     keys, offsets = array("q"), array("q")
-    with path.open(encoding="ascii", errors="replace") as file:
+    with open(path, encoding="ascii", errors="replace", opener=open_regular) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -312,8 +318,9 @@ def _read_index(path: Path, nbytes: int) -> tuple[array[int], array[int]]:
 
 def _write_index(path: Path, keys: Iterable[int], offsets: Iterable[int]) -> None:
     part = _part_of(path)
-    with part.open("w", encoding="ascii") as file:
-        file.writelines(f"{key}\t{at}\n" for key, at in zip(keys, offsets, strict=True))
+    with new_file(part) as file:
+        for key, at in zip(keys, offsets, strict=True):
+            file.write(b"%d\t%d\n" % (key, at))
     part.replace(path)  # in one step: others may read it meanwhile
 
 

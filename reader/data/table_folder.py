@@ -1,21 +1,21 @@
 """Decoded tables in a folder, each made once and used by every process that wants the same.
 
-Imports the file of a table and the core's checksum. The folder belongs to all processes that name
-it: a lock on it, which the system lets go when its holder dies, says who makes a table.
+Imports the file of a table, private folders and the core's checksum. The folder belongs to all
+processes that name it: a lock in it, which the system lets go when its holder dies, says who makes
+a table.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
 import hashlib
 import json
+import math
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from reader._core.shared.entry_table import checksum
 from reader.data.table_file import Field, Form, write_at
 from reader.errors import ConfigError
+from reader.files import PrivateFolder
 
 __all__ = ["TableFolder"]
 
@@ -31,6 +32,10 @@ _BLOCK = 1 << 24  # bytes that have a checksum of their own
 _PIECE = 1 << 18  # bytes of them that are read at a time, so that they stay in the cache
 _CHECKED = 1 << 30  # bytes that are checked in a file that says it was not written to
 _SECOND = 10**9
+_LOCK = "lock"
+_PATIENCE_S = 300.0  # with a process that holds the lock, and writes nothing
+_KINDS = ("numbers", "str", "bytes", "list")
+_NUMBERS = "biufMmc"  # kinds of NumPy: never objects, whose bytes are addresses
 
 
 class TableFolder:
@@ -45,19 +50,26 @@ class TableFolder:
     of change than it was given, and in a small file; of a large one that was not written to, some
     are, others each time: to read it all would take minutes.
 
+    Close it, or leave its `with` block.
+
     Args:
         path: of the folder, which is made where it is missing.
 
     Raises:
-        ConfigError: there is no such folder, and it cannot be made.
+        ConfigError: there is no such folder, and it cannot be made; or others may write to it.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path)
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
+            self._folder = PrivateFolder(path, "disk")
         except OSError as error:
             raise ConfigError(f"disk must be a folder, got '{path}': {error}") from error
+
+    def __enter__(self) -> TableFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.close()
 
     def open(
         self,
@@ -67,6 +79,8 @@ class TableFolder:
     ) -> tuple[int, Form]:
         """Return the descriptor of a table, and its form.
 
+        Waits while another process makes one in this folder, as long as that one writes.
+
         Args:
             name: of the table; what it is made of is added to it.
             made_of: plain values that JSON holds: another table has others. Of "sources" it is the
@@ -75,6 +89,8 @@ class TableFolder:
                 bytes begin and end that it has written.
 
         Raises:
+            ConfigError: another process keeps the folder locked, and writes nothing; or others may
+                write to a table.
             OSError: the folder cannot be written to, or has no room.
         """
         made_of = json.loads(json.dumps({"version": _VERSION, **made_of}))
@@ -84,28 +100,39 @@ class TableFolder:
         found = self._find(name, made_of)
         if found is not None:
             return found
-        with self._locked() as is_alone:
+        folder = self._folder
+        with folder.turn(_LOCK, _PATIENCE_S, self._parts) as is_alone:
             found = self._find(name, made_of)  # another process made it meanwhile
             if found is None:
-                for left in self._path.glob(f"{glob.escape(name)}.*.part") if is_alone else ():
-                    left.unlink(missing_ok=True)  # its process died
+                for left in folder.names(f"{name}.", ".part") if is_alone else ():
+                    folder.remove(left)  # its process died
                 self._make(name, made_of, make)
                 found = self._find(name, made_of)
+            os.fsync(folder.fd)
         if found is None:
             raise ConfigError(
-                f"the table '{name}' in '{self._path}' is not what was just written there: see"
+                f"the table '{name}' in '{folder.path}' is not what was just written there: see"
                 " whether other programs write to the folder, or name another by disk="
             )
         return found
 
+    def _parts(self) -> object:
+        """Return what changes while another process makes a table."""
+        found = []
+        for name in self._folder.names("", ".part"):
+            with contextlib.suppress(FileNotFoundError):
+                part = os.stat(name, dir_fd=self._folder.fd)
+                found.append((name, part.st_size, part.st_blocks, part.st_mtime_ns))
+        return sorted(found)
+
     def _find(self, name: str, made_of: dict[str, Any]) -> tuple[int, Form] | None:
         """Return a table's descriptor and form; None: it is missing, old or damaged."""
-        rows, text = self._path / f"{name}.rows", self._path / f"{name}.json"
         try:
-            content = text.read_bytes()
+            with open(self._folder.open(f"{name}.json"), "rb") as text:  # noqa: PTH123
+                content = text.read()
             kept = json.loads(content)
-            fd = os.open(rows, os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError):
+            fd = self._folder.open(f"{name}.rows")
+        except (OSError, ValueError, RecursionError):  # RecursionError: lists within lists
             return None
         try:
             count, fields, nbytes = kept["form"]
@@ -115,9 +142,10 @@ class TableFolder:
             ]
             is_whole = os.fstat(fd).st_size == nbytes + len(content)
             is_whole = is_whole and os.pread(fd, len(content), nbytes) == content
+            is_whole = is_whole and all(_lies_within(field, count, nbytes) for field in fields)
             if is_whole and kept["made_of"] == made_of and _is_sound(fd, nbytes, kept):
                 return fd, Form(count, fields, nbytes)
-        except (LookupError, OSError, TypeError, ValueError):
+        except (LookupError, OSError, TypeError, ValueError, OverflowError):
             pass
         except BaseException:
             os.close(fd)
@@ -152,31 +180,16 @@ class TableFolder:
     @contextlib.contextmanager
     def _written(self, name: str, suffix: str) -> Iterator[int]:
         """Give a new file its name once it is written and on the disk."""
-        part = self._path / f"{name}.{os.getpid()}.{suffix}.part"
-        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        part = f"{name}.{os.getpid()}.{secrets.token_hex(4)}.{suffix}.part"
+        fd = self._folder.create(part, 0o644)  # others may read it, where they may see the folder
         try:
             yield fd
             os.fsync(fd)
-            part.replace(self._path / f"{name}.{suffix}")
+            self._folder.rename(part, f"{name}.{suffix}")
         except BaseException:
-            part.unlink(missing_ok=True)
+            self._folder.remove(part)
             raise
         finally:
-            os.close(fd)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[bool]:
-        """Hold the folder's lock, or say that its file system has none: then each makes its own."""
-        fd, is_alone = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC), False
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                is_alone = True
-            yield is_alone
-            os.fsync(fd)
-        finally:
-            with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)  # a process forked meanwhile has it, too
             os.close(fd)
 
 
@@ -209,6 +222,21 @@ class _BlockSums:
             self._sums[number] if number in self._sums else _sum_of(self._fd, number, nbytes)
             for number in range(_blocks_of(nbytes))
         ]
+
+
+def _lies_within(field: Field, count: int, nbytes: int) -> bool:
+    """Whether a field can be what a file says: numbers, and all of them within its bytes."""
+    if field.kind not in _KINDS:
+        return False
+    if field.kind in ("numbers", "list") and np.dtype(field.dtype).kind not in _NUMBERS:
+        return False
+    shape = field.shape if field.kind == "numbers" else (2,)
+    size = np.dtype(field.dtype if field.kind == "numbers" else np.int64).itemsize
+    whole = [count, field.offset, field.step, *shape]
+    if not all(type(number) is int and number >= 0 for number in whole):
+        return False
+    row = size * math.prod(shape)
+    return not count or field.offset + field.step * (count - 1) + row <= nbytes
 
 
 def _is_sound(fd: int, nbytes: int, kept: dict[str, Any]) -> bool:

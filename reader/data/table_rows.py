@@ -193,9 +193,8 @@ def _decoded(source: Any, options: _Options) -> TableFile:
     }
     name = Path(table.paths[0]).stem
     try:
-        fd, form = TableFolder(options.disk).open(
-            name, made_of, lambda fd, note: layout.write(fd, None, note)
-        )
+        with TableFolder(options.disk) as folder:
+            fd, form = folder.open(name, made_of, lambda fd, note: layout.write(fd, None, note))
         return TableFile(fd, form, remake)
     except PermissionError as error:
         raise ConfigError(

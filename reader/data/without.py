@@ -16,6 +16,7 @@ import numpy as np
 from reader.data.datasets import map_style
 from reader.data.subset import Subset
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
+from reader.files import open_regular
 
 __all__ = ["without"]
 
@@ -79,7 +80,7 @@ def _indices_in(path: str | os.PathLike[str]) -> Iterable[Any]:
     """Yield the indices that a quarantine file names."""
     name = os.fsdecode(path)
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  os.PathLike
+        with open(path, "rb", opener=open_regular) as file:
             lines = file.read().splitlines()
     except OSError as error:
         raise ConfigError(f"the quarantine file '{name}' cannot be read: {error}") from error

@@ -16,7 +16,7 @@ from reader._core.steps.handover import Task
 from reader.config import LoaderConfig
 from reader.data.batch_sampler import NoBatching, count_of
 from reader.engine.quarantine import Quarantine
-from reader.errors import DatasetError
+from reader.errors import DatasetError, printable
 from reader.worker.bad_sample import BadSample
 
 __all__ = ["EpochFailures", "FailedSample", "FailedSamples"]
@@ -177,7 +177,7 @@ class EpochFailures:
         told = []
         for error, count in self._kinds.most_common(_MOST_NAMED):
             examples = self._examples[error]
-            indices = ", ".join(str(each.index) for each in examples)
+            indices = ", ".join(printable(str(each.index)) for each in examples)
             more = ", ..." if count > len(examples) else ""
             told.append(f"{count} of {error} (index {indices}{more}; {examples[0].text!r})")
         return "; ".join(told)

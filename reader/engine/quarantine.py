@@ -1,7 +1,7 @@
 """A file that names the samples that failed: a line of JSON for each.
 
-Imports the errors. The file is opened for each line that is added, so that it may be moved, and a
-line is one write: ranks may share a file.
+Imports the errors and how files are opened. The file is opened for each line that is added, so that
+it may be moved, and a line is one write: ranks may share a file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import warnings
 from typing import Any
 
 from reader.errors import ConfigError
+from reader.files import open_regular
 
 __all__ = ["Quarantine"]
+
+_LONGEST = 1 << 20  # bytes of a line that is read: what is longer is no line of ours
 
 
 class Quarantine:
@@ -24,7 +27,7 @@ class Quarantine:
     added again: the file is a list of samples, however long a training is.
 
     Args:
-        path: of the file, which is made if it is not there.
+        path: of the file, which is made if it is not there. A regular one: it is read, too.
         is_stream: of a stream the index says which draw it was, so that a later epoch has others.
 
     Raises:
@@ -40,8 +43,8 @@ class Quarantine:
             os.close(self._open())
         except OSError as error:
             raise ConfigError(
-                f"quarantine='{path}' cannot be written: {error}. Pass a file in a folder that is"
-                " there, and that this process may write to"
+                f"quarantine='{path}' cannot be written: {error}. Pass a regular file in a folder"
+                " that is there, and that this process may write to"
             ) from error
 
     def add(self, sample: dict[str, Any]) -> None:
@@ -73,8 +76,7 @@ class Quarantine:
                 )
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self._path, flags, 0o644)
+        return open_regular(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
 
     def _key_of(self, sample: dict[str, Any]) -> str:
         """Return what tells a line from others, as JSON, in which an index is a list or a tuple."""
@@ -84,15 +86,15 @@ class Quarantine:
     def _read_keys(self) -> set[str]:
         found: set[str] = set()
         try:
-            with open(self._path, "rb") as file:  # noqa: PTH123  as the others here
-                lines = file.readlines()
+            fd = open_regular(self._path)
         except FileNotFoundError:  # it was moved, and is begun anew
             return found
-        for line in lines:
-            try:
-                found.add(self._key_of(json.loads(line)))
-            except (ValueError, AttributeError):  # cut off, or no line of ours
-                continue
+        with open(fd, "rb") as file:  # noqa: PTH123
+            while line := file.readline(_LONGEST):
+                try:
+                    found.add(self._key_of(json.loads(line)))
+                except (ValueError, AttributeError, RecursionError):  # cut off, or none of ours
+                    continue
         return found
 
     def __reduce__(self) -> Any:

@@ -1,7 +1,7 @@
 """Which files a folder of classes has: found by their names, in torchvision's order.
 
-Imports the errors. Reads folders, and of files only the first bytes of those that macOS may have
-added. Keeps no state.
+Imports the errors and how files are opened. Reads folders, and of files only the first bytes of
+those that macOS may have added. Keeps no state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reader.errors import ConfigError, ConfigTypeError, got
+from reader.errors import ConfigError, ConfigTypeError, got, printable
+from reader.files import open_regular
 
 __all__ = ["EXTENSIONS", "find_classes", "find_samples"]
 
@@ -203,7 +204,7 @@ class _Search:
                 " lead back to a folder that they lie in. Remove them"
             )
         for text in said:
-            warnings.warn(f"ImageFolder of '{self._root}': {text}", stacklevel=4)
+            warnings.warn(printable(f"ImageFolder of '{self._root}': {text}"), stacklevel=4)
 
 
 def _identity(found: os.stat_result) -> _Identity:
@@ -230,7 +231,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _is_apple_double(path: str) -> bool:
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read(4) == _APPLE_DOUBLE
     except OSError:
         return False  # reading the image raises that

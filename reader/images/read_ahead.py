@@ -1,6 +1,6 @@
 """Files that the system is asked to read before they are opened.
 
-Imports the standard library alone. Keeps no state. Measured on files of 60 kB that were not in
+Imports how files are opened. Keeps no state. Measured on files of 60 kB that were not in
 memory: a file takes 230 us to be read without, and 35 with it. Where files are in memory the look
 at one costs 10 us a batch.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+
+from reader.files import open_regular
 
 __all__ = ["read_ahead"]
 
@@ -26,7 +28,7 @@ def read_ahead(paths: Sequence[str]) -> None:
         return
     for path in paths[1:]:
         with contextlib.suppress(OSError, ValueError):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path)
             try:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)
             finally:
@@ -36,7 +38,7 @@ def read_ahead(paths: Sequence[str]) -> None:
 def _is_in_memory(path: str) -> bool:
     """Whether the beginning of a file is in memory, or nobody can say."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
         try:
             os.preadv(fd, [bytearray(_PROBED)], 0, os.RWF_NOWAIT)
         finally:

@@ -1,6 +1,6 @@
 """One sentence about the machine or the program, and how bad it is.
 
-Imports the standard library alone. A finding is a value that never changes.
+Imports the errors. A finding is a value that never changes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from reader.errors import printable
 
 __all__ = ["Finding", "Level", "exit_code", "report"]
 
@@ -44,9 +46,10 @@ def report(findings: Sequence[Finding]) -> str:
     width = max((len(each.subject) for each in findings), default=0)
     lines = []
     for each in findings:
-        lines.append(f"{each.level:<8} {each.subject:<{width}}  {each.found}")
+        # names of machines, files and errors of others are in them
+        lines.append(printable(f"{each.level:<8} {each.subject:<{width}}  {each.found}"))
         if each.remedy:
-            lines.append(f"{'':<8} {'':<{width}}  -> {each.remedy}")
+            lines.append(printable(f"{'':<8} {'':<{width}}  -> {each.remedy}"))
     levels = [each.level for each in findings]
     counts = [(levels.count(level), level) for level in ("error", "warning", "note")]
     said = ", ".join(f"{count} {level}{'s' * (count != 1)}" for count, level in counts)

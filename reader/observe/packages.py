@@ -30,7 +30,7 @@ LEAST = {
     "jax": (0, 4, 31),
     "pillow": (10, 1),
     "simplejpeg": (1, 8),
-    "pyarrow": (14,),
+    "pyarrow": (14, 0, 1),
     "ray": (2, 9),
     "cuda-bindings": (12, 8),
 }

@@ -11,12 +11,14 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from reader.errors import ConfigTypeError, ReaderError, got
+from reader.errors import ConfigTypeError, ReaderError, got, printable
+from reader.files import open_to_write
 from reader.observe.judge import judge
 from reader.observe.measured import Measured
 from reader.observe.measurement import Measurement
@@ -152,7 +154,8 @@ class Profile:
         from reader.observe.trace import trace_of
 
         trace = trace_of(self._timeline())
-        with open(_path("to_trace", path), "w", encoding="utf-8") as file:  # noqa: PTH123
+        checked = _path("to_trace", path)
+        with open(checked, "w", encoding="utf-8", opener=open_to_write) as file:
             json.dump(trace, file)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
@@ -178,6 +181,8 @@ class Profile:
         except ImportError as error:
             raise ReaderError(NEEDED.format(error)) from error
         if checked is not None:
+            if Path(checked).is_fifo():  # matplotlib would wait for one that nobody reads
+                os.close(open_to_write(checked, os.O_WRONLY))
             figure.savefig(checked)
         return figure
 
@@ -216,7 +221,7 @@ class Profile:
             for s in seen.slow_samples[:5]
             if s.seconds > _SLOW * seen.usual_sample_s
         ]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
         return f"<reader profile, {self.batches} batches, bound by {self.bound_by}>"

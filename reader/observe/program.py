@@ -25,7 +25,8 @@ from reader.engine.backends.backend import WorkerStatus
 from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
-from reader.errors import ReaderError
+from reader.errors import ReaderError, printable
+from reader.files import open_to_write
 from reader.observe.chart import plot_refusal
 from reader.observe.measurement import Measurement
 from reader.observe.observed import Observed, ObservedOptions, options_of
@@ -120,7 +121,7 @@ class LoaderOfProgram(Observed):
         self.profile = Profile.of(self._measurement, self._opened_ns, is_other)
 
     def __str__(self) -> str:
-        return f"loader over {self.dataset}, iterated at {self.place}"
+        return printable(f"loader over {self.dataset}, iterated at {self.place}")
 
 
 @contextmanager
@@ -225,11 +226,22 @@ def _refusal_of(place: Path) -> str:
     """Say why a file cannot be written; "": it may be."""
     if place.is_dir():
         return "it is a folder"
+    if place.is_fifo():
+        return _fifo_refusal(place)
     if place.exists():
         return "" if os.access(place, os.W_OK) else "it is there, and may not be written to"
     if not place.parent.is_dir():
         return f"there is no folder {str(place.parent)!r}"
     return "" if os.access(place.parent, os.W_OK) else "its folder may not be written to"
+
+
+def _fifo_refusal(place: Path) -> str:
+    """Say why a pipe cannot be written; "": somebody reads from it."""
+    try:
+        os.close(open_to_write(place, os.O_WRONLY))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def write_reports(
@@ -273,8 +285,13 @@ def write_reports(
             write(_numbered(plot_path, number), seen.plot)
     if json_path is not None:
         text = json.dumps(entries, indent=2)
-        write(json_path, lambda path: path.write_text(text, encoding="utf-8"))
+        write(json_path, lambda path: _write_text(path, text))
     return failed
+
+
+def _write_text(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=open_to_write) as file:
+        file.write(text)
 
 
 def _numbered(path: str, number: int) -> Path:

@@ -1,7 +1,8 @@
 """Loaders of programs that run, seen from outside: in the memory file that workers write to.
 
 Imports the arena's pages and the clocks. It opens files of other processes to read; the programs
-do nothing for it and notice nothing. Source: proc(5), on /proc/PID/fd.
+do nothing for it and notice nothing. What they say is theirs: no number is believed to be more, and
+their arguments are escaped where they are printed. Source: proc(5), on /proc/PID/fd.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from reader._core.memory.arena_view import (
     noted_place,
 )
 from reader.cgroups import PROC
+from reader.files import open_regular
 from reader.worker_clock import own_bytes
 
 __all__ = ["LoaderView", "programs_with_loaders", "watch_loaders"]
@@ -108,7 +110,7 @@ def watch_loaders(pids: Sequence[int], seconds: float, proc: Path = PROC) -> lis
         for pid in pids:
             for path in _arenas_of(pid, proc, must_exist=True).values():
                 with contextlib.suppress(OSError):  # it was closed meanwhile
-                    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    file = open_regular(path)
                     opened.callback(os.close, file)
                     views.append((pid, file, [pages] if (pages := _pages(file)) else []))
         until_s = time.monotonic() + seconds
@@ -190,7 +192,7 @@ def _arenas_of(pid: int, proc: Path, must_exist: bool = False) -> dict[int, str]
 
 def _read(path: str) -> _Pages | None:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_regular(path)
     except OSError:
         return None
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reader.errors import printable
 from reader.observe.timeline import Timeline
 
 __all__ = ["renderable"]
@@ -22,9 +23,9 @@ def renderable(seen: Timeline) -> Any:
 
     verdict, measured = seen.verdict, seen.measured
     color = "green" if verdict.bound_by == "step" else "red"
-    lines: list[Any] = [Text(verdict.sentence, style=f"bold {color}")]
+    lines: list[Any] = [Text(printable(verdict.sentence), style=f"bold {color}")]
     if verdict.advice:
-        lines.append(Text(f"{verdict.advice}{verdict.gain_in_words}", style="bold"))
+        lines.append(Text(printable(f"{verdict.advice}{verdict.gain_in_words}"), style="bold"))
     table = Table("stage", box=None)
     table.add_column("seconds", justify="right")
     table.add_column("per batch", justify="right")
@@ -36,14 +37,14 @@ def renderable(seen: Timeline) -> Any:
         table.add_row(name, f"{seconds:.3f}", f"{each_ms:.3f} ms", f"{share:5.0%} {bar}")
     lines.append(table)
     lines.append(Text(measured.summary))
-    lines += map(Text, measured.notes)
+    lines += [Text(printable(note)) for note in measured.notes]
     for slow in measured.slow_samples[:5]:
         if slow.seconds <= _SLOW * measured.usual_sample_s:
             break
         index = "-" if slow.index is None else slow.index
         lines.append(
             Text(
-                f"slow: sample {index}, row {slow.row} of batch {slow.batch},"
+                f"slow: sample {printable(str(index))}, row {slow.row} of batch {slow.batch},"
                 f" {slow.seconds * 1e3:.1f} ms"
             )
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
 
+from reader.errors import printable
 from reader.observe.machine import in_bytes
 from reader.observe.running import LoaderView, programs_with_loaders, watch_loaders
 
@@ -58,7 +59,8 @@ def table_of(views: Sequence[LoaderView]) -> str:
     lines = [
         f"{view.pid:8d} {view.batches:9d} {view.batches_per_s:8.1f} {view.waits:6.0%}"
         f" {view.busy:4.1f} of {view.workers:<2d}{view.fetch_share:6.0%} {view.longest_s:7.2f}s"
-        f" {in_bytes(view.owned_bytes):>10s} {in_bytes(view.worker_bytes):>10s}  {view.command}"
+        f" {in_bytes(view.owned_bytes):>10s} {in_bytes(view.worker_bytes):>10s}"
+        f"  {printable(view.command)}"
         for view in views
     ]
     return "\n".join([head, *lines])

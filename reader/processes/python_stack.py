@@ -1,6 +1,6 @@
 """The Python stack of a worker process, as it stands: also of one that hangs in native code.
 
-Imports the standard library alone. A worker has the interpreter's own dump of its stacks written
+Imports the errors. A worker has the interpreter's own dump of its stacks written
 to a memory file when a signal comes; the trainer sends that signal to the worker's watch, a native
 thread, so that nothing else in it is interrupted, and reads the file through /proc. A worker whose
 code took the signal for itself is left alone.
@@ -19,6 +19,8 @@ import threading
 import time
 import traceback
 from pathlib import Path
+
+from reader.errors import printable
 
 __all__ = ["offer_stack", "stack_of_process", "stack_of_thread"]
 
@@ -143,7 +145,7 @@ def _cut(text: str) -> str:
         is_frame = line.startswith("  ")  # else a thread begins
         is_ours = is_frame and (is_ours or _is_ours(line))
         if not is_ours:
-            lines.append(line)
+            lines.append(printable(line))  # names of files are in it
     return "\n".join(lines[:_MOST_LINES])
 
 

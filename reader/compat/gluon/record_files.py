@@ -6,6 +6,7 @@ forked processes may share a reader.
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import weakref
@@ -16,6 +17,7 @@ from typing import Any, TextIO
 from reader.compat.gluon.errors import ArgumentError
 from reader.data.record_io import RecordIO, RecordWriter
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.files import new_file
 
 __all__ = ["MXIndexedRecordIO", "MXRecordIO"]
 
@@ -283,7 +285,7 @@ class _Writer(RecordWriter):
         self.index_path = index
         self._index_part = index.with_name(f"{index.name}.{os.getpid()}.part")
         try:
-            self._index_file = self._index_part.open("w", encoding="utf-8")
+            self._index_file = io.TextIOWrapper(new_file(self._index_part), encoding="utf-8")
         except OSError as error:
             self.drop()
             raise ConfigError(f"an index cannot be written to '{index}': {error}") from None
