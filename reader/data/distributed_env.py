@@ -7,6 +7,7 @@ holds what the trainer knew, one value for each thread; else it asks at each cal
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -73,7 +74,8 @@ def world_and_rank(
     """Return the number of ranks and this one: as passed, or as `known_ranks` says.
 
     Args:
-        world_size, rank: as passed; None: not.
+        world_size: as passed; None: not.
+        rank: likewise.
         names: those of the two arguments.
         may_be_alone: where nothing says anything, this is the only rank; else that is an error.
 
@@ -120,7 +122,8 @@ def _completed(
             raise ConfigError(
                 f"{names[column]} must be given, because no library says that it trains on several"
                 f" ranks, and the environment has neither {variables}. Start the program by a"
-                f" launcher that sets them, or pass {names[0]}=1, {names[1]}=0 for a single process."
+                f" launcher that sets them, or pass {names[0]}=1, {names[1]}=0 for a single"
+                " process."
             )
     return pair  # type: ignore[return-value]
 
@@ -179,12 +182,10 @@ def _of_libraries() -> list[Ranks]:
     """Return what libraries say that train on several ranks now, the strongest first."""
     found = []
     for ask in _LIBRARIES:
-        try:
+        with contextlib.suppress(Exception):  # half imported, or of a version with other names
             ranks = ask()
-        except Exception:  # half imported, or of a version that has other names
-            continue
-        if ranks is not None:
-            found.append(ranks)
+            if ranks is not None:
+                found.append(ranks)
     ray = [ranks for ranks in found if ranks.source == _RAY]
     if ray and ray[0].world_size == 1 and len(found) > 1:
         found.remove(ray[0])  # some versions answer so outside of a training function
