@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
     "has_method",
     "meant_by",
     "names_arguments",
+    "refuse_text",
 ]
 
 _P = ParamSpec("_P")
@@ -158,6 +159,25 @@ def as_reiterable(name: str, value: Any) -> Any:
             " an object whose __iter__ is the generator function."
         )
     return value
+
+
+def refuse_text(what: str, value: Any, where: str = "") -> None:
+    """Refuse a string, bytes or path where a dataset is taken: it names a file at best.
+
+    Args:
+        what: begins the message, such as "dataset must hold samples".
+        value: what was passed.
+        where: of several, such as " at position 1".
+    """
+    if isinstance(value, (str, bytes, PurePath)):
+        items = "bytes" if isinstance(value, bytes) else "characters"
+        raise ConfigTypeError(
+            f"{what}, got {got(value)}{where}, and not {items}. Open the file that it names:"
+            " reader.TableRows has the rows of Parquet and Arrow files, reader.RecordIO records,"
+            " reader.TokenWindows tokens, reader.images.ImageFolder pictures, and"
+            " Path(name).read_text().splitlines() lines; or pass list(text) where its items are the"
+            " samples"
+        )
 
 
 def has_method(value: object, *names: str) -> bool:

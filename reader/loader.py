@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from reader.checks import names_arguments
+from reader.checks import names_arguments, refuse_text
 from reader.cluster.ray_backend import Ray
 from reader.config import LoaderConfig, as_auto
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
@@ -20,6 +20,7 @@ from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
+from reader.engine.undivided import warn_if_undivided
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import shown
 from reader.observe.face import ObservedFace
@@ -169,6 +170,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
     [3 4 5] [ 9 16 25]
     """
 
+    _is_begun = False
+
     @names_arguments(_ELSEWHERE)
     def __init__(
         self,
@@ -212,6 +215,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         warn_after: float | None = 30.0,
         hang_after: float | None = None,
     ) -> None:
+        refuse_text("dataset must hold samples", dataset)
         config = LoaderConfig.build(
             dataset,
             is_iterable=is_iterable_dataset(dataset),
@@ -270,6 +274,14 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         def __call__(self) -> Iterator[B_co]: ...  # noqa: D102
 
     else:
+
+        def __iter__(self):
+            batches = iter(self._engine)
+            if not self._is_begun:
+                self._is_begun = True
+                samplers = self.sampler, self.batch_sampler
+                warn_if_undivided(self._engine.config, batches.cursor, *samplers)
+            return batches
 
         def __class_getitem__(cls, kinds):
             """Return the class for `DataLoader[Sample]` too, on a Python without defaults."""

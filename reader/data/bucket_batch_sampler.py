@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.checks import as_bool, as_int
+from reader.data.distributed_env import world_and_rank
 from reader.data.sampler import SeededSampler
 from reader.data.seekable import as_position
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -45,7 +46,8 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         seed: an int in [0, 2**64). None: another order in each iteration.
         num_replicas, rank: each of `num_replicas` ranks takes every `num_replicas`-th batch. To
             give all equally many, some of the first batches come twice, or with `drop_last` the
-            last ones are left out. All ranks need the same seed.
+            last ones are left out. All ranks need the same seed. None: as the training's library or
+            launcher says, see `shard`; without one 1 and 0.
 
     Raises:
         ConfigError: a length or an edge that cannot be; a sample longer than `max_tokens`.
@@ -64,15 +66,15 @@ class BucketBatchSampler(SeededSampler[list[int]]):
         shuffle: bool = True,
         drop_last: bool = False,
         seed: int | None = None,
-        num_replicas: int = 1,
-        rank: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
     ) -> None:
         super().__init__(seed)
         self.shuffle = as_bool("shuffle", shuffle)
         self.drop_last = as_bool("drop_last", drop_last)
-        remedy = "Pass 1 and 0 for a training of one process."
-        self.num_replicas = as_int("num_replicas", num_replicas, low=1, remedy=remedy)
-        self.rank = as_int("rank", rank, low=0, high=self.num_replicas - 1, remedy=remedy)
+        self.num_replicas, self.rank = world_and_rank(
+            num_replicas, rank, ("num_replicas", "rank"), may_be_alone=True
+        )
         if (batch_size is None) == (max_tokens is None):
             raise ConfigError(
                 f"batch_size={batch_size!r} and max_tokens={max_tokens!r}: pass one of them"

@@ -1,16 +1,18 @@
 """Datasets made of other datasets: fields side by side, samples one after the other.
 
-Imports `reader.data.{dataset,iterable}` and `reader.errors`. A wrapper holds the wrapped datasets
-in `datasets` and copies no sample; each worker has a copy of the wrapper and of what it wraps.
+Imports `reader.checks`, `reader.data.{dataset,iterable}` and `reader.errors`. A wrapper holds the
+wrapped datasets in `datasets` and copies no sample; each worker has a copy of the wrapper and of
+what it wraps.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from reader.checks import refuse_text
 from reader.data.dataset import Dataset
 from reader.data.iterable import IterableDataset, is_iterable_dataset
 from reader.data.wrapped import fetch_located, fetch_many, if_any_has, set_epoch_of
@@ -39,6 +41,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
                 f"tensors must be a list or tuple of arrays, got a {type(tensors).__name__}. Pass"
                 " [array] for a single one."
             )
+        for position, tensor in enumerate(tensors):
+            refuse_text("tensors must be arrays", tensor, f" at position {position}")
         counts = [_row_count(tensor, position) for position, tensor in enumerate(tensors)]
         if not counts:
             raise ConfigError(
@@ -165,7 +169,7 @@ class ChainDataset(IterableDataset[T_co]):
         datasets: iterable datasets, or lists and other objects that give a fresh iterator for each
             epoch.
 
-    >>> list(ChainDataset([range(2), "ab"]))
+    >>> list(ChainDataset([range(2), ["a", "b"]]))
     [0, 1, 'a', 'b']
     """
 
@@ -194,8 +198,14 @@ class ChainDataset(IterableDataset[T_co]):
         set_epoch_of(epoch, *self.datasets)
 
 
-def as_datasets(taker: str, datasets: Any) -> list[Any]:
-    """Return `datasets` as a list of one or more."""
+def as_datasets(taker: str, datasets: Any, names: Sequence[str] = ()) -> list[Any]:
+    """Return `datasets` as a list of one or more; `names`: theirs, for messages."""
+    refuse_text(f"{taker} takes a list of datasets", datasets)
+    if isinstance(datasets, Mapping):
+        raise ConfigTypeError(
+            f"{taker} takes a list of datasets, got {got(datasets)}, whose items are its keys. Pass"
+            " list(d.values())."
+        )
     if isinstance(datasets, type) or not hasattr(type(datasets), "__iter__"):
         raise ConfigTypeError(
             f"{taker} takes a list of datasets, got {got(datasets)}. Pass [dataset] for one."
@@ -203,6 +213,9 @@ def as_datasets(taker: str, datasets: Any) -> list[Any]:
     found = list(datasets)
     if not found:
         raise ConfigError(f"{taker} takes one dataset or more, got none. Pass a list of datasets.")
+    for position, dataset in enumerate(found):
+        where = f" for {names[position]!r}" if names else f" at position {position}"
+        refuse_text(f"{taker} takes datasets", dataset, where)
     return found
 
 

@@ -1,7 +1,7 @@
 """A batch sampler that gives each process of a distributed training its share of the dataset.
 
-Imports `reader.checks` and other samplers of this package. It runs in the trainer alone, reads the
-environment when it is made, talks to no other process, and owns its epoch number.
+Imports `reader.checks` and other samplers of this package. It runs in the trainer alone, asks for
+its rank when it is made, talks to no other process, and owns its epoch number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
 from reader.data.batch_sampler import batched
-from reader.data.distributed_env import replicas_and_rank
+from reader.data.distributed_env import world_and_rank
 from reader.data.sampler import as_sized, in_chunks
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError
@@ -41,10 +41,9 @@ class DistributedBatchSampler(Seekable[list[int]]):
     Args:
         dataset: anything with `__len__`, of the same length in every process.
         batch_size: how many samples make a batch of one rank, 1 or more.
-        num_replicas: how many processes take part. None: what Ray Train says, else the environment,
-            that is PADDLE_TRAINERS_NUM or WORLD_SIZE.
-        rank: the number of this process, below `num_replicas`. None: what Ray Train says, else the
-            environment, that is PADDLE_TRAINER_ID or RANK.
+        num_replicas: how many processes take part. None: as the training's library or launcher
+            says; see `shard`.
+        rank: the number of this process, below `num_replicas`. None: likewise.
         shuffle: take another order in each epoch.
         drop_last: leave out the last batch when it is short.
         seed: an int in [0, 2**64).
@@ -73,7 +72,9 @@ class DistributedBatchSampler(Seekable[list[int]]):
         self.seed = as_int(
             "seed", seed, low=0, high=SEED_LIMIT - 1, remedy="All ranks need the same one."
         )
-        self.nranks, self.local_rank = replicas_and_rank(num_replicas, rank)
+        self.nranks, self.local_rank = world_and_rank(
+            num_replicas, rank, ("num_replicas", "rank"), may_be_alone=False
+        )
         self._set_sizes()
 
     def _set_sizes(self) -> None:

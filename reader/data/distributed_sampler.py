@@ -1,7 +1,7 @@
 """A sampler that gives each process of a distributed training its share of the dataset.
 
-Imports `reader.checks` and other samplers of this package. It runs in the trainer alone, reads the
-environment when it is made, talks to no other process, and owns its epoch number.
+Imports `reader.checks` and other samplers of this package. It runs in the trainer alone, asks for
+its rank when it is made, talks to no other process, and owns its epoch number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import chain
 
 from reader.checks import as_bool, as_int
 from reader.config import SEED_LIMIT
-from reader.data.distributed_env import replicas_and_rank
+from reader.data.distributed_env import world_and_rank
 from reader.data.sampler import SeededSampler, as_sized, state_number
 from reader.data.seekable import as_position
 from reader.errors import ConfigError
@@ -38,10 +38,9 @@ class DistributedSampler(SeededSampler[int]):
 
     Args:
         dataset: anything with `__len__`, of the same length in every process.
-        num_replicas: how many processes take part. None: what Ray Train says, else the environment,
-            that is PADDLE_TRAINERS_NUM or WORLD_SIZE.
-        rank: the number of this process, below `num_replicas`. None: what Ray Train says, else the
-            environment, that is PADDLE_TRAINER_ID or RANK.
+        num_replicas: how many processes take part. None: as the training's library or launcher
+            says; see `shard`.
+        rank: the number of this process, below `num_replicas`. None: likewise.
         shuffle: take another order in each epoch; else that of the dataset.
         seed: an int in [0, 2**64), the same one in all ranks.
         drop_last: drop the samples over at the end, rather than take a few samples twice.
@@ -64,7 +63,9 @@ class DistributedSampler(SeededSampler[int]):
         drop_last: bool = False,
     ) -> None:
         self.dataset = as_sized(dataset)
-        self.num_replicas, self.rank = replicas_and_rank(num_replicas, rank)
+        self.num_replicas, self.rank = world_and_rank(
+            num_replicas, rank, ("num_replicas", "rank"), may_be_alone=False
+        )
         self.shuffle = as_bool("shuffle", shuffle)
         remedy = "All ranks need the same one."
         super().__init__(as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy))

@@ -226,7 +226,7 @@ class SubsetRandomSampler(SeededSampler[T_co]):
     """
 
     def __init__(self, indices: Sequence[T_co], seed: int | None = None) -> None:
-        if isinstance(indices, type) or not all(
+        if isinstance(indices, (str, bytes, type)) or not all(
             hasattr(type(indices), name) for name in ("__len__", "__getitem__")
         ):
             raise ConfigTypeError(

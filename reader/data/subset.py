@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reader.checks import as_int
+from reader.checks import as_int, refuse_text
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.wrapped import fetch_many, set_epoch_of
@@ -33,11 +33,16 @@ class Subset(Dataset[T_co]):
         dataset: a map-style dataset.
         indices: a sequence of its indices.
 
-    >>> Subset("abcd", [3, 1])[0]
+    >>> Subset(list("abcd"), [3, 1])[0]
     'd'
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        refuse_text("Subset takes a dataset", dataset)
+        if isinstance(indices, (str, bytes)):
+            raise ConfigTypeError(
+                f"indices must be a list of dataset indices, got {got(indices)}. Pass ints"
+            )
         self.dataset = dataset
         self.indices = indices
 
@@ -81,10 +86,11 @@ def random_split(
     Raises:
         ConfigError: the lengths do not fit the dataset.
 
-    >>> parts = random_split("abcdefghij", [0.7, 0.3], generator=1)
+    >>> parts = random_split(list("abcdefghij"), [0.7, 0.3], generator=1)
     >>> [len(part) for part in parts], len(set(itertools.chain(*parts)))
     ([7, 3], 10)
     """
+    refuse_text("random_split takes a dataset", dataset)
     lengths = split_lengths(len(dataset), lengths)
     return split(Subset, dataset, lengths, draw_permutation(len(dataset), generator))
 

@@ -38,7 +38,7 @@ def without(dataset: Any, bad: str | os.PathLike[str] | Iterable[int]) -> Subset
         ConfigError, ConfigTypeError: the file cannot be read, or is none of a quarantine; an index
             is no int, or outside of the dataset; or nothing is left.
 
-    >>> list(without("abcd", [1, 3]))
+    >>> list(without(list("abcd"), [1, 3]))
     ['a', 'c']
     """
     (dataset,) = map_style("without", [dataset], _EMPTY)

@@ -170,6 +170,8 @@ class StreamCursor(Cursor):
 
     def __init__(self, epoch: int, epochs: dict[str, int], workers: WorkerCursors) -> None:
         super().__init__(epoch, epochs, workers)
+        # whether `shard` was at work in the first batches; None: none was counted yet
+        self.has_shard: bool | None = None
 
     @property
     def batches(self) -> int:  # type: ignore[override]
@@ -178,6 +180,9 @@ class StreamCursor(Cursor):
 
     def _count(self, tasks: list[Task]) -> None:
         self.workers.count(tasks)
+        for task in tasks:
+            if task.snapshot is not None and task.snapshot.has_shard is not None:
+                self.has_shard = task.snapshot.has_shard
 
 
 class WorkerCursor:

@@ -22,6 +22,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel
 from reader._core.wire.wake_words import WakeWords
 from reader.available_memory import available_bytes
+from reader.data.distributed_env import Ranks
 from reader.errors import ConfigError, InternalError, ReaderError, refusal
 from reader.policy import Prepare
 from reader.processes.pickling import PickledConfig, unpickle_config
@@ -45,7 +46,7 @@ class Open:
     `key`: of its config; `part`: see WakeWords; `keep_slots`: see WorkerChannel; `budget`: bytes of
     memory for the batches of all loaders, None: what the machine has; `loaders`: how many there
     are; `config_fds`: descriptors of the config, which comes with this message, pickled; 0: the
-    worker has it; `prepare`: of this start.
+    worker has it; `prepare`, `ranks`: of this start.
     """
 
     key: int
@@ -55,6 +56,7 @@ class Open:
     loaders: int
     config_fds: int
     prepare: Prepare | None
+    ranks: Ranks | ConfigError | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +261,8 @@ class _SharedWorker:
             self.configs[order.key] = unpickle_config(read_file(data), held)
         if order.key not in self.configs:
             raise InternalError("a shared worker has no config of a loader that it is to work for")
-        return dataclasses.replace(self.configs[order.key], prepare=order.prepare)
+        found = self.configs[order.key]
+        return dataclasses.replace(found, prepare=order.prepare, ranks=order.ranks)
 
     def leave_stopped(self) -> None:
         """Let go of the arenas of loaders that have stopped."""

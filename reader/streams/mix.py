@@ -6,20 +6,26 @@ belongs to one worker; each worker mixes its own shares of the streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from reader.data.datasets import as_datasets, map_style
 from reader.data.iterable import is_iterable_dataset
-from reader.errors import ConfigError, StateError, got
-from reader.streams.mixed_dataset import MixedDataset, MixSchedule, as_stop, cycle_counts
+from reader.errors import ConfigError, ConfigTypeError, StateError, got
+from reader.streams.mixed_dataset import (
+    MixedDataset,
+    MixSchedule,
+    as_stop,
+    cycle_counts,
+    place_of,
+)
 from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
 
 __all__ = ["MixedStream", "mix"]
 
 
 def mix(
-    datasets: Iterable[Any],
+    datasets: Iterable[Any] | Mapping[str, Any],
     weights: Any = None,
     stop: Literal["first", "last", "all"] = "first",
     seed: int | None = None,
@@ -38,10 +44,12 @@ def mix(
     have one: a resumed loader then goes on at once. Else it draws all samples again.
 
     Args:
-        datasets: map-style datasets, or iterable ones; not both.
-        weights: a positive number for each, of any sum; None: equal shares. Shares are exact if all
-            weights are multiples of one number, such as 0.7, 0.2 and 0.1, and sum to 65536 times it
-            at most; others are rounded, by less than 1/65536.
+        datasets: map-style datasets, or iterable ones; not both. A dict names them: errors and
+            states then speak of a source by its name.
+        weights: a positive number for each, of any sum, in a list, or in a dict by the names of the
+            datasets; None: equal shares. Shares are exact if all weights are multiples of one
+            number, such as 0.7, 0.2 and 0.1, and sum to 65536 times it at most; others are rounded,
+            by less than 1/65536.
         stop: where the mix ends. "first": when it is the turn of a source that has no sample left.
             "last": when that was so for each source; until then one that ended begins anew, so
             that its samples come again. "all": likewise, but one that ended is left out, and the
@@ -50,35 +58,73 @@ def mix(
             time that it begins and for each epoch that `set_epoch` chooses. None: in their order.
 
     Raises:
-        ConfigError: there are no sources, or both kinds; weights, `stop` or `seed` cannot be; a
-            map-style source is empty and `stop` is not "all".
+        ConfigError: there are no sources, or both kinds, or one is a string; weights, `stop` or
+            `seed` cannot be; a map-style source is empty and `stop` is not "all".
 
-    >>> mixed = mix(["abcdef", "xyz"], weights=[2, 1])
+    >>> web, code = list("abcdef"), list("xyz")
+    >>> mixed = mix({"web": web, "code": code}, weights={"web": 2, "code": 1})
     >>> "".join(mixed[index] for index in range(len(mixed)))
     'axbcydezf'
-    >>> len(mix(["abcdef", "xyz"])), len(mix(["abcdef", "xyz"], stop="last"))
+    >>> len(mix([web, code])), len(mix([web, code], stop="last"))
     (7, 12)
     """
-    sources = as_datasets("mix", datasets)
+    names: list[str] = []
+    if isinstance(datasets, Mapping):
+        names = _as_names(datasets)
+        datasets = list(datasets.values())
+    sources = as_datasets("mix", datasets, names)
     stop_at = as_stop(stop)
-    counts = cycle_counts(len(sources), weights)
+    if isinstance(weights, Mapping):
+        weights = _by_name(weights, names)
+    counts = cycle_counts(len(sources), weights, names)
     streams = [is_iterable_dataset(source) or isinstance(source, Iterator) for source in sources]
     if any(streams) and not all(streams):
         here, there = streams.index(True), streams.index(False)
         raise ConfigError(
             f"mix takes map-style datasets or streams, not both: got the stream"
-            f" {got(sources[here])} at position {here} and {got(sources[there])} at position"
-            f" {there}. Make a stream of the latter: an IterableDataset whose __iter__ returns"
-            " reader.shard(dataset)."
+            f" {got(sources[here])} {place_of(names, here)} and {got(sources[there])}"
+            f" {place_of(names, there)}. Make a stream of the latter: an IterableDataset whose"
+            " __iter__ returns reader.shard(dataset)."
         )
     if not any(streams):
-        return MixedDataset(map_style("mix", sources), counts, stop_at, seed)
+        return MixedDataset(map_style("mix", sources), counts, stop_at, seed, names)
     if seed is not None:
         raise ConfigError(
             f"seed={seed!r} orders the samples of map-style datasets by their indices, and streams"
             " have none. Shuffle the mix by reader.shuffle_buffer."
         )
-    return MixedStream([as_stream("mix", source) for source in sources], counts, stop_at)
+    return MixedStream([as_stream("mix", source) for source in sources], counts, stop_at, names)
+
+
+def _as_names(datasets: Mapping[Any, Any]) -> list[str]:
+    for name in datasets:
+        if not isinstance(name, str):
+            raise ConfigTypeError(
+                f"the keys of datasets are the names of sources, strings, got {got(name)}. Pass"
+                f" {{{str(name)!r}: dataset}}, or list(datasets.values()) for sources without names"
+            )
+    return list(datasets)
+
+
+def _by_name(weights: Mapping[Any, Any], names: list[str]) -> list[Any]:
+    if not names:
+        raise ConfigError(
+            f"weights by name are for datasets by name, got the weights of"
+            f" {_listed(weights)} and a list of datasets. Pass both as dicts, or both as lists"
+        )
+    missing = [name for name in names if name not in weights]
+    unknown = [name for name in weights if name not in names]
+    for wrong, what in ((unknown, "weights of unknown sources"), (missing, "no weight of")):
+        if wrong:
+            raise ConfigError(
+                f"mix got {what} {_listed(wrong)}. The sources are {_listed(names)}: pass a weight"
+                " for each of them"
+            )
+    return [weights[name] for name in names]
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(map(repr, names))
 
 
 class MixedStream(StreamWrapper):
@@ -88,25 +134,35 @@ class MixedStream(StreamWrapper):
         datasets: the streams, checked.
         counts: how many samples of a cycle each gives.
         stop: "first", "last" or "all".
+        names: of the streams; empty: they have positions.
     """
 
-    def __init__(self, datasets: list[Any], counts: list[int], stop: str) -> None:
+    def __init__(
+        self, datasets: list[Any], counts: list[int], stop: str, names: Sequence[str] = ()
+    ) -> None:
         super().__init__(datasets)
+        self.names = list(names)
         self.counts = counts
         self.stop = stop
         self._schedule = MixSchedule(counts)
 
     def __iter__(self) -> MixIterator:
-        return MixIterator(self.datasets, self._schedule, self.counts, self.stop)
+        return MixIterator(self.datasets, self._schedule, self.counts, self.stop, self.names)
 
 
 class MixIterator(WrapperIterator):
     """Draws from each stream at its turns."""
 
     def __init__(
-        self, datasets: list[Any], schedule: MixSchedule, counts: list[int], stop: str
+        self,
+        datasets: list[Any],
+        schedule: MixSchedule,
+        counts: list[int],
+        stop: str,
+        names: list[str],
     ) -> None:
-        super().__init__(datasets)
+        super().__init__(datasets, names)
+        self._names = names
         self._counts = counts
         self._stop = stop
         # by source: whether it ended once, and whether it has nothing even when it begins anew
@@ -155,6 +211,7 @@ class MixIterator(WrapperIterator):
 
     def _save(self) -> dict[str, Any]:
         return {
+            "names": list(self._names),
             "counts": list(self._counts),
             "stop": self._stop,
             "place": self._position.place,
@@ -175,6 +232,13 @@ class MixIterator(WrapperIterator):
             is_over=bool,
             sources=list,
         )
+        # a state of older versions, or of a mix of a list, knows no names
+        (names,) = read_state({"names": [], **state}, names=list)
+        if names and self._names and names != self._names:
+            raise StateError(
+                f"the state is that of a mix of the sources {_listed(names)}, and this one has"
+                f" {_listed(self._names)}. Pass those of the mix that was saved, in its order."
+            )
         if (counts, stop) != (self._counts, self._stop):
             raise StateError(
                 f"the state is that of a mix of shares {counts} with stop={stop!r}, and this one"

@@ -26,7 +26,7 @@ from reader.errors import ConfigError, SampleIndexError, got
 from reader.random.permutation import Permutation
 from reader.random.seeds import order_key
 
-__all__ = ["STOPS", "MixSchedule", "MixedDataset", "as_stop", "cycle_counts"]
+__all__ = ["STOPS", "MixSchedule", "MixedDataset", "as_stop", "cycle_counts", "place_of"]
 
 STOPS = ("first", "last", "all")
 
@@ -34,7 +34,7 @@ _LONGEST = 1 << 16  # samples in a cycle
 _EXACT = 1e-9  # how far from a whole number of samples a share of a cycle may be
 
 
-def cycle_counts(sources: int, weights: Any) -> list[int]:
+def cycle_counts(sources: int, weights: Any, names: Sequence[str] = ()) -> list[int]:
     """Return how many samples of a cycle each source gives.
 
     The cycle is the shortest in which all shares are whole, or else the one up to 65536 samples
@@ -43,6 +43,7 @@ def cycle_counts(sources: int, weights: Any) -> list[int]:
     Args:
         sources: how many there are.
         weights: a positive number for each; they need not sum to 1. None: equal ones.
+        names: of the sources, for messages; empty: they have positions.
 
     Raises:
         ConfigError: the weights cannot be shares of the sources.
@@ -52,7 +53,7 @@ def cycle_counts(sources: int, weights: Any) -> list[int]:
     """
     if weights is None:
         return [1] * sources
-    shares = _checked(sources, weights)
+    shares = _checked(sources, weights, names)
     lengths = np.arange(1, _LONGEST + 1)
     worst, total = np.zeros(_LONGEST), np.zeros(_LONGEST)
     for share in shares:
@@ -66,7 +67,7 @@ def cycle_counts(sources: int, weights: Any) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _checked(sources: int, weights: Any) -> np.ndarray[Any, Any]:
+def _checked(sources: int, weights: Any, names: Sequence[str]) -> np.ndarray[Any, Any]:
     """Return weights as shares that sum to 1."""
     found = as_weights(weights)
     if found.shape != (sources,):
@@ -78,18 +79,23 @@ def _checked(sources: int, weights: Any) -> np.ndarray[Any, Any]:
     for position, weight in enumerate(found.tolist()):
         if not (math.isfinite(weight) and weight > 0):
             raise ConfigError(
-                f"weights must be positive finite numbers, got {weight} at position {position}."
-                " Leave out a source that is to give nothing."
+                f"weights must be positive finite numbers, got {weight}"
+                f" {place_of(names, position)}. Leave out a source that is to give nothing."
             )
     found /= found.max()  # the sum of large ones may be inf
     shares: np.ndarray[Any, Any] = found / found.sum()
     least = int(shares.argmin())
     if shares[least] * _LONGEST < 1:
         raise ConfigError(
-            f"the weight at position {least} is {shares[least]:.3g} of the sum of weights, and the"
-            f" smallest share that mix gives is 1/{_LONGEST}. Raise it, or join sources first."
+            f"the weight {place_of(names, least)} is {shares[least]:.3g} of the sum of weights, and"
+            f" the smallest share that mix gives is 1/{_LONGEST}. Raise it, or join sources first."
         )
     return shares
+
+
+def place_of(names: Sequence[str], position: int) -> str:
+    """Say which source is meant."""
+    return f"for {names[position]!r}" if names else f"at position {position}"
 
 
 def as_stop(stop: Any) -> str:
@@ -198,15 +204,22 @@ class MixedDataset(Dataset[Any]):
         counts: how many samples of a cycle each gives.
         stop: one of STOPS.
         seed: of the order in which the samples of each dataset are taken; None: their own.
+        names: of the datasets; empty: they have positions.
     """
 
     def __init__(
-        self, datasets: list[Any], counts: list[int], stop: str, seed: int | None = None
+        self,
+        datasets: list[Any],
+        counts: list[int],
+        stop: str,
+        seed: int | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         if seed is not None:
             remedy = "None takes the samples of each source in their order."
             seed = as_int("seed", seed, low=0, high=SEED_LIMIT - 1, remedy=remedy)
         self.datasets = datasets
+        self.names = list(names)
         self.counts = counts
         self.stop = stop
         self._seed = seed
@@ -214,7 +227,7 @@ class MixedDataset(Dataset[Any]):
         self._lengths = [len(dataset) for dataset in datasets]
         if stop != "all" and 0 in self._lengths:
             raise ConfigError(
-                f"mix got an empty source at position {self._lengths.index(0)}, which has no"
+                f"mix got an empty source {place_of(names, self._lengths.index(0))}, which has no"
                 " sample to give at its turn. Leave it out."
             )
         self._stretches, self._length = _stretches(self._lengths, counts, stop)

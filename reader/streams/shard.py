@@ -1,7 +1,7 @@
 """Divide the items of an iterable dataset among ranks and workers.
 
-Imports `reader.checks`, `reader.data.shard_items` for the arithmetic and `reader.worker.context` to
-learn which worker asks. Keeps no state.
+Imports `reader.checks`, `reader.data` for the ranks and the arithmetic, and `reader.worker.context`
+to learn which worker asks. Keeps no state.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Protocol, TypeVar
 
-from reader.checks import as_bool, as_int
+from reader.checks import as_bool
+from reader.data.distributed_env import world_and_rank
 from reader.data.shard_items import check_items, items_at, shard_items
-from reader.errors import ConfigError
 from reader.worker.context import get_worker_info
 from reader.worker.shard_tracker import begin_share
 
@@ -28,8 +28,8 @@ class _Indexed(Protocol[T_co]):
 def shard(
     items: Iterable[T_co] | _Indexed[T_co],
     *,
-    rank: int = 0,
-    world_size: int = 1,
+    rank: int | None = None,
+    world_size: int | None = None,
     contiguous: bool = False,
 ) -> Iterator[T_co]:
     """Yield this worker's share of `items`: each item goes to one worker of one rank.
@@ -46,14 +46,21 @@ def shard(
         items: a sequence or a map-style dataset, of which only this worker's items are read; or any
             other iterable, which each worker reads whole, skipping the items of others. All workers
             must see the same items in the same order.
-        rank: the number of this process among those that train together, from 0.
-        world_size: how many processes those are, 1 or more.
+        rank: the number of this process among those that train together, from 0. None: as the first
+            of these says: Ray Train's context; torch.distributed, paddle.distributed or
+            jax.distributed, where it is initialised; the environment, that is PADDLE_TRAINERS_NUM
+            and PADDLE_TRAINER_ID, WORLD_SIZE and RANK, or those of MPI; else 0 of 1. A loader asks
+            in the trainer, and its workers get to know. Sources that contradict each other are
+            warned of.
+        world_size: how many processes those are, 1 or more. None: likewise. Where `items` are those
+            of this rank already, or each rank is to have all, pass 0 and 1.
         contiguous: False divides the items round robin: with `batch_size=None` the loader then
             delivers them in their order. True divides them into runs of neighbours, which may be
             cheaper to read together; `items` then needs a length.
 
     Raises:
-        ConfigError: at once, for an argument that cannot work.
+        ConfigError: at once, for an argument that cannot work; where a launcher says one of both
+            numbers alone, and under srun where nothing else says whether its tasks train together.
 
     >>> from reader import DataLoader, IterableDataset
     >>> class Letters(IterableDataset):
@@ -65,15 +72,9 @@ def shard(
     ['b', 'd']
     """
     contiguous = as_bool("contiguous", contiguous)
-    world_size = as_int("world_size", world_size, low=1, remedy="A single process is 1.")
-    rank = as_int("rank", rank, low=0, remedy="Ranks count from 0.")
-    if rank >= world_size:
-        raise ConfigError(
-            f"rank must be below world_size, got rank={rank} with world_size={world_size}. Ranks"
-            f" count from 0 to {world_size - 1}."
-        )
+    of_rank = world_and_rank(world_size, rank, ("world_size", "rank"), may_be_alone=True)
     check_items(items, contiguous)
-    return _of_worker(items, (world_size, rank), contiguous)
+    return _of_worker(items, of_rank, contiguous)
 
 
 def _of_worker(items: Any, of_rank: tuple[int, int], contiguous: bool) -> Iterator[Any]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import abc
 import copy
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any
 
 from reader._core.interpreter.signals import draw_into
-from reader.checks import has_method
+from reader.checks import has_method, refuse_text
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
 from reader.data.wrapped import set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
@@ -32,8 +33,14 @@ LoadStateDict = Callable[[dict[str, Any]], None]
 
 def as_stream(taker: str, stream: Any) -> Any:
     """Return `stream` if each epoch can iterate over it afresh. Else ConfigError."""
+    refuse_text(f"{taker} takes a stream", stream)
     if is_iterable_dataset(stream):
         return stream
+    if isinstance(stream, Mapping):
+        raise ConfigTypeError(
+            f"{taker} takes a stream, got {got(stream)}, whose items are its keys. Pass"
+            " list(d.values()) or list(d.items())."
+        )
     if isinstance(stream, Iterator):
         raise ConfigError(
             f"{taker} takes a stream with a fresh iterator for each epoch, got the one-shot"
@@ -112,11 +119,13 @@ class WrapperIterator(Iterator[Any], abc.ABC):
 
     Args:
         datasets: the wrapped ones; each is iterated over by one of `sources`.
+        names: theirs, for messages; empty: they have none.
     """
 
-    def __init__(self, datasets: list[Any]) -> None:
+    def __init__(self, datasets: list[Any], names: Sequence[str] = ()) -> None:
         lose_track()
-        self.sources = [SourceIterator(dataset) for dataset in datasets]
+        named = zip_longest(datasets, names)
+        self.sources = [SourceIterator(dataset, name) for dataset, name in named]
 
     @property
     def state_dict(self) -> StateDict:
@@ -161,9 +170,11 @@ class SourceIterator:
         errors: how many exceptions it raised.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, name: str | None = None) -> None:
         info = get_worker_info()
         self._dataset = dataset
+        kind = type(dataset).__name__
+        self._name = kind if name is None else f"source {name!r} ({kind})"
         self._is_shared = info is not None and info.worker_type == "thread" and info.num_workers > 1
         self.errors = 0
         # (key, state, errors before), the last two
@@ -178,7 +189,7 @@ class SourceIterator:
         is_itself = items is dataset
         if is_itself and self._is_shared:
             raise DatasetError(
-                f"__iter__ of {type(dataset).__name__} returns the dataset itself, and the worker"
+                f"__iter__ of {self._name} returns the dataset itself, and the worker"
                 " threads would draw from one iterator; make __iter__ a generator function, or"
                 " pass worker_type='process' or num_workers=0"
             )
@@ -208,10 +219,10 @@ class SourceIterator:
             self._phase = _Phase.OVER
             self.errors += 1
             raise DatasetError(
-                f"the exception raised before has ended the generator of"
-                f" {type(self._dataset).__name__}, which cannot continue: its remaining samples in"
-                " this epoch are lost. Catch exceptions inside the generator, or let __iter__"
-                " return an object whose __next__ can be called again after an exception"
+                f"the exception raised before has ended the generator of {self._name}, which cannot"
+                " continue: its remaining samples in this epoch are lost. Catch exceptions inside"
+                " the generator, or let __iter__ return an object whose __next__ can be called"
+                " again after an exception"
             )
         return len(samples) >= count
 
@@ -278,8 +289,7 @@ class SourceIterator:
             try:
                 if not self.draw(samples, count):
                     raise StateError(
-                        f"{type(self._dataset).__name__} ends before the place where the state was"
-                        f" saved. {_REMEDY}"
+                        f"{self._name} ends before the place where the state was saved. {_REMEDY}"
                     )
             except StateError:
                 raise

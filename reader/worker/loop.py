@@ -17,7 +17,8 @@ from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.copying import cache_nbytes
 from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.config import WORKER_KINDS
-from reader.errors import ArenaFull, DatasetError
+from reader.data.distributed_env import Ranks, set_ranks
+from reader.errors import ArenaFull, ConfigError, DatasetError
 from reader.exceptions.exception_codec import encode
 from reader.exceptions.user_error import from_user_code, traceback_text
 from reader.policy import Prepare, Reseed, WorkerPolicy
@@ -62,6 +63,7 @@ class WorkerConfig:
     has_pure_samples: bool = False  # of the dataset: workers may make rows of each other's batches
     reseed: Reseed | None = None  # called before each batch, with the dataset and the batch's seed
     tolerance: Tolerance | None = None  # of samples that fail; None: their exceptions are raised
+    ranks: Ranks | ConfigError | None = None  # of the trainer's training, by which `shard` divides
 
     @property
     def seeds_each_batch(self) -> bool:
@@ -132,6 +134,7 @@ def open_loop(
         worker_id: from 0.
         rng_lock: guards the global random state of a thread; None in a process, which has its own.
     """
+    set_ranks(config.ranks)
     try:
         rng = _prepare(config, worker_id) if config.num_workers else None
         if config.policy.heeds_seeding and rng is None:

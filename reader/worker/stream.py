@@ -272,12 +272,12 @@ class StreamFetcher:
         self._drawn_now = self.stream.batch_size or 1
         is_news, shares = self._share_news(is_used_up)
         bad = self.take_bad()
+        news = (is_news, shares, bad, bool(self._tracker.begun) if is_news else None)
         if not is_due:
             if not is_news and not bad:
                 return None
-            return WorkerSnapshot(self._turn[0], is_used_up, False, None, is_news, shares, bad)
-        found = self._snapshots.take(is_used_up)
-        return found._replace(has_shares=is_news, shares=shares, bad=bad)
+            return WorkerSnapshot(self._turn[0], is_used_up, False, None, *news)
+        return WorkerSnapshot(*self._snapshots.take(is_used_up)[:4], *news)
 
     def _share_news(self, is_used_up: bool) -> tuple[bool, dict[str, Any] | None]:
         """Return whether `_sent_shares` has changed, and what it is now."""

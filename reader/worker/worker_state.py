@@ -26,7 +26,8 @@ class WorkerSnapshot(NamedTuple):
 
     `is_used_up`: nothing comes after the batch; `is_position`: the states say where its dataset or
     iterator is; `states`: pickled, None: none was taken; `shares`: with `has_shares`, what `shard`
-    divided, or None when that is not known; `bad`: samples of the batch that failed.
+    divided, or None when that is not known; `bad`: samples of the batch that failed; `has_shard`:
+    whether `shard` was called in the epoch, None: it was told before.
     """
 
     worker: int
@@ -36,6 +37,7 @@ class WorkerSnapshot(NamedTuple):
     has_shares: bool = False
     shares: dict[str, Any] | None = None
     bad: tuple[BadSample, ...] = ()
+    has_shard: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,13 @@ class OddLen(Rows):
         (5, ConfigTypeError, "got 5"),
         (None, ConfigTypeError, "None"),
         (Rows, ConfigTypeError, r"class Rows.*Rows\(\.\.\.\)"),
+        (
+            "data.csv",
+            ConfigTypeError,
+            r"hold samples, got 'data\.csv' \(str\), and not characters\. Open",
+        ),
+        (b"abc", ConfigTypeError, r"got b'abc' \(bytes\), and not bytes.*or pass list\(text\)"),
+        (Path("data"), ConfigTypeError, r"got PosixPath\('data'\).*reader\.TableRows"),
         ((x for x in [1]), ConfigTypeError, "one-shot iterator"),
         (iter([1]), ConfigTypeError, "one-shot iterator"),
         (OddLen(-1), ConfigError, r"len\(dataset\).*-1"),
@@ -227,3 +235,17 @@ def test_attribute_that_is_fixed_is_not_set_in_vain(name: str) -> None:
         assert getattr(loader, name) is before
         loader.batch_sampler = [[1], [2]]
         assert len(list(loader)) == len(loader) == 2
+
+
+def test_faces_of_libraries_take_a_string_as_samples() -> None:
+    import torch.utils.data
+
+    import reader.compat.paddle
+    import reader.compat.torch
+
+    wanted = [["a", "b"], ["c"]]
+    theirs: Any = torch.utils.data.DataLoader("abc", batch_size=2)  # type: ignore[arg-type,var-annotated]
+    ours: Any = reader.compat.torch.DataLoader("abc", batch_size=2)
+    assert list(ours) == list(theirs) == wanted
+    # Paddle's own gives nothing at all: it drops batches without a tensor
+    assert list(reader.compat.paddle.DataLoader("abc", batch_size=2)) == wanted

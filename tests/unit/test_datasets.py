@@ -25,6 +25,7 @@ from reader.data import (
     random_split,
 )
 from reader.data.iterable import is_iterable_dataset
+from reader.data.without import without
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError
 
 
@@ -121,7 +122,7 @@ def test_tensor_dataset_yields_rows_of_whatever_has_rows() -> None:
 
 
 def test_compose_flattens_lists_and_tuples_and_keeps_the_rest() -> None:
-    dataset = ComposeDataset([[(1, 2), [3]], [None, {"k": 1}], "ab"])
+    dataset = ComposeDataset([[(1, 2), [3]], [None, {"k": 1}], ["a", "b"]])
     assert (dataset[0], dataset[1], len(dataset)) == ((1, 2, None, "a"), (3, {"k": 1}, "b"), 2)
 
 
@@ -145,7 +146,7 @@ def test_chain_yields_the_parts_in_order_and_anew_each_epoch() -> None:
 
 def test_subset_takes_the_samples_its_indices_name() -> None:
     for indices in ([3, 1], (3, 1), np.array([3, 1]), range(3, 0, -2)):
-        subset: Subset[str] = Subset("abcd", indices)  # type: ignore[arg-type]
+        subset: Subset[str] = Subset(list("abcd"), indices)  # type: ignore[arg-type]
         assert ([subset[0], subset[1], subset[-1]], len(subset)) == (["d", "b", "b"], 2)
         assert list(subset) == ["d", "b"]
 
@@ -199,7 +200,7 @@ def test_every_wrapper_survives_pickle() -> None:
         ComposeDataset([[1], [2]]),
         ConcatDataset([[1], [2]]),
         ChainDataset([[1], [2]]),
-        Subset("abc", [1]),
+        Subset(list("abc"), [1]),
     ]
     for dataset in datasets:
         copy = pickle.loads(pickle.dumps(dataset))
@@ -207,11 +208,56 @@ def test_every_wrapper_survives_pickle() -> None:
         assert repr(list(copy)) == repr(list(dataset))
 
 
+AB = ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
         (lambda: TensorDataset(np.eye(2)), ConfigTypeError, r"list or tuple .* got a ndarray"),
         (lambda: TensorDataset([]), ConfigError, r"one array or more, got none"),
+        (
+            lambda: TensorDataset([[1], "a"]),
+            ConfigTypeError,
+            r"arrays, got 'a' .* at position 1, and",
+        ),
+        (
+            lambda: ComposeDataset("ab"),
+            ConfigTypeError,
+            r"a list of datasets, got 'ab' \(str\), and",
+        ),
+        (
+            lambda: ConcatDataset([[], "t.csv"]),
+            ConfigTypeError,
+            r"datasets, got 't.csv' .*position 1",
+        ),
+        (
+            lambda: ConcatDataset({"a": [1]}),
+            ConfigTypeError,
+            r"got .* whose items are its keys\. Pas",
+        ),
+        (
+            lambda: ChainDataset([b"ab"]),
+            ConfigTypeError,
+            r"got b'ab' .* 0, and not bytes\. Open the",
+        ),
+        (
+            lambda: ChainDataset({"a": [1]}),
+            ConfigTypeError,
+            r"list of datasets, got .* list\(d\.val",
+        ),
+        (
+            lambda: Subset("abc", [1]),
+            ConfigTypeError,
+            r"Subset takes a dataset, got 'abc' \(str\), a",
+        ),
+        (
+            lambda: Subset([1, 2], "01"),
+            ConfigTypeError,
+            r"indices must be a list .* got '01' \(str\)",
+        ),
+        (lambda: random_split("t.csv", [1]), ConfigTypeError, r"random_split takes a dataset, got"),
+        (lambda: without("abc", [1]), ConfigTypeError, r"without takes datasets, got 'abc'"),
         (lambda: TensorDataset([[1], [1, 2]]), ConfigError, r"number of rows, got \[1, 2\]"),
         (lambda: TensorDataset([np.float32(1)]), ConfigTypeError, r"first dimension, got .* 0\."),
         (lambda: TensorDataset([5]), ConfigTypeError, r"first dimension, got 5 \(int\)"),
@@ -226,15 +272,23 @@ def test_every_wrapper_survives_pickle() -> None:
         (lambda: ChainDataset([[], iter([])]), ConfigError, r"fresh iterator .* at position 1"),
         (lambda: ChainDataset([Table(1)]), ConfigTypeError, r"without __iter__.*ConcatDataset"),
         (lambda: ChainDataset([Stream]), ConfigTypeError, r"takes iterable datasets, got <class"),
-        (lambda: ConcatDataset(["ab"])[2], SampleIndexError, r"index 2 of a Con.* 2 samples.*\)"),
-        (lambda: ConcatDataset(["ab"])[-3], SampleIndexError, r"^absolute value .* got index -3"),
-        (lambda: random_split("ab", [1, 2]), ConfigError, r"^Sum of input lengths .* sum to 3"),
-        (lambda: random_split("ab", [-1, 3]), ConfigError, r"lengths\[0\] must be .* got -1"),
-        (lambda: random_split("ab", [0.5, 1.5]), ConfigTypeError, r"lengths\[0\] must be .* 0\.5"),
-        (lambda: random_split("ab", [-0.5, 1.5]), ConfigError, r"^Fraction at index 0 is not bet"),
-        (lambda: random_split("ab", 2), ConfigTypeError, r"lengths must be a list of numbers"),
-        (lambda: random_split("ab", [2], -1), ConfigError, r"generator must be .* got -1"),
-        (lambda: random_split("ab", [2], "x"), ConfigTypeError, r"generator must be .* got 'x'"),
+        (
+            lambda: ConcatDataset([["a", "b"]])[2],
+            SampleIndexError,
+            r"index 2 of a Con.* 2 samples.*\)",
+        ),
+        (
+            lambda: ConcatDataset([["a", "b"]])[-3],
+            SampleIndexError,
+            r"^absolute value .* got index -3",
+        ),
+        (lambda: random_split(AB, [1, 2]), ConfigError, r"^Sum of input lengths .* sum to 3"),
+        (lambda: random_split(AB, [-1, 3]), ConfigError, r"lengths\[0\] must be .* got -1"),
+        (lambda: random_split(AB, [0.5, 1.5]), ConfigTypeError, r"lengths\[0\] must be .* 0\.5"),
+        (lambda: random_split(AB, [-0.5, 1.5]), ConfigError, r"^Fraction at index 0 is not bet"),
+        (lambda: random_split(AB, 2), ConfigTypeError, r"lengths must be a list of numbers"),
+        (lambda: random_split(AB, [2], -1), ConfigError, r"generator must be .* got -1"),
+        (lambda: random_split(AB, [2], "x"), ConfigTypeError, r"generator must be .* got 'x'"),
     ],
 )
 def test_bad_argument_is_refused(make: Any, error: type, match: str) -> None:

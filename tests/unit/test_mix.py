@@ -20,6 +20,7 @@ from reader import (
     ConfigError,
     ConfigTypeError,
     DataLoader,
+    DatasetError,
     DistributedSampler,
     IterableDataset,
     SampleIndexError,
@@ -116,7 +117,7 @@ def test_whole_multiples_of_one_number_are_shares_exactly(counts: list[int], uni
 
 def test_equal_shares_take_turns() -> None:
     assert cycle_counts(3, None) == [1, 1, 1]
-    assert samples(mix(["abc", "def", "ghi"])) == list("adgbehcfi")
+    assert samples(mix(list(map(list, ("abc", "def", "ghi"))))) == list("adgbehcfi")
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, np.float32])
@@ -200,7 +201,7 @@ def test_stream_that_is_empty_does_not_begin_anew_for_ever() -> None:
 
 
 def test_index_past_the_end_is_refused() -> None:
-    mixed: Any = mix(["ab", "cd"])
+    mixed: Any = mix([list("ab"), list("cd")])
     for index in (len(mixed), -len(mixed) - 1):
         with pytest.raises(SampleIndexError, match=f"got index {index} of a mix of 4 samples"):
             mixed[index]
@@ -278,6 +279,69 @@ def test_01_ranks_share_a_mix() -> None:
     assert sorted(found) == sorted([*range(41), *range(100, 107)])
 
 
+# ---- names -----------------------------------------------------------------------------------
+
+WEB, CODE = list(range(6)), list(range(10, 13))
+
+
+def test_dict_names_sources_and_their_weights_in_any_order() -> None:
+    listed: Any = mix([WEB, CODE], [2, 1])
+    for weights in ([2, 1], {"web": 2, "code": 1}, {"code": 1, "web": 2}):
+        named: Any = mix({"web": WEB, "code": CODE}, weights)
+        assert samples(named) == samples(listed)
+        assert named.names == ["web", "code"]
+        streams: Any = mix({"web": Items(WEB), "code": Items(CODE)}, weights)
+        assert list(streams) == samples(listed)
+    assert listed.names == []
+
+
+def walks(names: str | None) -> Any:
+    return mix([Walk(), Walk()] if names is None else {name: Walk() for name in names}, [2, 1])
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "ab"), ("ab", None), ("ab", "ab")])
+def test_state_of_a_mix_goes_on_with_names_and_without(
+    before: str | None, after: str | None
+) -> None:
+    made = iter(walks(before))
+    head = [next(made) for _ in range(3)]
+    state = json.loads(json.dumps(made.state_dict()))
+    assert state["names"] == list(before or "")
+    if before is None:
+        del state["names"]  # as older versions saved it
+    again = iter(walks(after))
+    again.load_state_dict(state)
+    assert head + list(again) == list(walks(None))
+
+
+def test_state_of_other_sources_is_refused_by_their_names() -> None:
+    state = iter(mix({"web": Walk(), "code": Walk()})).state_dict()
+    for other in ("code", "web"), ("web", "books"):
+        with pytest.raises(
+            StateError, match=rf"sources 'web', 'code', and this one has '{other[0]}'"
+        ):
+            iter(mix(dict.fromkeys(other, Walk()))).load_state_dict(state)
+
+
+def broken() -> Iterator[int]:
+    yield 1
+    raise ValueError("damaged")
+
+
+class Broken(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return broken()
+
+
+def test_generator_that_ended_is_told_by_the_name_of_its_source() -> None:
+    made: Any = iter(mix({"web": Broken(), "code": Items(CODE)}))
+    assert [next(made), next(made)] == [1, 10]
+    with pytest.raises(ValueError, match="damaged"):
+        next(made)
+    with pytest.raises(DatasetError, match=r"the generator of source 'web' \(Broken\), which"):
+        next(made)
+
+
 # ---- bad input ---------------------------------------------------------------------------------
 
 SIX, STREAM = list(range(6)), Items("ab")
@@ -294,6 +358,43 @@ SIX, STREAM = list(range(6)), Items("ab")
         (([STREAM, (i for i in SIX)],), ConfigError, "one-shot iterator <generator"),
         (([SIX, []],), ConfigError, "an empty source at position 1"),
         (([SIX, []], None, "last"), ConfigError, "an empty source at position 1"),
+        (
+            ("data.csv",),
+            ConfigTypeError,
+            r"mix takes a list of datasets, got 'data\.csv' \(str\), an",
+        ),
+        (
+            ([SIX, "abc"],),
+            ConfigTypeError,
+            r"got 'abc' \(str\) at position 1, and not characters\. Op",
+        ),
+        (([STREAM, b"abc"],), ConfigTypeError, r"got b'abc' .* at position 1, and not bytes"),
+        (({"web": SIX, "code": "abc"},), ConfigTypeError, r"got 'abc' \(str\) for 'code', and not"),
+        (({},), ConfigError, "mix takes one dataset or more, got none"),
+        (
+            ({1: SIX},),
+            ConfigTypeError,
+            r"names of sources, strings, got 1 \(int\)\. Pass \{'1': dat",
+        ),
+        (({"a": SIX, "b": STREAM},), ConfigError, "the stream .* for 'b' and .* for 'a'. Make"),
+        (({"a": SIX, "b": []},), ConfigError, "an empty source for 'b', which"),
+        (
+            ({"a": SIX, "b": SIX}, {"a": 1}),
+            ConfigError,
+            "no weight of 'b'. The sources are 'a', 'b'",
+        ),
+        (
+            ({"a": SIX}, {"a": 1, "c": 1}),
+            ConfigError,
+            "unknown sources 'c'. The sources are 'a': p",
+        ),
+        (({"a": SIX, "b": SIX}, {"a": 1, "b": 0}), ConfigError, "got 0.0 for 'b'. Leave out"),
+        (({"a": SIX, "b": SIX}, {"a": 1, "b": 1e-6}), ConfigError, "weight for 'b' is 1e-06 of"),
+        (
+            ([SIX, SIX], {"a": 1}),
+            ConfigError,
+            "weights of 'a' and a list of datasets. Pass both as",
+        ),
         (([SIX, SIX], [1]), ConfigError, r"weights of shape \(1,\) for 2 sources"),
         (([SIX, SIX], [[1, 2]]), ConfigError, r"weights of shape \(1, 2\) for 2 sources"),
         (([SIX, SIX], [1, 0]), ConfigError, r"got 0.0 at position 1. Leave out"),

@@ -18,6 +18,7 @@ from reader.data import (
     RandomSampler,
     Sampler,
     SequenceSampler,
+    SubsetRandomSampler,
 )
 from reader.errors import ConfigError, ConfigTypeError
 
@@ -132,6 +133,11 @@ def test_two_live_iterators_do_not_disturb_each_other() -> None:
         ),
         (lambda: RandomSampler(range(3), seed=2**64), ConfigError, r"seed must be an int in \[0, "),
         (lambda: RandomSampler(range(3), seed=1.0), ConfigTypeError, r"seed .* a fresh order each"),
+        (
+            lambda: SubsetRandomSampler("01"),
+            ConfigTypeError,
+            r"indices, got '01' \(str\)\. Pass a l",
+        ),
         (lambda: RandomSampler(5), ConfigTypeError, r"dataset with __len__, got 5 .* range\(n\)"),
         (lambda: SequenceSampler(iter([])), ConfigTypeError, r"a sampler takes a dataset with __l"),
         (lambda: SequenceSampler(list), ConfigTypeError, r"a sampler takes a dataset with __len__"),

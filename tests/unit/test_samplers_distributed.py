@@ -121,10 +121,10 @@ def test_environment_tells_ranks_that_are_not_given(
     assert DistributedBatchSampler(range(10), 2, 4, 3).nranks == 4
 
 
-@pytest.mark.parametrize("text", ["", "two", "-1", "0"])
+@pytest.mark.parametrize("text", ["two", "-1", "0"])
 def test_environment_with_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", text)
-    with pytest.raises(ConfigError, match=rf"got '{text}' from .* variable WORLD_SIZE. Pass num_r"):
+    with pytest.raises(ConfigError, match=rf"variable WORLD_SIZE must be .*, got '{text}'"):
         DistributedBatchSampler(range(10), 2, rank=0)
 
 

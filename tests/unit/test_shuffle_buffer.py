@@ -257,6 +257,16 @@ def test_iterator_may_have_its_first_state_behind_its_first_sample(place: int) -
         (((i for i in [1]), 3), ConfigError, "one-shot iterator <generator"),
         ((5, 3), ConfigTypeError, r"takes a stream, which is an object with __iter__, got 5"),
         ((Walk, 3), ConfigTypeError, "got <class"),
+        (
+            ("a.txt", 3),
+            ConfigTypeError,
+            r"takes a stream, got 'a\.txt' \(str\), and not characters",
+        ),
+        (
+            ({"a": 1}, 3),
+            ConfigTypeError,
+            r"a stream, got .* whose items are its keys\. Pass list\(d",
+        ),
         (([1], 0), ConfigError, r"size must be an int in \[1"),
         (([1], 2.5), ConfigTypeError, "size must be an int"),
         (([1], 3, -1), ConfigError, "seed must be an int in"),

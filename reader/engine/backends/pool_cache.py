@@ -16,6 +16,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.local_channel import LocalMemory
 from reader.collate import in_place
 from reader.config import LoaderConfig
+from reader.data.distributed_env import ranks_for_workers
 from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
@@ -169,9 +170,8 @@ class PoolCache:
         return made
 
     def _start(self) -> Backend:
-        workers = self.workers
-        if self._make_prepare is not None:
-            workers = dataclasses.replace(workers, prepare=self._make_prepare())
+        prepare = None if self._make_prepare is None else self._make_prepare()
+        workers = dataclasses.replace(self.workers, prepare=prepare, ranks=ranks_for_workers())
         try:
             return self._make_pool(workers)
         except ConfigError:

@@ -111,6 +111,7 @@ class SharedProcesses:
             shared.loaders,
             0 if pickled is None else 1 + len(pickled.fds),
             self._config.prepare,
+            self._config.ranks,
         )
         life.control.send_open(order, arena.fd, bell, pickled)
         if pickled is not None:

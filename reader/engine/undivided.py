@@ -1,0 +1,133 @@
+"""Tell, once, of a loader that gives each rank of a training all samples.
+
+Imports the rule of `reader.data.distributed_env`. Looks at samplers and datasets of the user, and
+calls nothing of them but `__len__`; the epoch's cursor calls what it is given here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+from reader.config import LoaderConfig
+from reader.data.distributed_env import Ranks, known_ranks
+from reader.engine.cursor import Cursor, StreamCursor
+from reader.errors import ConfigError
+
+__all__ = ["warn_if_undivided"]
+
+# of objects that divide by themselves: samplers of this package, of torch, Paddle and Accelerate,
+# streams of Hugging Face and Streaming
+_OF_RANKS = (
+    *("num_replicas", "nranks", "world_size", "rank", "num_processes", "process_index"),
+    *("num_parts", "part_index", "_distributed", "distributed_env", "_unique_rank_world"),
+)
+_DEEPEST = 8  # objects within objects
+
+
+def warn_if_undivided(
+    config: LoaderConfig, cursor: Cursor, sampler: Any, batch_sampler: Any
+) -> None:
+    """Warn where several ranks train together, and each reads all samples of a loader.
+
+    Of a stream that is known when its first batch was delivered: the cursor then warns.
+
+    Args:
+        config: the loader's.
+        cursor: of its first epoch.
+        sampler: the user's, or what the loader made; None: there is none.
+        batch_sampler: likewise.
+    """
+    try:
+        ranks = known_ranks()
+    except ConfigError:  # raised where they are needed: nobody knows here
+        return
+    if ranks is None or ranks.world_size == 1:
+        return
+    if _knows_ranks([config.dataset, sampler, batch_sampler]):
+        return
+    if isinstance(cursor, StreamCursor):
+        cursor.on_count = _StreamWatch(config.dataset, cursor, ranks)
+    elif config.sampler is None and config.batch_sampler is None:
+        _warn_of_dataset(config, ranks)
+    elif not _is_part(sampler if batch_sampler is None else batch_sampler, config.dataset):
+        given = config.sampler if config.batch_sampler is None else config.batch_sampler
+        _warn_of_sampler(type(given).__name__, ranks)
+
+
+def _warn_of_dataset(config: LoaderConfig, ranks: Ranks) -> None:
+    own = f"num_replicas=1, rank=0, shuffle={config.shuffle}"
+    warnings.warn(
+        f"every rank reads all samples: this is {ranks}, and the order of all"
+        f" {len(config.dataset)} samples of {type(config.dataset).__name__} is not divided among"
+        " the ranks. Pass sampler=reader.DistributedSampler(dataset), whose shuffle= is True by"
+        " default, in the place of shuffle. If the dataset has this rank's samples alone, or each"
+        f" rank is to read all, say so by sampler=reader.DistributedSampler(dataset, {own})",
+        stacklevel=4,
+    )
+
+
+def _warn_of_sampler(name: str, ranks: Ranks) -> None:
+    warnings.warn(
+        f"every rank reads all samples, unless the sampler ({name}) divides them among the ranks by"
+        f" itself: this is {ranks}. Pass a reader.DistributedSampler or"
+        " reader.DistributedBatchSampler; or give the sampler that divides by itself an attribute"
+        " num_replicas, which says so",
+        stacklevel=4,
+    )
+
+
+class _StreamWatch:
+    """Warns when the first batch of a stream was counted that did not call `reader.shard`."""
+
+    def __init__(self, dataset: Any, cursor: StreamCursor, ranks: Ranks) -> None:
+        self._name = type(dataset).__name__
+        self._cursor = cursor
+        self._ranks = ranks
+
+    def __call__(self) -> None:
+        if self._cursor.has_shard is None:
+            return
+        self._cursor.on_count = None
+        if self._cursor.has_shard:
+            return
+        warnings.warn(
+            f"every rank reads all samples, unless {self._name} divides them among the ranks by"
+            f" itself: this is {self._ranks}, and no reader.shard was at work in its first batch."
+            " Iterate over reader.shard(items) in __iter__, which divides them among ranks and"
+            " workers, or over reader.shard(items, rank=0, world_size=1), which gives each rank"
+            " all; or give the dataset that divides by itself an attribute world_size, which says"
+            " so",
+            stacklevel=4,
+        )
+
+
+def _knows_ranks(found: list[Any], depth: int = 0) -> bool:
+    """Whether one of these, or what it holds, is of a kind that divides among ranks."""
+    for each in found:
+        # not getattr, which may run code of the user
+        if any(inspect.getattr_static(each, name, None) is not None for name in _OF_RANKS):
+            return True
+        held = getattr(each, "__dict__", {})
+        inner = [held[name] for name in ("sampler", "batch_sampler", "dataset") if name in held]
+        if isinstance(held.get("datasets"), (list, tuple)):
+            inner += held["datasets"]
+        if depth < _DEEPEST and _knows_ranks(inner, depth + 1):
+            return True
+    return False
+
+
+def _is_part(sampler: Any, dataset: Any) -> bool:
+    """Whether a sampler yields fewer indices than the dataset has samples, as far as is known."""
+    batch_size = getattr(sampler, "batch_size", 1)
+    inner = getattr(sampler, "sampler", None)
+    try:
+        count = len(sampler if inner is None else inner)
+        if isinstance(sampler, (list, tuple)):
+            count = sum(len(each) if hasattr(each, "__len__") else 1 for each in sampler)
+        elif inner is None and isinstance(batch_size, int):
+            count *= batch_size
+        return count < len(dataset)
+    except Exception:  # it has no length, or one that its author did not think of
+        return False
