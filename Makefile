@@ -205,7 +205,7 @@ demo-cluster: build $(VENV)-cluster/.has-ray
 	$(IN_CLUSTER) -m tools.demo.cluster $(DEMO_ARGS)
 
 # torchvision lies apart: beside torch for CPUs its import fails, and others try it where it is found.
-OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning page transformers visualdl)
+OF_INTEGRATIONS := $(patsubst %,tests/integrations/test_%.py,lightning page streams transformers visualdl)
 integrations: build
 	$(PYTHON) -m venv $(VENV)-integrations
 	$(VENV)-integrations/bin/python -m pip --disable-pip-version-check install --quiet \

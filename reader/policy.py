@@ -21,20 +21,10 @@ __all__ = [
     "WorkerPolicy",
 ]
 
+# (worker_id, num_workers, dataset): prepares and seeds a worker as the face's own library does, and
+# returns the seed in its `get_worker_info`
+Prepare = Callable[[int, int, Any], int]
 Reseed = Callable[[Any, int], Any]  # (dataset, seed of a batch); what it returns is ignored
-
-
-class Prepare(Protocol):
-    """Prepares and seeds a worker as the face's own library does."""
-
-    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
-        """Prepare this process or thread; return the seed in its `get_worker_info`."""
-
-    def shown(self) -> Any:
-        """Return what the library's own `get_worker_info` returns in this process."""
-
-    def show(self, info: Any) -> None:
-        """Have it return what `shown` returned: the worker works for another loader now."""
 
 
 class CollateRules(Protocol):

@@ -2,6 +2,7 @@
 
 Imports `reader.checks` and `reader.data.seekable`. A batch sampler runs in the trainer alone, in
 the thread that draws tasks; it owns nothing but its sampler and keeps no state between iterations.
+A YieldedBatch goes to a worker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from reader.checks import as_bool, as_int, as_reiterable
 from reader.data.seekable import Seekable, as_position, iterate_from
 from reader.errors import ConfigTypeError
 
-__all__ = ["BatchSampler", "NoBatching", "batched", "count_of"]
+__all__ = ["BatchSampler", "NoBatching", "YieldedBatch", "batched", "count_of"]
 
 T = TypeVar("T")
 
@@ -71,6 +72,34 @@ class NoBatching(Seekable[list[T]]):
 
     def __len__(self) -> int:
         return count_of(self.sampler)
+
+
+class YieldedBatch(list[Any]):
+    """The keys of a batch, and as `yielded` the object that a batch sampler yielded for them.
+
+    A face gives that object to `__getitems__` where its library does: a tensor, an array, a range.
+
+    Args:
+        yielded: any object but a list; where it is no iterable, it is the only key.
+    """
+
+    def __init__(self, yielded: Any) -> None:
+        try:
+            super().__init__(yielded)
+        except TypeError:
+            super().__init__([yielded])
+        self.yielded = yielded
+
+    @classmethod
+    def of(cls, yielded: Any) -> list[Any]:
+        """Return it, or for what can be iterated over only once the list of its keys."""
+        return list(yielded) if isinstance(yielded, Iterator) else cls(yielded)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        yielded = self.yielded
+        if type(yielded).__module__ == "torch" and hasattr(yielded, "untyped_storage"):
+            yielded = yielded.clone()  # a pickled view takes the whole order along
+        return YieldedBatch, (yielded,)
 
 
 def batched(indices: Iterator[T], batch_size: int, drop_last: bool) -> Iterator[list[T]]:

@@ -8,6 +8,7 @@ place in the order. Any batch can be made again.
 from __future__ import annotations
 
 import functools
+import pickle
 import sys
 import weakref
 from collections import Counter
@@ -22,6 +23,7 @@ from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
 from reader._core.wire.channel import TaskKind, are_indices, encode_task
 from reader._core.wire.failure import FailureKind
+from reader.data.batch_sampler import YieldedBatch
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
 from reader.engine.schedule import Remedies
@@ -74,6 +76,10 @@ class MapTasks:
         self._dataset = dataset
         self._is_batched = is_batched
         self._takes_any_key = policy.takes_any_key
+        # the library gives what the sampler yields to `__getitems__` as it is
+        self._keeps_yielded = (
+            policy.takes_any_key and is_batched and bool(getattr(dataset, "__getitems__", None))
+        )
         self._round_robin = round_robin
         self._cursor = cursor
         self._reopen = reopen
@@ -206,7 +212,7 @@ class MapTasks:
         if type(keys) is not list:
             if type(keys) is Shard:
                 shard = keys
-            keys = self._as_list(keys)
+            keys = self._as_list(keys, shard)
         if not keys and not self._takes_any_key:
             raise SamplerError(
                 f"the batch sampler yielded an empty batch as batch {self._next}; leave it out, or"
@@ -222,12 +228,15 @@ class MapTasks:
             return task if shard is None else _as_part(task, shard)
         try:
             kind, payload = encode_task(keys if is_batched else keys[0], is_batched, takes_any)
+            whole = None
+            if type(keys) is YieldedBatch:
+                whole = payload if kind == TaskKind.TASK_KEYS else pickle.dumps(keys, 5)
         except Exception as error:
             if is_interrupt(error):
                 raise
             if not self._takes_keys:
                 raise self._unsendable(keys, error) from error
-            kind, payload = TaskKind.TASK_KEYS, b""
+            kind, payload, whole = TaskKind.TASK_KEYS, b"", None
         if not takes_any:
             if kind not in _INTEGER_TASKS:
                 self._check_keys(keys)
@@ -239,6 +248,8 @@ class MapTasks:
                 keys = Indices(payload).tolist()  # integers of NumPy become Python's
             task.kind = TaskKind.TASK_KEYS if is_batched else TaskKind.TASK_KEY
             task.payload = keys if is_batched else keys[0]
+        elif whole is not None:
+            task.kind, task.payload = TaskKind.TASK_KEYS, whole
         return task if shard is None else _as_part(task, shard)
 
     def _task_of(self, kind: int, payload: bytes) -> Task:
@@ -259,7 +270,9 @@ class MapTasks:
             f" worker: {error}; yield integers, strings or other picklable keys"
         )
 
-    def _as_list(self, keys: Any) -> list[Any]:
+    def _as_list(self, keys: Any, shard: Shard | None) -> list[Any]:
+        if self._keeps_yielded and shard is None:
+            return YieldedBatch.of(keys)
         if self._takes_any_key or not isinstance(keys, (str, bytes, dict)):
             try:
                 return list(keys)

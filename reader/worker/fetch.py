@@ -17,6 +17,7 @@ import numpy as np
 from reader._core.collate.columns import Columns
 from reader._core.collate.indices import Indices
 from reader._core.wire.channel import TaskKind, WorkerChannel
+from reader.data.batch_sampler import YieldedBatch
 from reader.data.columns import columns_of, filler_of, reading_ahead
 from reader.errors import DatasetError
 from reader.worker.bad_sample import BadSample
@@ -174,7 +175,7 @@ class Fetcher:
         """
         if self.getitems:
             count = len(keys)  # before the dataset has its way with the list
-            samples = self.getitems(keys)
+            samples = self.getitems(keys.yielded if type(keys) is YieldedBatch else keys)
             if self._collate is not None:
                 return samples
             if self.collate_fn is None and _is_batch(samples, count):

@@ -27,6 +27,7 @@ from reader.worker import context
 from reader.worker.bad_sample import AsBatch, BadSample, NothingLeft, Tolerance
 from reader.worker.fetch import Fetcher
 from reader.worker.global_rng_lock import GlobalRngLock
+from reader.worker.library_info import LibraryInfo, show
 from reader.worker.random_watch import RandomWatch
 from reader.worker.rng import WorkerRng
 from reader.worker.stream import Stream, StreamFetcher
@@ -324,12 +325,14 @@ def _prepare(config: WorkerConfig, worker_id: int) -> WorkerRng | None:
     context.set_worker_info(info)
     if config.prepare is not None:
         seed = config.prepare(worker_id, config.num_workers, config.dataset)
-        context.set_worker_info(dataclasses.replace(info, seed=seed))
+        info = dataclasses.replace(info, seed=seed)
+        context.set_worker_info(info)
         if rng is not None:
             rng.reseed(seed)
     elif rng is None:
         seeds.seed_known_libraries(seed)
         _use_one_thread()
+    show(LibraryInfo(info))
     if config.worker_init_fn is not None:
         config.worker_init_fn(worker_id)
     return rng

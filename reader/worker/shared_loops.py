@@ -14,7 +14,8 @@ from typing import Any
 
 from reader._core.wire.channel import WorkerChannel
 from reader.random.seeds import CapturedState
-from reader.worker import context
+from reader.worker import context, library_info
+from reader.worker.library_info import LibraryInfo
 from reader.worker.loop import WorkerConfig, WorkerLoop, carried, open_loop
 
 __all__ = ["SharedLoops"]
@@ -31,7 +32,7 @@ class _Desk:
     config: WorkerConfig
     loop: WorkerLoop | None = None
     seen: Any = None  # of `context`
-    shown: Any = None  # what the face's own library says of the worker
+    shown: LibraryInfo | None = None  # what other libraries say of the worker
     random: CapturedState | None = None
 
 
@@ -135,8 +136,8 @@ class SharedLoops:
     def _enter(self, desk: _Desk) -> None:
         self._leave()
         context.leave(desk.seen)
-        if desk.config.prepare is not None:
-            desk.config.prepare.show(desk.shown)
+        if desk.shown is not None:
+            library_info.show(desk.shown)
         if desk.random is not None:
             desk.random.put_back()
         self._at = desk
@@ -154,8 +155,7 @@ class SharedLoops:
             return
         self._count(desk)
         desk.seen = context.entered()
-        if desk.config.prepare is not None:
-            desk.shown = desk.config.prepare.shown()
+        desk.shown = library_info.shown()
         if not desk.config.seeds_each_batch:
             desk.random = CapturedState()
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch.utils.data
 
-from reader.compat.torch import DataLoader, inner, loader
+from reader import WorkerInfo
+from reader.compat.torch import DataLoader, loader
+from reader.worker.library_info import LibraryInfo
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -33,8 +35,9 @@ def test_order_may_be_given_up_without_pytorchs_argument(
     assert (found if in_order else sorted(found)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_worker_info_has_what_pytorchs_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {"id": 1, "num_workers": 2, "seed": 3, "dataset": "data", "rng": 4}
+def test_worker_info_has_what_pytorchs_has() -> None:
+    facts = {"id": 1, "num_workers": 2, "seed": 3, "dataset": "data"}
+    made = LibraryInfo(WorkerInfo(**facts))  # type: ignore[arg-type]
 
     class Oldest:
         def __init__(self, **facts: Any) -> None:
@@ -47,7 +50,5 @@ def test_worker_info_has_what_pytorchs_has(monkeypatch: pytest.MonkeyPatch) -> N
         seed: int
         dataset: str
 
-    monkeypatch.setattr(inner.worker, "WorkerInfo", Oldest)
-    assert vars(inner.worker_info(**facts)) == facts
-    monkeypatch.setattr(inner.worker, "WorkerInfo", Older)
-    assert inner.worker_info(**facts) == Older(1, 2, 3, "data")
+    assert vars(made.made_by(Oldest)) == facts
+    assert made.made_by(Older) == Older(1, 2, 3, "data")

@@ -1,7 +1,7 @@
-"""Prepare a worker process as Paddle does: its seeds, place and worker info.
+"""Prepare a worker process as Paddle does: its seeds and its place.
 
 Imports paddle. A `PaddleWorker` is made in the trainer when workers start, and runs in each of them
-before any code of the user; it sets what `get_worker_info` returns there.
+before any code of the user.
 """
 
 from __future__ import annotations
@@ -38,22 +38,11 @@ class PaddleWorker:
         """Draw the seed of the workers that are about to start."""
         return cls(int(np.random.randint(low=0, high=sys.maxsize)))
 
-    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
+    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:  # noqa: ARG002
         """Prepare this process; return the seed in its `get_worker_info`."""
         _set_expected_place(core.CPUPlace())  # type: ignore[no-untyped-call]
         seed = self.base_seed + worker_id
         random.seed(seed)
         paddle.seed(seed)
         np.random.seed(_worker._generate_states(self.base_seed, worker_id))
-        _worker._worker_info = _worker.WorkerInfo(
-            id=worker_id, num_workers=num_workers, dataset=dataset, seed=self.base_seed
-        )
         return self.base_seed
-
-    def shown(self) -> Any:
-        """Return what `paddle.io.get_worker_info` returns in this process."""
-        return _worker._worker_info
-
-    def show(self, info: Any) -> None:
-        """Have it return that again."""
-        _worker._worker_info = info

@@ -34,8 +34,6 @@ __all__ = [
     "reduce_tensor",
     "shard_pipes",
     "takes_in_order",
-    "worker",
-    "worker_info",
 ]
 
 _queue_pickler: Any = ForkingPickler
@@ -59,16 +57,6 @@ def profile_name(workers: int) -> str:
     """Return PyTorch's name of a batch in a profile; tools look for the names of its iterators."""
     kind: Any = dataloader._MultiProcessingDataLoaderIter if workers else InlineBase
     return f"enumerate(DataLoader)#{kind.__name__}.__next__"
-
-
-def worker_info(**facts: Any) -> Any:
-    """Return PyTorch's WorkerInfo of a worker, with those facts that this version has a field for.
-
-    Older ones have no fields, and take them all.
-    """
-    its: Any = worker.WorkerInfo
-    fields = getattr(its, "__dataclass_fields__", facts)
-    return its(**{name: value for name, value in facts.items() if name in fields})
 
 
 def is_in_torch_mode() -> bool:

@@ -1,4 +1,4 @@
-"""Prepare a worker as PyTorch does: its seeds, its number of threads, its WorkerInfo.
+"""Prepare a worker as PyTorch does: its seeds and its number of threads.
 
 Imports torch. Runs in the worker before any code of the user. In a worker process it seeds the
 global random state; in a thread of the trainer it leaves that alone.
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from reader.compat.torch import inner
-from reader.compat.torch.thread_info import set_info
 from reader.worker.context import get_worker_info
 
 __all__ = ["TorchWorker"]
@@ -34,13 +33,11 @@ class TorchWorker:
     base_seed: int
     shared_seed: int | None = None
 
-    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:
+    def __call__(self, worker_id: int, num_workers: int, dataset: Any) -> int:  # noqa: ARG002
         """Prepare this process or thread; return the seed in its `get_worker_info`."""
         seed = self.base_seed + worker_id
         own = get_worker_info()
-        facts = {"id": worker_id, "num_workers": num_workers, "seed": seed, "dataset": dataset}
         if own is not None and own.rng is not None:  # in the trainer
-            set_info(inner.worker_info(**facts, rng=own.rng, worker_method="thread"))
             return seed
         torch.set_num_threads(1)
         _stack_in_private_memory()
@@ -51,16 +48,7 @@ class TorchWorker:
             from torch.utils.data.graph_settings import apply_random_seed
 
             apply_random_seed(dataset, torch.Generator().manual_seed(self.shared_seed))
-        inner.worker._worker_info = inner.worker_info(**facts)
         return seed
-
-    def shown(self) -> Any:
-        """Return what `torch.utils.data.get_worker_info` returns in this process."""
-        return inner.worker._worker_info
-
-    def show(self, info: Any) -> None:
-        """Have it return that again."""
-        inner.worker._worker_info = info
 
 
 def _stack_in_private_memory() -> None:
