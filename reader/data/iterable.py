@@ -27,8 +27,8 @@ class IterableDataset(abc.ABC, Generic[T_co]):
 
     Each worker process iterates its own copy of the dataset: with N workers each sample comes N
     times, unless `__iter__` yields only this worker's share. `reader.shard(items)` divides any
-    iterable among the workers; `reader.get_worker_info()` returns the id of the worker and the
-    number of workers.
+    iterable among the ranks of a training and their workers; `reader.get_worker_info()` returns the
+    id of the worker and the number of workers.
 
     `__len__` is not needed, and where there is one it limits nothing.
 

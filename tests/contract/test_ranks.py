@@ -18,7 +18,7 @@ from tests.ranks_program import COUNT, Plain, Sharded, told_by
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(ROOT / "tests" / "ranks_program.py")
 OF_RANKS = ("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID", "WORLD_SIZE", "RANK")
-LIMIT_S = 150
+LIMIT_S = 240
 
 
 def free_address() -> str:
@@ -82,10 +82,10 @@ def test_ranks_share_what_is_dealt_out_and_hear_of_what_is_not(how: str, tmp_pat
     for rank, each in enumerate(found):
         assert (each["world"], each["whole"]) == (2, whole)
         told = each["told"]
-        for name in ("map 0", "map 2", "plain 0", "plain 2"):
+        assert told.pop("shard, workers") == []
+        for name in told:
             assert [text[:28] for text in told[name]] == ["every rank reads all samples"], name
             assert f"this is rank {rank} of 2 (" in told[name][0]
-        assert told["shard 0"] == told["shard 2"] == []
     for name, first in found[0]["shares"].items():
         second = found[1]["shares"][name]
         assert sorted(first + second) == whole, name
