@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from reader.checks import described
 from reader.data.dataset import Dataset
 from reader.data.iterable import IterableDataset, is_iterable_dataset
 from reader.data.wrapped import fetch_located, fetch_many, if_any_has, set_epoch_of
@@ -32,6 +33,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     >>> TensorDataset([np.eye(2), ["a", "b"]])[1]
     (array([0., 1.]), 'b')
     """
+
+    __repr__ = described
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         if not isinstance(tensors, (list, tuple)):
@@ -70,6 +73,8 @@ class ComposeDataset(Dataset[tuple[Any, ...]]):
     >>> ComposeDataset([[(1, 2), (3, 4)], ["a", "b"]])[0]
     (1, 2, 'a')
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = map_style("ComposeDataset", datasets)
@@ -112,6 +117,8 @@ class ConcatDataset(Dataset[T_co]):
     >>> concat[2], concat[-3], len(concat)
     ('c', 'a', 3)
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = map_style("ConcatDataset", datasets)
@@ -168,6 +175,8 @@ class ChainDataset(IterableDataset[T_co]):
     >>> list(ChainDataset([range(2), "ab"]))
     [0, 1, 'a', 'b']
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = as_datasets("ChainDataset", datasets)
