@@ -20,7 +20,9 @@ if _SYSTEM != "linux":
     )
 
 if TYPE_CHECKING:
+    from reader import compat as compat
     from reader import images as images
+    from reader import integrations as integrations
     from reader._core.batch.structure import register_container
     from reader._core.batch.tensor import LoDTensor
     from reader._core.batch.tensor_array import LoDTensorArray
@@ -177,7 +179,7 @@ _HOMES = {
     }.items()
     for name in names.split()
 }
-_MODULES = ("collate", "compat", "data", "errors", "images")
+_MODULES = ("collate", "compat", "data", "errors", "images", "integrations")
 
 
 if not TYPE_CHECKING:  # else type checkers accept any name

@@ -64,7 +64,12 @@ def _add_profile(commands: Any) -> None:
     )
     profile.add_argument("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev")
     profile.add_argument("--plot", metavar="FILE", help="write a picture (needs matplotlib)")
-    profile.add_argument("--json", metavar="FILE", help="write verdicts and numbers as JSON")
+    profile.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write verdicts and numbers as JSON. Under a launcher of several ranks each has files"
+        " of its own, such as FILE-rank1",
+    )
     profile.add_argument("script", help="the path of the script")
     profile.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     profile.set_defaults(run=_profile)
@@ -118,12 +123,14 @@ def _profile(options: argparse.Namespace) -> int:
     from reader.observe.program import (
         check_reports,
         measured_loaders,
+        of_rank,
         run_script,
         text_of,
         write_reports,
     )
 
-    files = [options.json, options.trace, options.plot]
+    named = (options.json, options.trace, options.plot)
+    files = [None if each is None else of_rank(each) for each in named]
     if not Path(options.script).is_file():
         print(f"python -m reader profile: there is no file {options.script!r}", file=sys.stderr)
         return 2
@@ -145,6 +152,9 @@ def _profile(options: argparse.Namespace) -> int:
             run_script(options.script, options.arguments)
     finally:
         print(text_of(loaders), file=sys.stderr, flush=True)
+        if files != list(named):
+            own = ", ".join(each for each in files if each)
+            print(f"-- files of this rank: {own}", file=sys.stderr, flush=True)
         for text in write_reports(loaders, *files):
             print(f"python -m reader profile: {printable(text)}", file=sys.stderr, flush=True)
     return 0

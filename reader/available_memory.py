@@ -7,10 +7,11 @@ each time. Sources: proc(5), the kernel's cgroup-v1/memory and cgroup-v2 documen
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from reader.cgroups import CGROUP, PROC, ControlGroup, groups_of
 
-__all__ = ["available_bytes", "meminfo_bytes", "total_bytes"]
+__all__ = ["MemoryRoom", "available_bytes", "least_room", "meminfo_bytes", "total_bytes"]
 
 _HEADROOM = 16 << 20  # what other processes of the group may need meanwhile
 # by version: the files with a limit, the one of what is in use, and the lines of memory.stat that
@@ -26,6 +27,20 @@ _FILES = {
 }
 
 
+class MemoryRoom(NamedTuple):
+    """What can still be allocated within one limit.
+
+    Attributes:
+        available_bytes: before the limit is reached; below 0: it is.
+        limit_bytes: how much there may be in all.
+        file: which says so; None: it is the machine's memory.
+    """
+
+    available_bytes: int
+    limit_bytes: int
+    file: Path | None
+
+
 def available_bytes(proc: Path = PROC, root: Path = CGROUP) -> int:
     """Return the bytes that can be allocated before the machine or a memory cgroup is full.
 
@@ -39,14 +54,21 @@ def available_bytes(proc: Path = PROC, root: Path = CGROUP) -> int:
         proc: where /proc is.
         root: where the file system of the groups is.
     """
-    machine = meminfo_bytes("MemAvailable", proc)
-    found = [1 << 62 if machine is None else machine - _HEADROOM]
+    return max(0, least_room(proc, root).available_bytes)
+
+
+def least_room(proc: Path = PROC, root: Path = CGROUP) -> MemoryRoom:
+    """Return the limit that is reached first: see `available_bytes`."""
+    machine, total = meminfo_bytes("MemAvailable", proc), meminfo_bytes("MemTotal", proc)
+    left = 1 << 62 if machine is None else machine - _HEADROOM
+    found = [MemoryRoom(left, total or 1 << 62, None)]
     for group in groups_of("memory", proc, root):
-        for limit in _limits(group):
-            used = _used(group)
-            if used is not None:
-                found.append(limit - used - max(_HEADROOM, limit // 50))
-    return max(0, min(found))
+        used = _used(group)
+        if used is not None:
+            for file, limit in _limits(group):
+                left = limit - used - max(_HEADROOM, limit // 50)
+                found.append(MemoryRoom(left, limit, file))
+    return min(found, key=lambda room: room.available_bytes)
 
 
 def total_bytes(proc: Path = PROC, root: Path = CGROUP) -> int | None:
@@ -59,7 +81,7 @@ def total_bytes(proc: Path = PROC, root: Path = CGROUP) -> int | None:
     machine = meminfo_bytes("MemTotal", proc)
     found = [] if machine is None else [machine]
     for group in groups_of("memory", proc, root):
-        found += _limits(group)
+        found += [limit for _, limit in _limits(group)]
     return min(found, default=None)
 
 
@@ -75,14 +97,14 @@ def meminfo_bytes(name: str, proc: Path = PROC) -> int | None:
     return None
 
 
-def _limits(group: ControlGroup) -> list[int]:
-    """Return the limits that a group has."""
+def _limits(group: ControlGroup) -> list[tuple[Path, int]]:
+    """Return the limits that a group has, each with the file that says so."""
     found = []
     for name in _FILES[group.version][0]:
         try:
             text = (group.folder / name).read_text().strip()
             if text != "max" and int(text) < 1 << 60:
-                found.append(int(text))
+                found.append((group.folder / name, int(text)))
         except (OSError, ValueError):
             continue
     return found

@@ -6,6 +6,7 @@ raises ConfigError or ConfigTypeError with the value, the limit and a remedy. Ke
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -22,16 +23,19 @@ import numpy as np
 from reader.errors import ConfigError, ConfigTypeError, got
 
 __all__ = [
+    "MIX_HINT",
     "as_bool",
     "as_byte_count",
     "as_byte_size",
     "as_folder",
     "as_int",
     "as_reiterable",
+    "described",
     "has_method",
     "meant_by",
     "names_arguments",
     "refuse_text",
+    "refuse_url",
 ]
 
 _P = ParamSpec("_P")
@@ -130,6 +134,7 @@ def as_folder(name: str, value: Any) -> str:
         path = os.fsdecode(value)
     except TypeError:
         path = None
+    refuse_url(name, path)
     if not path or "\0" in path:
         kind = ConfigTypeError if path is None else ConfigError
         raise kind(
@@ -137,6 +142,58 @@ def as_folder(name: str, value: Any) -> str:
             f' "/data/{name}", or "." for the folder that the program runs in.'
         )
     return str(Path(path).absolute())
+
+
+# a note to the errors in which other libraries refuse shuffle=True of a stream
+MIX_HINT = "reader: a stream is mixed by reader.shuffle_buffer(dataset, 1000), without shuffle="
+
+# a Path has one slash of the two
+_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]+)://|(?:abfss?|az|file|ftp|gcs|gs|hdfs|hf|https?|oss|s3|wasbs?):/"
+)
+
+
+def refuse_url(name: str, path: Any) -> None:
+    """Refuse the address of something that is not on this machine, where a path is wanted.
+
+    Raises:
+        ConfigError: `path` begins with "s3://", "gs://", "https://", "file://" or the like.
+    """
+    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    found = _URL.match(text)
+    if found is None or os.path.exists(text):  # noqa: PTH110  a Path would change the text
+        return
+    if text.lower().startswith("file:"):
+        remedy = f"pass the path alone: {'/' + text[len(found[0]) :].lstrip('/')!r}"
+    else:
+        remedy = (
+            "files are not read from there yet: copy them to a disk of this machine (aws s3 sync,"
+            " gsutil rsync, rclone), or mount the bucket (s3fs, gcsfuse), and pass that path"
+        )
+    raise ConfigError(
+        f"{name} must be the path of a file or folder, got the URL {text!r}; {remedy}"
+    )
+
+
+def described(value: Any) -> str:
+    """Return what a dataset or sampler is, for `repr`: kind, length, and options that are short."""
+    parts = []
+    with contextlib.suppress(Exception):  # it has none, or its source has none
+        parts.append(str(len(value)))
+    for name, each in getattr(value, "__dict__", {}).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(each, (bool, int, float, str, os.PathLike)):
+            text = repr(str(each) if isinstance(each, os.PathLike) else each)
+            if len(text) <= _LONGEST:
+                parts.append(f"{name}={text}")
+        elif name in _SOURCES:
+            parts.append(f"{name}={type(each).__name__}")
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+_LONGEST = 80  # letters of an option that is shown
+_SOURCES = ("dataset", "data_source", "sampler", "batch_sampler", "stream")
 
 
 def as_reiterable(name: str, value: Any) -> Any:

@@ -299,7 +299,7 @@ class ArenaFull(MemoryError, ReaderError):
         need_bytes: how much the batch needs.
         have_bytes: how much is free now.
         limit_bytes: how large the arena may grow.
-        knob: the argument or system setting that raises the limit.
+        knob: "max_bytes": the argument; "memory": what the machine, or the container, has.
     """
 
     def __init__(
@@ -316,9 +316,10 @@ class ArenaFull(MemoryError, ReaderError):
         self.limit_bytes = limit_bytes
         self.knob = knob
         if message is None:
+            more = "Give the program more memory" if knob == "memory" else f"Raise {knob}"
             message = (
                 f"a batch needs {need_bytes:,} bytes of shared memory, and {have_bytes:,} bytes of"
-                f" the limit of {limit_bytes:,} are free. Raise {knob}, lower batch_size or"
+                f" the limit of {limit_bytes:,} are free. {more}, lower batch_size or"
                 " prefetch_factor, or keep fewer batches alive."
             )
         super().__init__(message)

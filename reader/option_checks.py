@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from reader.checks import as_int, as_reiterable, has_method
+from reader.checks import as_int, as_reiterable, has_method, refuse_url
 from reader.cores import local_ranks, usable_cores
 from reader.errors import ConfigError, ConfigTypeError, got, shown
 
@@ -318,6 +318,7 @@ def check_errors(o: dict[str, Any]) -> None:
         )
     o["error_budget"] = _BUDGET if budget is None else _as_budget(budget)
     if path is not None:
+        refuse_url("quarantine", path)
         try:
             o["quarantine"] = os.fsdecode(path)
         except TypeError:
@@ -399,9 +400,12 @@ def check_stream(o: dict[str, Any]) -> None:
     """Refuse what contradicts an iterable dataset, which has an order of its own."""
     for name in ("shuffle", "sampler", "batch_sampler"):
         if o[name] is not None and o[name] is not False:
+            order = "let the dataset's __iter__ decide the order"
+            if name == "shuffle":
+                order += ", or pass reader.shuffle_buffer(dataset, 1000), which mixes a stream"
             raise ConfigError(
                 f"{name}={shown(o[name])} chooses indices, and an IterableDataset has none. Leave"
-                f" out {name}, and let the dataset's __iter__ decide the order."
+                f" out {name}, and {order}."
             )
 
 

@@ -27,7 +27,7 @@ _DATA = (
     "sharing",
     "data",
 )
-_WORKER = (*_DATA, "policy", "exceptions", "orders", "worker")
+_WORKER = (*_DATA, "policy", "log", "exceptions", "orders", "worker")
 _ENGINE = (
     *(*_WORKER, "caching", "streams", "processes", "cluster", "collate"),
     *("frameworks", "engine"),
@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "worker_clock": ("cgroups",),
     "places": ("errors",),
     "policy": (),
+    "log": (),
     "checks": ("errors",),
     "option_checks": ("errors", "checks", "cgroups", "cores"),
     "config": ("errors", "places", "checks", "option_checks"),

@@ -14,6 +14,7 @@ import numpy as np
 from reader._core.interpreter.own_attribute import own_attribute
 from reader.caching.sample_cache import MISSING, SampleCache
 from reader.caching.sample_form import encode, is_alike
+from reader.checks import described
 from reader.data.columns import filler_of
 from reader.data.dataset import Dataset
 from reader.data.pure_samples import has_pure_samples
@@ -21,7 +22,7 @@ from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import DatasetError
 from reader.worker.context import no_sample_rng
 
-__all__ = ["CachedDataset", "cache_stats"]
+__all__ = ["CachedDataset", "cache_stats", "caches_of", "sum_of"]
 
 _DEEPEST = 16  # datasets within datasets
 
@@ -34,6 +35,8 @@ class CachedDataset(Dataset[Any]):
         cache: of as many samples as it has.
         check: what share of the samples that were found is made again, and compared.
     """
+
+    __repr__ = described
 
     def __init__(self, dataset: Any, cache: SampleCache, check: float = 0) -> None:
         self.dataset = dataset
@@ -123,6 +126,22 @@ _RANDOM = (
 
 def cache_stats(dataset: Any) -> dict[str, int] | None:
     """Return the sums of the caches in a dataset, and in those that it wraps; None: it has none."""
+    return sum_of(caches_of(dataset))
+
+
+def sum_of(caches: list[SampleCache]) -> dict[str, int] | None:
+    """Return the sums of what caches count; None: there is none."""
+    if not caches:
+        return None
+    sums: dict[str, int] = {}
+    for cache in caches:
+        for name, number in cache.stats().items():
+            sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def caches_of(dataset: Any) -> list[SampleCache]:
+    """Return the caches in a dataset, and in those that it wraps."""
     found: dict[int, SampleCache] = {}
     inner, deeper = [dataset], 0
     while inner and deeper < _DEEPEST:
@@ -132,13 +151,7 @@ def cache_stats(dataset: Any) -> dict[str, int] | None:
                 found[id(cache)] = cache
         inner = [part for each in inner for part in _wrapped_by(each)]
         deeper += 1
-    if not found:
-        return None
-    sums: dict[str, int] = {}
-    for cache in found.values():
-        for name, number in cache.stats().items():
-            sums[name] = sums.get(name, 0) + number
-    return sums
+    return list(found.values())
 
 
 def _wrapped_by(dataset: Any) -> list[Any]:

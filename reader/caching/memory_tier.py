@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import weakref
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from reader.caching.entry_file import EntryFile, entries_begin
 from reader.caching.identity import Identity
 from reader.errors import ConfigError, refusal
 from reader.files import locked, open_regular
+from reader.log import log as _log
 
 __all__ = ["open_memory"]
 
@@ -29,7 +29,6 @@ _NAME = "lodreader-cache"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PATIENCE_S = 5.0  # with a process that looks for a file, or makes one: it takes milliseconds
 
-_log = logging.getLogger("reader")
 
 _opened: weakref.WeakValueDictionary[str, EntryFile] = weakref.WeakValueDictionary()
 

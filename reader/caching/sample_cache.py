@@ -89,6 +89,11 @@ class SampleCache:
     def __len__(self) -> int:
         return self._files[0].count
 
+    @property
+    def what(self) -> str:
+        """What is kept, such as "samples"."""
+        return self._options[0].what
+
     def get(self, number: int, tag: int = 0, out: Any = None, is_counted: bool = True) -> Any:
         """Return a sample, the caller's own, or MISSING.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import pickle
 import socket
 import sys
@@ -34,12 +33,12 @@ from reader.cluster.room import Room
 from reader.cluster.sent_config import put_config
 from reader.cluster.watches import Watches
 from reader.errors import ReaderError
+from reader.log import log as _log
 from reader.processes.process import InheritedFd, read_file
 from reader.processes.shared_process import Stop, received
 
 __all__ = ["Kill", "LanderJob"]
 
-_log = logging.getLogger("reader")
 _LOOK_S = 1.0  # between two looks at what takes long
 _LONG_S = 2.0  # a batch
 _LEAVE_S = 2.0  # for workers that others use to hear that this program leaves

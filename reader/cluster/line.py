@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import os
 import pickle
 import time
@@ -27,6 +26,7 @@ from reader.cluster.remote_worker import CallTimes, Place, Sent
 from reader.cluster.reply import Reply
 from reader.cluster.watches import Watch
 from reader.errors import ReaderError, printable
+from reader.log import log as _log
 from reader.worker.loop import carried
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "most_tasks",
 ]
 
-_log = logging.getLogger("reader")
 _CALLS = 2  # of one actor at a time: the next one is there when it has done with one
 _MANY = 32  # tasks of one call
 _TOGETHER_NBYTES = 1 << 20  # of batches that travel together, where they are made quickly

@@ -8,7 +8,6 @@ system, and a process that is killed leaves nothing: the next worker makes the f
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import struct
@@ -16,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from reader.log import log as _log
 from reader.processes.template_process import recv_fds
 
 __all__ = ["give_files", "node_files"]
@@ -23,7 +23,6 @@ __all__ = ["give_files", "node_files"]
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 _PATIENCE_S = 10.0  # with a name that is bound by a process that gives nothing
 _pause = threading.Event()
-_log = logging.getLogger("reader")
 
 
 def node_files(name: str, count: int, make: Callable[[], list[int]]) -> list[int]:

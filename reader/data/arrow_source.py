@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from reader.checks import has_method
+from reader.checks import has_method, refuse_url
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, got, remedy_for
 from reader.files import open_regular
 
@@ -226,6 +226,8 @@ def arrow_source(source: Any) -> ArrowSource:
         ConfigError, ConfigTypeError: it is none of these, or cannot be read.
     """
     pa = pyarrow()
+    for each in source if isinstance(source, (list, tuple)) else (source,):
+        refuse_url("source", each)
     if isinstance(source, (str, os.PathLike)):
         return _checked(FileSource(_files(os.fsdecode(source))))
     if isinstance(source, (list, tuple)):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, repeat, takewhile
 from typing import Any, TypeVar
 
-from reader.checks import as_bool, as_int, as_reiterable
+from reader.checks import as_bool, as_int, as_reiterable, described
 from reader.data.seekable import Seekable, as_position, iterate_from
 from reader.errors import ConfigTypeError
 
@@ -31,6 +31,8 @@ class BatchSampler(Seekable[list[T]]):
     >>> list(BatchSampler(range(5), 2)), list(BatchSampler(range(5), 2, drop_last=True))
     ([[0, 1], [2, 3], [4]], [[0, 1], [2, 3]])
     """
+
+    __repr__ = described
 
     def __init__(self, sampler: Iterable[T], batch_size: int, drop_last: bool = False) -> None:
         self.sampler: Iterable[T] = as_reiterable("sampler", sampler)

@@ -11,6 +11,7 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from reader.checks import described
 from reader.data.wrapped import fetch_many, if_any_has, set_epoch_of
 from reader.errors import ConfigTypeError, got
 
@@ -79,6 +80,8 @@ class MappedDataset(Dataset[Any]):
         function: called with a sample, and returns what takes its place.
         with_index: whether it is called with the sample and its index.
     """
+
+    __repr__ = described
 
     def __init__(
         self, dataset: Any, function: Callable[..., Any], with_index: bool = False

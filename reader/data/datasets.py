@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from reader.checks import refuse_text
+from reader.checks import described, refuse_text
 from reader.data.dataset import Dataset
 from reader.data.iterable import IterableDataset, is_iterable_dataset
 from reader.data.wrapped import fetch_located, fetch_many, if_any_has, set_epoch_of
@@ -34,6 +34,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     >>> TensorDataset([np.eye(2), ["a", "b"]])[1]
     (array([0., 1.]), 'b')
     """
+
+    __repr__ = described
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         if not isinstance(tensors, (list, tuple)):
@@ -74,6 +76,8 @@ class ComposeDataset(Dataset[tuple[Any, ...]]):
     >>> ComposeDataset([[(1, 2), (3, 4)], ["a", "b"]])[0]
     (1, 2, 'a')
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = map_style("ComposeDataset", datasets)
@@ -116,6 +120,8 @@ class ConcatDataset(Dataset[T_co]):
     >>> concat[2], concat[-3], len(concat)
     ('c', 'a', 3)
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = map_style("ConcatDataset", datasets)
@@ -172,6 +178,8 @@ class ChainDataset(IterableDataset[T_co]):
     >>> list(ChainDataset([range(2), ["a", "b"]]))
     [0, 1, 'a', 'b']
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = as_datasets("ChainDataset", datasets)

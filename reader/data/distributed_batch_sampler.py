@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sized
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import as_bool, as_int
+from reader.checks import as_bool, as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.batch_sampler import batched
 from reader.data.distributed_env import world_and_rank
@@ -53,6 +53,8 @@ class DistributedBatchSampler(Seekable[list[int]]):
     [[0, 1, 2, 3], [8]]
     [[4, 5, 6, 7], [9]]
     """
+
+    __repr__ = described
 
     def __init__(
         self,

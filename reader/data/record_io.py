@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from reader.checks import described, refuse_url
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, DatasetError, got
 from reader.files import new_file, open_regular
@@ -52,7 +53,11 @@ class RecordIO(Dataset[bytes]):
     A record that is damaged raises DatasetError when it is read; it names file, record and offset.
     """
 
+    __repr__ = described
+
     def __init__(self, path: str | os.PathLike[str], index: str | os.PathLike[str] | None = None):
+        refuse_url("path", path)
+        refuse_url("index", index)
         self.path = Path(path)
         self.index_path = self.path.with_suffix(".idx") if index is None else Path(index)
         self._fd = -1
@@ -207,6 +212,8 @@ class RecordWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], index: str | os.PathLike[str] | None = None):
+        refuse_url("path", path)
+        refuse_url("index", index)
         self.path = Path(path)
         self.index_path = self.path.with_suffix(".idx") if index is None else Path(index)
         self._part_path = _part_of(self.path)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from reader._core.collate.indices import IndexBatches
-from reader.checks import as_int
+from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
@@ -67,6 +67,8 @@ class SequenceSampler(Sampler[int]):
     [0, 1, 2]
     """
 
+    __repr__ = described
+
     def __init__(self, dataset: Sized) -> None:
         self._dataset = as_sized(dataset)
 
@@ -101,6 +103,8 @@ class SeededSampler(Sampler[T_co]):
     """
 
     counts_epochs = False  # whether it counts its own epochs; else a DataLoader sets them
+
+    __repr__ = described
 
     def __init__(self, seed: int | None = None) -> None:
         if seed is not None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reader.checks import as_int, refuse_text
+from reader.checks import as_int, described, refuse_text
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.wrapped import fetch_many, set_epoch_of
@@ -36,6 +36,8 @@ class Subset(Dataset[T_co]):
     >>> Subset(list("abcd"), [3, 1])[0]
     'd'
     """
+
+    __repr__ = described
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         refuse_text("Subset takes a dataset", dataset)

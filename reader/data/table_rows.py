@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reader.available_memory import available_bytes
-from reader.checks import as_byte_count, as_folder
+from reader.checks import as_byte_count, as_folder, described
 from reader.data.arrow_source import FileSource, arrow_source, pyarrow
 from reader.data.dataset import Dataset
 from reader.data.row_layout import RowLayout
@@ -105,6 +105,8 @@ class TableRows(Dataset[dict[str, Any]]):
     """
 
     has_pure_samples = True
+
+    __repr__ = described
 
     def __init__(
         self,

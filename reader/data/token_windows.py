@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import as_bool, as_int
+from reader.checks import as_bool, as_int, described, refuse_url
 from reader.data.dataset import Dataset
 from reader.errors import (
     ConfigError,
@@ -90,6 +90,8 @@ class TokenWindows(Dataset[Any]):
     """
 
     has_pure_samples = True
+
+    __repr__ = described
 
     def __init__(
         self,
@@ -312,6 +314,7 @@ class TokenWindows(Dataset[Any]):
 
 
 def _path(path: Any) -> str:
+    refuse_url("path", path)
     try:
         found = os.fsdecode(path)
     except TypeError:

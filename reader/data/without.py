@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from reader.checks import refuse_url
 from reader.data.datasets import map_style
 from reader.data.subset import Subset
 from reader.errors import ConfigError, ConfigTypeError, SampleIndexError, got
@@ -42,6 +43,7 @@ def without(dataset: Any, bad: str | os.PathLike[str] | Iterable[int]) -> Subset
     ['a', 'c']
     """
     (dataset,) = map_style("without", [dataset], _EMPTY)
+    refuse_url("bad", bad)
     count = len(dataset)
     is_left = np.ones(count, bool)
     where = f" in '{os.fsdecode(bad)}'" if isinstance(bad, (str, os.PathLike)) else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 import math
 import threading
 import time
@@ -21,11 +20,11 @@ from reader.cores import local_ranks, usable_cores
 from reader.engine.backends.pool import Pool
 from reader.engine.tuner import Choice, Reading, Tuner
 from reader.errors import ReaderError
+from reader.log import log as _log
 from reader.worker.worker_state import EpochStart
 
 __all__ = ["AutoWorkers", "choice_of", "first_choice"]
 
-_log = logging.getLogger("reader")
 _LEAST_FACTOR = 2
 _FIRST_WORKERS = 8  # most to begin with
 _BETWEEN_S = 0.03  # looks

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.interpreter.signals import Finalized
-from reader._core.memory.copying import copy_way
 from reader._core.steps.handover import WaitStats
 from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
@@ -412,16 +411,17 @@ class Engine(Finalized):
         """Return what was done so far: see `DataLoader.stats`."""
         self._give_way()
         self.failures()
-        arena, backend = self._cache.arena, self._cache.newest
+        backend = self._cache.newest
         usable = backend if isinstance(backend, Pool) and backend.is_usable else None
         wait_s, last_wait_s = self._stats.times()
+        stages = usable.feeder.stats() if usable is not None else self._cache.shelf.last_stages
         return {
             "batches": self._stats.batches,
             "wait_s": wait_s,
             "last_wait_s": last_wait_s,
             "queued": 0 if backend is None else backend.feeder.queued,
-            "stages": None if usable is None else usable.feeder.stats(),
-            "arena": None if arena is None else {**arena.stats(), "copy_way": copy_way()},
+            "stages": stages,
+            "arena": self._cache.arena_stats(),
             "devices": self._places.stats(),
             "cache": cache_stats(self.config.dataset),
             "failed_samples": self.failed.count,

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from reader._core.wire.failure import Failure, FailureKind
+from reader.available_memory import least_room, meminfo_bytes
 from reader.engine.backends.backend import Backend, Death
+from reader.engine.backends.pool import Pool
 from reader.engine.epoch_options import EpochOptions
 from reader.engine.watchdog import Hung
 from reader.errors import (
@@ -109,16 +111,7 @@ def exception_of(
     """
     epoch = options.epoch
     if item.kind is FailureKind.FULL:
-        return ArenaFull(
-            f"no memory for batch {number} of epoch {epoch}: it needs {item.need_bytes:,}"
-            f" bytes of shared memory, {item.have_bytes:,} are left and the limit is"
-            f" {item.limit_bytes:,}. Lower batch_size, prefetch_factor or {workers_option()},"
-            f" keep fewer batches alive, or raise {item.knob}",
-            need_bytes=item.need_bytes,
-            have_bytes=item.have_bytes,
-            limit_bytes=item.limit_bytes,
-            knob=item.knob,
-        )
+        return _full(backend, item, f"batch {number} of epoch {epoch}")
     if item.kind is FailureKind.OPEN:
         error = DatasetError(
             f"batch {number} of epoch {epoch} cannot be unpickled in this process:"
@@ -175,6 +168,38 @@ def hung_sample(
     )
 
 
+def _full(backend: Backend, item: Failure, batch: str) -> ArenaFull:
+    """Return that there is no memory for a batch, with the limit that was reached."""
+    has_workers = isinstance(backend, Pool) and backend.num_workers > 0
+    fewer = f"batch_size, prefetch_factor or {workers_option()}" if has_workers else "batch_size"
+    hosts = {each.worker_id: each.host for each in backend.statuses()}
+    host, total = hosts.get(item.worker), meminfo_bytes("MemTotal")
+    if item.knob == "max_bytes" and total is not None and item.limit_bytes >= total:
+        limit = f"{item.limit_bytes:,}, which is all memory of the machine"
+        more = "use a machine with more"
+    elif item.knob == "max_bytes":
+        limit, more = f"{item.limit_bytes:,}, which max_bytes says", "raise max_bytes"
+    elif host is not None:
+        limit, more = f"what {host} has, or lets a container have", "give that node more memory"
+    else:
+        room = least_room()
+        limit = f"{room.limit_bytes:,}, which is all memory of the machine"
+        more = "use a machine with more"
+        if room.file is not None:
+            limit = f"{room.limit_bytes:,}, which this container, or control group, may have"
+            limit += f" ({room.file})"
+            more = "raise it (docker run --memory, resources.limits.memory of a pod, MemoryMax)"
+    return ArenaFull(
+        f"no memory for {batch}: it needs {item.need_bytes:,} bytes of shared memory, and"
+        f" {item.have_bytes:,} are left. The limit is {limit}: lower {fewer}, keep fewer batches"
+        f" alive, or {more}",
+        need_bytes=item.need_bytes,
+        have_bytes=item.have_bytes,
+        limit_bytes=item.limit_bytes,
+        knob=item.knob,
+    )
+
+
 def _of(indices: list[Any]) -> str:
     return f" (dataset indices {shown(indices)})" if indices else ""
 
@@ -205,7 +230,7 @@ def _check_of(death: Death) -> str | None:
 def died(death: Death, epoch: int | None, indices: list[int] | None) -> WorkerDied:
     """Return the exception that reports a death."""
     return WorkerDied(
-        pid=death.pid,
+        pid=death.pid or None,  # 0: it never had one
         exitcode=death.exitcode,
         worker_id=death.worker_id,
         batch=death.busy,

@@ -38,7 +38,11 @@ class EngineFace:
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the next `iter()` begins, from 0."""
+        """The number of the epoch that the next `iter()` begins, from 0.
+
+        Not of the one under way: within the first epoch, which is number 0, this is 1. After
+        `load_state_dict` it is the epoch that goes on.
+        """
         return self._engine.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -132,7 +136,8 @@ class EngineFace:
         `last_wait_s`: the last time or just now. `queued`: batches that are ready now; if
         always 0, the workers are the bottleneck. `stages`: the reader thread's counts: batches
         `received` from workers, `reordered` ones that came before their turn, slots `trimmed`.
-        `arena`: memory and slots; None before there are any. In it `uncached_from_bytes`: samples
+        `arena`: memory and slots; None before there are any. Both are as the workers left them once
+        they have ended: `is_open` of `arena` is False then. In it `uncached_from_bytes`: samples
         of batches from that size on are copied past the cache, since batches would have left it
         before they are read, and `copy_way`: by which instructions. `huge_pages`: "advised" for
         batches of 4 MiB or more, or the kernel's policy on memory files. Without workers `stages`

@@ -7,7 +7,6 @@ EpochFailures belongs to the cursor of one epoch, and counts what was delivered.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,11 +16,11 @@ from reader.config import LoaderConfig
 from reader.data.batch_sampler import NoBatching, count_of
 from reader.engine.quarantine import Quarantine
 from reader.errors import DatasetError, printable
+from reader.log import log as _log
 from reader.worker.bad_sample import BadSample
 
 __all__ = ["EpochFailures", "FailedSample", "FailedSamples"]
 
-_log = logging.getLogger("reader")
 
 _MOST_KEPT = 1000  # records in memory; the quarantine file has all
 _MOST_NAMED = 8

@@ -7,7 +7,6 @@ keeps its pages meanwhile.
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
 import threading
@@ -18,10 +17,10 @@ from reader._core.batch.tensor_array import LoDTensorArray
 from reader._core.interpreter.signals import Finalized
 from reader._core.memory.arena import PageLock
 from reader.frameworks.page_locking import PageLocker
+from reader.log import log as _log
 
 __all__ = ["Registrar"]
 
-_log = logging.getLogger("reader")
 _STALE = 4  # times the working set: a slot that so many copies did not read may be unlocked
 
 

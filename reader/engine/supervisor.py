@@ -6,7 +6,6 @@ iterates. It handles deaths of workers, failed starts, short memory and late bat
 
 from __future__ import annotations
 
-import logging
 import pickle
 import time
 from collections.abc import Callable
@@ -32,12 +31,12 @@ from reader.engine.epoch_options import EpochOptions
 from reader.engine.schedule import Schedule
 from reader.engine.watchdog import Watchdog
 from reader.errors import ReaderError
+from reader.log import log as _log
 from reader.worker.bad_sample import AsBatch, BadKey, own_keys
 from reader.worker.loop import WorkerError
 
 __all__ = ["EpochEnded", "Supervisor"]
 
-_log = logging.getLogger("reader")
 _SINGLE = (TaskKind.TASK_INDEX, TaskKind.TASK_KEY)
 _IDLE_DEATHS = 3  # per worker, without any batch in between: something kills them all
 

@@ -7,7 +7,6 @@ there is no thread, and no cost while batches come.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,12 +17,12 @@ import numpy as np
 from reader._core.wire.times_log import FIELDS
 from reader.engine.backends.backend import Backend, WorkerActivity, WorkerStatus
 from reader.errors import shown
+from reader.log import log as _log
 from reader.processes.python_stack import stack_of_process, stack_of_thread
 from reader.worker.bad_sample import BadKey, own_keys
 
 __all__ = ["Hung", "Watchdog"]
 
-_log = logging.getLogger("reader")
 _RECORD = np.dtype(list(FIELDS))
 _LOOKS = 8  # in the time after which a sample is told
 _LEAST_S = 0.02
@@ -120,8 +119,7 @@ class Watchdog:
     def tell_made(self, number: int, took_s: float) -> None:
         """Tell of the batch that the thread that iterates has just made, and what took so long.
 
-        The sample is known where each was timed: in the first batch, and after one whose samples
-        took 5 us or more in the mean. Samples of streams, and of `__getitems__`, are not timed.
+        Samples of `__getitems__` are not known one by one.
         """
         ended_ns = time.monotonic_ns()
         batch, took = f"batch {number} of epoch {self._epoch}", f"took {took_s:.1f} s"

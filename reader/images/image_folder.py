@@ -22,7 +22,7 @@ import numpy as np
 from reader.caching.cache import cache_options
 from reader.caching.identity import Identity
 from reader.caching.sample_cache import SampleCache
-from reader.checks import as_int
+from reader.checks import as_int, described, refuse_url
 from reader.data.dataset import Dataset
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.images.compose import Compose
@@ -97,6 +97,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
     An image that cannot be decoded raises ImageError, which names the file, when it is asked for.
     """
 
+    __repr__ = described
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -142,6 +144,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
             )
         if not isinstance(root, (str, os.PathLike)):
             raise ConfigTypeError(f"root must be the path of a folder, got {got(root)}")
+        refuse_url("root", root)
         folder = os.path.expanduser(os.fspath(root))  # noqa: PTH111  pathlib drops "./"
         self.root = Path(folder)
         self._crop = crop

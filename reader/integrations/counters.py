@@ -41,6 +41,7 @@ class Reading:
         stages: seconds of batches in each stage, by name; see `TimesLog.sums`.
         transfer_wait_s: in which no copy to a device could be issued.
         restarts: workers that were replaced while an epoch was under way.
+        failed_samples: samples that failed and were left out or replaced: see `on_error`.
         workers: how many the loader has now; 0: the consumer makes its batches.
         queued: batches that are ready now.
         arena_bytes: memory that the arena holds now; None: there is none.
@@ -54,6 +55,7 @@ class Reading:
     stages: dict[str, float] = field(default_factory=dict)
     transfer_wait_s: float = 0.0
     restarts: int = 0
+    failed_samples: int = 0
     workers: int = 0
     queued: int = 0
     arena_bytes: int | None = None
@@ -107,7 +109,7 @@ class Counters:
         self._loader = weakref.ref(as_loader(loader, who))
         self._times: TimesLog | None = None
         self._engine: weakref.ref[Engine] | None = None
-        self._batches = self._samples = self._restarts = 0
+        self._batches = self._samples = self._restarts = self._failed = 0
         self._stages: dict[str, float] = {}
         self._transfer_wait_s = 0.0
         # of the last batch: its epoch, its number there, and how many there were in all
@@ -119,7 +121,8 @@ class Counters:
         if engine is not None:
             self._times, self._engine = engine.times, weakref.ref(engine)
             self._count, self._sums = engine.times.count, engine.times.sums()
-            self._transfer_s = _transfer_wait_s(loader.stats())
+            stats = loader.stats()
+            self._transfer_s, self._engine_failed = _transfer_wait_s(stats), stats["failed_samples"]
             self._note_workers(engine.times, loader.workers())
 
     @property
@@ -153,13 +156,15 @@ class Counters:
         transfer_s = _transfer_wait_s(stats)
         self._transfer_wait_s += transfer_s - self._transfer_s
         self._transfer_s = transfer_s
+        self._failed += stats["failed_samples"] - self._engine_failed
+        self._engine_failed = stats["failed_samples"]
         self._note_workers(engine.times, loader.workers())
         arena = stats["arena"]
         return self._reading(
             at_s,
             workers=choice_of(engine.config, engine.auto).workers,
             queued=stats["queued"],
-            arena_bytes=None if arena is None else arena["owned_bytes"],
+            arena_bytes=arena["owned_bytes"] if arena and arena["is_open"] else None,
             cache=stats["cache"],
         )
 
@@ -173,6 +178,7 @@ class Counters:
             stages=stages,
             transfer_wait_s=self._transfer_wait_s,
             restarts=self._restarts,
+            failed_samples=self._failed,
             **now,
         )
 
@@ -184,7 +190,7 @@ class Counters:
 
     def _forget_engine(self) -> None:
         """Begin at zero what an engine counts: the face of PyTorch has one for each epoch."""
-        self._transfer_s = 0.0
+        self._transfer_s, self._engine_failed = 0.0, 0
         self._position = None
         self._identities = {}
 

@@ -21,8 +21,9 @@ from reader.errors import ReaderError
 from reader.integrations.counters import Counters, Reading, as_loader
 from reader.integrations.scalars import between
 from reader.observe.judge import judge
-from reader.observe.measured import Measured, SlowSample, with_store
+from reader.observe.measured import Measured, SlowSample, cached_share, with_store
 from reader.observe.observed import clock_of, name_of, options_of
+from reader.observe.replay import usual_sample_s
 from reader.observe.verdict import Verdict
 from reader.worker_clock import WorkerClock, system_clock, worker_clock
 
@@ -154,7 +155,7 @@ class LoopWatch:
         known = records[records["slowest_ns"] > 0]
         if not len(known):
             return
-        self._usual_s.append(float(np.median(known["slowest_ns"])) * 1e-9)
+        self._usual_s.append(usual_sample_s(known))
         for record in known[np.argsort(known["slowest_ns"])[-_SLOW:]]:
             slow = SlowSample.of(record)
             self._slow[slow.epoch, slow.batch, slow.row] = slow
@@ -205,4 +206,8 @@ class LoopWatch:
             room=None if options is None else options.room,
             others_cpu_s=self._others_s,
             bounded_s=self._bounded_s,
+            cached=cached_share(now.cache, begin.cache),
+            keeps_files=options is not None and options.keeps_files,
+            has_collate_fn=options is None or options.has_collate_fn,
+            in_order=options is None or options.in_order,
         )

@@ -112,12 +112,12 @@ class _ClusterJudge(LocalJudge):
 
     def _storage(self) -> Verdict | None:
         found = super()._storage()
-        if found is None or found.options["num_workers"] > self.seen.workers:
+        if found is None or found.options.get("num_workers", 0) > self.seen.workers:
             return found
         advice = (
             "Waiting needs no core: let each worker take less of resources=, and have more of"
-            " them; or cache what is read: reader.cache."
-        )
+            f" them. {self._cache_of('what is read')}"
+        ).rstrip()
         return dataclasses.replace(found, advice=advice, gain=None, options={})
 
     @property

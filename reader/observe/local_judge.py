@@ -9,6 +9,7 @@ from statistics import median_high
 from typing import Any
 
 from reader.observe.loop_numbers import LITTLE, MOST, LoopNumbers
+from reader.observe.replay import SLOW
 from reader.observe.verdict import Verdict, in_words
 
 __all__ = ["LocalJudge"]
@@ -55,7 +56,8 @@ class LocalJudge(LoopNumbers):
             f" memory was reached {seen.memory_events} times"
         )
         fewer = "take a smaller WorkerPool" if seen.shares_workers else "lower num_workers"
-        advice = f"Free memory or raise its limit; else {fewer} or prefetch_factor."
+        advice = "Free memory or raise its limit"
+        advice += f"; else {fewer} or prefetch_factor." if seen.workers else "."
         saved_s = None
         if self.replay is not None:
             own = (self.computes + self.queues) * seen.user_share  # the rest is the kernel's
@@ -141,6 +143,9 @@ class LocalJudge(LoopNumbers):
         firsts_s = seen.first_wait_s + seen.epoch_wait_s
         usual_s = 0.0 if self.replay is None else median_high(self.replay.make_s.tolist())
         start_s = firsts_s - usual_s * max(1, seen.epochs)
+        # what only the first sample of a worker waits for is part of its start
+        first = [s for s in seen.slow_samples if s.row > 0 and s.batch < max(1, seen.workers)]
+        start_s -= sum(s.seconds for s in first if s.seconds > SLOW * seen.usual_sample_s)
         if start_s <= MOST * self.lost_s:
             return None
         of = "the first batch" if seen.epochs < 2 else f"the first batches of {seen.epochs} epochs"
@@ -201,7 +206,7 @@ class LocalJudge(LoopNumbers):
         usual_s = seen.usual_sample_s
         if not usual_s:
             return None
-        excess_s = sum(max(0.0, s.seconds - 10 * usual_s) for s in seen.slow_samples)
+        excess_s = sum(max(0.0, s.seconds - SLOW * usual_s) for s in seen.slow_samples)
         saved_s = excess_s
         if self.replay is not None and excess_s:
             saved_s = self._saved_s(0.0, make_s=self.replay.without_slow_samples(usual_s))
@@ -209,13 +214,21 @@ class LocalJudge(LoopNumbers):
             return None
         slow = seen.slow_samples[0]
         name = f"sample {slow.index}" if slow.index is not None else f"row {slow.row}"
-        return self._say(
-            "sample",
-            f"{name} of batch {slow.batch} took {slow.seconds:.2f} s, and others"
-            f" {in_words(usual_s)} at most",
-            "Look at that sample, or make more batches ahead: prefetch_factor.",
-            saved_s,
-        )
+        took = f"{slow.seconds:.2f} s of {seen.seconds:.2f}"
+        others = f"others {in_words(usual_s)} in the mean"
+        why = f"{name} of batch {slow.batch} took {took}, and {others}"
+        if seen.slow_batches > 1:
+            share = seen.slow_s / max(seen.busy_s, 1e-9)
+            why = (
+                f"in {seen.slow_batches} of {seen.batches} batches one sample takes most of the"
+                f" time, {min(1.0, share):.0%} of making batches in all: {name} of batch"
+                f" {slow.batch} took {took}, and {others}"
+            )
+        which = "that sample" if seen.slow_batches <= 1 else "those samples (slow_samples)"
+        ahead = "make more batches ahead: prefetch_factor"
+        if not seen.workers:
+            ahead = "have a worker make batches ahead: num_workers=1"
+        return self._say("sample", why, f"Look at {which}, or {ahead}.", saved_s)
 
     def _straggler(self) -> Verdict | None:
         times = [each for each in self.seen.worker_s if each > 0]
@@ -231,8 +244,8 @@ class LocalJudge(LoopNumbers):
         return self._say(
             "straggler",
             f"worker {who} takes {in_words(slowest)} for a batch, and others {in_words(usual)}",
-            "Look at what that worker does alone: its shard, its files, its core. in_order=False"
-            " has the others go on meanwhile.",
+            "Look at what that worker does alone: its shard, its files, its core."
+            + (" in_order=False has the others go on meanwhile." if self.seen.in_order else ""),
             saved_s,
         )
 
@@ -291,7 +304,9 @@ class LocalJudge(LoopNumbers):
         return self._say(
             "collate",
             f"{collate_s / seen.busy_s:.0%} of making a batch is collating it",
-            "Return arrays of one shape and drop collate_fn: they are then stacked in place.",
+            "Return arrays of one shape and drop collate_fn: they are then stacked in place."
+            if seen.has_collate_fn
+            else "Have fewer and smaller fields in a sample, such as arrays of uint8.",
             self._saved_s(seen.wait_s * collate_s / seen.busy_s, **changed),
         )
 
@@ -300,13 +315,16 @@ class LocalJudge(LoopNumbers):
         if blocked <= MOST:
             return None
         more = self._more_workers(0.5 * self.seen.cores)  # what waits finds a core now and then
+        ways = [] if more <= self.seen.workers else [f"{self.waits_freely}: {self._named(more)}"]
+        cache = self._cache_of("what is read")
+        advice = f"{ways[0]}. {cache}" if ways else cache.removeprefix("Or ").capitalize()
         return self._say(
             "storage",
             f"{self.who} {'wait' if self.seen.workers > 1 else 'waits'} in {blocked:.0%} of the"
             " time that samples are fetched: for storage",
-            f"{self.waits_freely}: {self._named(more)}, or cache what is read: reader.cache.",
+            advice.rstrip(),
             self._saved_by_workers(more),
-            **self._options(more),
+            **(self._options(more) if ways else {}),
         )
 
     def _workers(self) -> Verdict | None:
@@ -335,15 +353,38 @@ class LocalJudge(LoopNumbers):
             f"{self.who} {self.are} busy {self.use:.0%} of the time, with"
             f" {in_words(self.make_s)} for a batch{self._other_programs}"
         )
-        if seen.decoder:
-            advice = (
-                f"{self.no_more} more workers: decode smaller images, or parts of them"
-                f" (reader.images), or cache what is decoded: reader.cache.{self._threads}"
-            )
+        no_more = f"{self.no_more} more workers"
+        if seen.decoder and not self._has_pixels:
             why = f"{busy}, in which {seen.decoder} decodes images"
+            decoded = "decode smaller images, or parts of them"
+            if seen.decoder != "reader.images":
+                decoded += " (reader.images)"
+            advice = f"{no_more}: {decoded}. {self._cache_of('what is decoded')}{self._threads}"
             return self._say("decoding", why, advice, saved_s)
-        advice = (
-            f"{self.no_more} more workers: make samples cheaper, or cache what does not change, for"
-            f" later epochs: reader.cache.{self._threads}"
+        cheaper = "make samples cheaper"
+        if self._has_pixels:
+            busy += f"; {seen.cached:.0%} of its samples come from a cache"
+            cheaper = "make cheaper what is done after the cache, such as transforms"
+        advice = f"{no_more}: {cheaper}. {self._cache_of('what does not change')}"
+        return self._say("dataset", busy, f"{advice.rstrip()}{self._threads}", saved_s)
+
+    # -- caches ----------------------------------------------------------------------------------
+
+    @property
+    def _has_pixels(self) -> bool:
+        """Whether most samples come from a cache as they were after they were decoded."""
+        return (self.seen.cached or 0.0) > MOST and not self.seen.keeps_files
+
+    def _cache_of(self, what: str) -> str:
+        """Return the sentence that advises a cache; "": most samples come from one."""
+        seen = self.seen
+        if seen.cached is None:
+            return f"Or cache {what}, for later epochs: reader.cache."
+        if seen.keeps_files:
+            return f'Or cache {what}, and not files alone: reader.cache(..., what="pixels").'
+        if self._has_pixels:
+            return ""
+        return (
+            f"Its cache had {seen.cached:.0%} of the samples: later epochs find more, as far as"
+            " memory= and disk= have room."
         )
-        return self._say("dataset", busy, advice, saved_s)

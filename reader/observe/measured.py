@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Measured", "SlowSample", "with_store"]
+__all__ = ["Measured", "SlowSample", "cached_share", "with_store"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ class Measured:
         idle_cores: how many were idle in the mean; None: unknown.
         prefetch: batches that are made ahead, in all.
         slow_samples: the slowest ones, the slowest first.
-        usual_sample_s: the median of the slowest samples of batches; 0: unknown.
+        usual_sample_s: the median of what the other samples of a batch take in the mean, beside its
+            slowest; 0: unknown.
+        slow_batches: in how many batches a sample took ten times as long as that, and a tenth of
+            what the slowest of all took, or longer.
+        slow_s: seconds of those samples.
         transfer_wait_s: in which no copy to a device could be issued.
         epochs: that began.
         epoch_wait_s: for the first batch of each epoch but the first; a part of `wait_s`.
@@ -91,6 +95,10 @@ class Measured:
         bounded_s: of workers, in which tasks for them were held back, since as many bytes were
             under way as may be.
         clock_errors: how far times of workers may be off, in seconds, by machine.
+        cached: the share of samples that the dataset's cache had; None: it has none.
+        keeps_files: see `ObservedOptions`.
+        has_collate_fn: whether the program collates by a function of its own.
+        in_order: whether batches come in the sampler's order.
     """
 
     seconds: float
@@ -131,6 +139,12 @@ class Measured:
     room: int | None = None
     bounded_s: float = 0.0
     clock_errors: dict[str, float] = field(default_factory=dict)
+    slow_batches: int = 0
+    slow_s: float = 0.0
+    cached: float | None = None
+    keeps_files: bool = False
+    has_collate_fn: bool = True
+    in_order: bool = True
 
     @property
     def step_s(self) -> float:
@@ -167,6 +181,14 @@ class Measured:
             return []
         named = [f"{host} within {each * 1e3:.2g} ms" for host, each in self.clock_errors.items()]
         return [f"Clocks of other machines: {', '.join(named)}."]
+
+
+def cached_share(now: dict[str, int] | None, before: dict[str, int] | None) -> float | None:
+    """Return the share of samples that a cache had between two counts; None: there is none."""
+    if now is None:
+        return None
+    hits, misses = (now[name] - (before or {}).get(name, 0) for name in ("hits", "misses"))
+    return hits / (hits + misses) if hits + misses > 0 else 0.0
 
 
 def with_store(stages: dict[str, float], stored_s: float) -> dict[str, float]:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reader.observe.machine import Machine
-from reader.observe.measured import Measured, SlowSample, with_store
+from reader.observe.measured import Measured, SlowSample, cached_share, with_store
 from reader.observe.observed import Observed, ObservedOptions
 from reader.observe.processors import usable_cores
-from reader.observe.replay import Replay, replay_of
+from reader.observe.replay import SLOW, Replay, replay_of, usual_sample_s
 from reader.observe.watch import MemorySample, Watch, system_counts
 from reader.worker_clock import ProcessCounts, WorkerClock, own_clock
 
@@ -45,6 +45,7 @@ class Measurement:
         self._sums = self._times.sums()
         self._computed_s = self._times.computed_s
         self._transfer_s = self._transfer_wait_s()
+        self._cache = self._cache_counts()
         self._watch = Watch(self._loader, self._times)
         self._watch.start()
         self._system = system_counts(self._machine)
@@ -104,6 +105,10 @@ class Measurement:
         """Samples of the memory."""
         return self._watch.memory
 
+    def _cache_counts(self) -> dict[str, int] | None:
+        stats = self._loader._observed_stats()
+        return None if stats is None else stats.get("cache")
+
     def _transfer_wait_s(self) -> float:
         stats = self._loader._observed_stats()
         devices = None if stats is None else stats["devices"]
@@ -130,7 +135,9 @@ class Measurement:
             computed_s = self._times.computed_s - self._computed_s
             runnable_s = None if own is None else own.runnable_s
         slow = records[np.argsort(records["slowest_ns"], kind="stable")[::-1]][:_SLOW]
-        known = records["slowest_ns"][records["slowest_ns"] > 0]
+        usual_s = usual_sample_s(records)
+        least_ns = max(SLOW * usual_s * 1e9, 0.1 * float(records["slowest_ns"].max(initial=0)))
+        long = records["slowest_ns"] > least_ns
         system, before = self._system_ended, self._system
         stall_s = None
         if system.memory_stall_s is not None and before.memory_stall_s is not None:
@@ -155,7 +162,13 @@ class Measurement:
             idle_cores=self._idle_cores(seconds, cores),
             prefetch=options.ahead,
             slow_samples=[SlowSample.of(record) for record in slow if record["slowest_ns"] > 0],
-            usual_sample_s=float(np.median(known)) * 1e-9 if len(known) else 0.0,
+            usual_sample_s=usual_s,
+            slow_batches=int(long.sum()) if usual_s else 0,
+            slow_s=float(records["slowest_ns"][long].sum()) * 1e-9 if usual_s else 0.0,
+            cached=cached_share(self._cache_counts(), self._cache),
+            keeps_files=options.keeps_files,
+            has_collate_fn=options.has_collate_fn,
+            in_order=options.in_order,
             transfer_wait_s=self._transfer_wait_s() - self._transfer_s,
             epochs=1 + int(is_new.sum()) if len(records) else 0,
             epoch_wait_s=epoch_wait_s,

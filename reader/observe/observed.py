@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from reader._core.steps.handover import Handover
 from reader._core.wire.times_log import TimesLog
+from reader.caching.cached_dataset import caches_of
 from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.engine import Engine
@@ -33,6 +34,10 @@ class ObservedOptions(NamedTuple):
             pool on a cluster.
         is_remote: whether they are on a cluster.
         room: how many that has room for; None: unknown.
+        has_collate_fn: whether the program collates by a function of its own.
+        in_order: whether batches come in the sampler's order.
+        keeps_files: whether a cache of the dataset keeps files as they are, so that each sample is
+            decoded.
     """
 
     workers: int
@@ -43,6 +48,9 @@ class ObservedOptions(NamedTuple):
     shares_workers: bool = False
     is_remote: bool = False
     room: int | None = None
+    has_collate_fn: bool = False
+    in_order: bool = True
+    keeps_files: bool = False
 
 
 def options_of(engine: Engine) -> ObservedOptions:
@@ -56,7 +64,17 @@ def options_of(engine: Engine) -> ObservedOptions:
     room = engine.stats()["room"] if is_remote else None
     workers = min(workers, room) if room else workers  # others wait for theirs
     return ObservedOptions(
-        workers, ahead, config.uses_threads, decoder, persists, is_shared, is_remote, room
+        workers,
+        ahead,
+        config.uses_threads,
+        decoder,
+        persists,
+        is_shared,
+        is_remote,
+        room,
+        config.collate_fn is not None,
+        config.in_order,
+        any(cache.what == "files" for cache in caches_of(config.dataset)),
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from reader.checks import refuse_url
 from reader.errors import ConfigTypeError, ReaderError, got, printable
 from reader.files import open_to_write
 from reader.observe.judge import judge
@@ -230,4 +231,5 @@ class Profile:
 def _path(method: str, path: Any) -> str | os.PathLike[str]:
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigTypeError(f"{method} takes the path of a file, got {got(path)}")
+    refuse_url(method, path)
     return path

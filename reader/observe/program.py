@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from reader._core.wire.times_log import TimesLog
+from reader.caching.cached_dataset import caches_of, sum_of
+from reader.checks import refuse_url
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
 from reader.engine.epoch import EpochIterator
-from reader.errors import ReaderError, printable
+from reader.errors import ConfigError, ReaderError, printable
 from reader.files import open_to_write
 from reader.observe.chart import plot_refusal
 from reader.observe.measurement import Measurement
@@ -36,6 +38,7 @@ __all__ = [
     "LoaderOfProgram",
     "check_reports",
     "measured_loaders",
+    "of_rank",
     "run_script",
     "text_of",
     "write_reports",
@@ -58,6 +61,8 @@ class LoaderOfProgram(Observed):
         self._batches_ref: weakref.ref[EpochIterator] | None = None
         self._devices: dict[str, Any] | None = None  # counts of copies, as they were last seen
         self._options = options_of(engine)
+        self._caches = [weakref.ref(each) for each in caches_of(engine.config.dataset)]
+        self._cached = sum_of(caches_of(engine.config.dataset))  # as they were last seen
         self._times = engine.times
         self._opened_ns: list[int] = []
         self._thread = threading.get_ident()
@@ -84,7 +89,9 @@ class LoaderOfProgram(Observed):
 
     def _observed_stats(self) -> dict[str, Any] | None:
         engine, batches = self._engine_ref(), self._batches()
-        found: dict[str, Any] = {"arena": None}
+        caches = [cache for each in self._caches if (cache := each()) is not None]
+        self._cached = sum_of(caches) or self._cached
+        found: dict[str, Any] = {"arena": None, "cache": self._cached}
         if engine is not None:
             found = engine.stats()
             self._devices = found["devices"]
@@ -92,7 +99,7 @@ class LoaderOfProgram(Observed):
             self._devices = copier_stats(batches.copiers)
             arena = batches.backend.arena
             with suppress(ReaderError):  # it is closed once the iterator is at its end
-                found["arena"] = None if arena is None else arena.stats()
+                found["arena"] = None if arena is None else {**arena.stats(), "is_open": True}
         return {**found, "devices": self._devices}
 
     @property
@@ -190,13 +197,36 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
     """Return the text that a terminal shows of the loaders of a program that has ended."""
     lines = []
+    ranks = _ranks()
+    whose = "" if ranks is None else f"rank {ranks[1]} of {ranks[0]}: "
     for loader in loaders:
         if loader.profile is not None:
-            lines += ["", f"-- {loader}", str(loader.profile)]
+            lines += ["", f"-- {whose}{loader}", str(loader.profile)]
     if not lines:
-        lines += ["", "-- no loader of reader was iterated over (--torch and --paddle put it in"]
+        lines += [
+            "",
+            f"-- {whose} no loader of reader was iterated over (--torch and --paddle put it in",
+        ]
         lines += ["   the place of PyTorch's and Paddle's)"]
     return "\n".join(lines)
+
+
+def of_rank(path: str) -> str:
+    """Return the path of this rank's own file: "FILE-rank1.json", where a launcher has several."""
+    ranks = _ranks()
+    if ranks is None:
+        return path
+    found = Path(path)
+    return str(found.with_name(f"{found.stem}-rank{ranks[1]}{found.suffix}"))
+
+
+def _ranks() -> tuple[int, int] | None:
+    """Return how many ranks the launcher has and which this is; None: it is the only one."""
+    for names in (("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"), ("WORLD_SIZE", "RANK")):
+        count, number = (os.environ.get(name, "").strip() for name in names)
+        if count.isdecimal() and number.isdecimal() and int(count) > 1:
+            return int(count), int(number)
+    return None
 
 
 def check_reports(
@@ -212,6 +242,10 @@ def check_reports(
             continue
         place = Path(path).absolute()
         why = _refusal_of(place)
+        try:
+            refuse_url(f"--{option}", path)
+        except ConfigError as error:
+            why = str(error)
         if not why and place in seen:
             why = f"--{option} names the file of another report"
         if not why and option == "plot":

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Replay", "replay_of"]
+__all__ = ["SLOW", "Replay", "replay_of", "usual_sample_s"]
+
+SLOW = 10  # times as long as usual: a slow sample
 
 _Floats = npt.NDArray[np.float64]
 
@@ -112,7 +114,7 @@ class Replay:
 
     def without_slow_samples(self, usual_s: float) -> _Floats:
         """Return what batches would take if no sample took ten times as long as usual."""
-        excess = np.where(self.slow_s > 10 * usual_s, self.slow_s - usual_s, 0.0)
+        excess = np.where(self.slow_s > SLOW * usual_s, self.slow_s - usual_s, 0.0)
         return np.asarray(np.maximum(self.make_s - excess, 0.0), np.float64)
 
     def seconds_without_page_waits(self, own: float, holds_gil: bool) -> float:
@@ -148,6 +150,20 @@ def _fewest(tasks: list[deque[float]], free: list[float], now: float) -> int:
         if (len(own), free[worker]) < (len(tasks[best]), free[best]):
             best = worker
     return best
+
+
+def usual_sample_s(records: npt.NDArray[np.void]) -> float:
+    """Return what samples take but for the slowest of each batch; 0: unknown.
+
+    The median over batches of the mean of the others: one slow sample in each batch leaves it as it
+    is. Of batches of one sample: the median of these.
+    """
+    known = records[(records["slowest_ns"] > 0) & (records["fetch_ns"] >= records["slowest_ns"])]
+    if not len(known):
+        return 0.0
+    others = np.maximum(known["rows"].astype(np.int64) - 1, 0)
+    mean_ns = (known["fetch_ns"] - known["slowest_ns"]) / np.maximum(others, 1)
+    return float(np.median(np.where(others > 0, mean_ns, known["slowest_ns"]))) * 1e-9
 
 
 def replay_of(

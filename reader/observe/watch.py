@@ -237,7 +237,7 @@ class Watch:
                     time.monotonic_ns(),
                     own_bytes(os.getpid()),
                     sum(map(own_bytes, processes)),
-                    int(arena.get("owned_bytes", 0)),
+                    int(arena["owned_bytes"]) if arena.get("is_open") else 0,
                 )
             )
 

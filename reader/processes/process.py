@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import gc
 import importlib
-import logging
 import multiprocessing
 import os
 import signal
@@ -27,6 +26,7 @@ from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel, watch_trainer
 from reader.available_memory import available_bytes
 from reader.errors import InternalError, ReaderError, refusal, workers_option
+from reader.log import log as _log
 from reader.processes.main_module import has_lost_file
 from reader.processes.pickling import PickledConfig, pickle_config, unpickle_config
 from reader.processes.preload import libraries_of
@@ -49,7 +49,6 @@ __all__ = [
     "read_file",
 ]
 
-_log = logging.getLogger("reader")
 
 _MANY_FDS = 200  # multiprocessing's forkserver passes 256, a few of which are its own and ours
 

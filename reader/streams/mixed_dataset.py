@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reader.checks import as_int
+from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.weighted_sampler import as_weights
@@ -206,6 +206,8 @@ class MixedDataset(Dataset[Any]):
         seed: of the order in which the samples of each dataset are taken; None: their own.
         names: of the datasets; empty: they have positions.
     """
+
+    __repr__ = described
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any
 
 from reader._core.interpreter.signals import draw_into
-from reader.checks import has_method, refuse_text
+from reader.checks import described, has_method, refuse_text
 from reader.data.iterable import IterableDataset, is_dead, is_iterable_dataset
 from reader.data.wrapped import set_epoch_of
 from reader.errors import ConfigError, ConfigTypeError, DatasetError, StateError, got
@@ -80,6 +80,8 @@ class StreamWrapper(IterableDataset[Any]):
     Args:
         datasets: the wrapped ones, checked.
     """
+
+    __repr__ = described
 
     def __init__(self, datasets: list[Any]) -> None:
         self.datasets = datasets

@@ -7,9 +7,7 @@ the dataset and the functions in it are the user's.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
-from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -122,10 +120,9 @@ class Fetcher:
 
     def _one(self, channel: WorkerChannel, key: Any) -> Any:
         """Return the only sample of a task."""
-        channel.at_row(0)
-        sample = self.dataset[key]
-        channel.at_row(-1)
-        return sample
+        samples: list[Any] = []
+        channel.fetch(self.dataset, (key,), samples)
+        return samples[0]
 
     def _attachment(self) -> Callable[[], Any] | None:
         """Return what makes what is sent with a batch; None: nothing is.
@@ -187,38 +184,13 @@ class Fetcher:
                     f" returned {found}; it must return a list with one sample for each index"
                 )
             return list(samples)
-        if channel.times_each:
-            return self._timed_samples(channel, keys)
-        if self._is_inline:
-            dataset, left = self.dataset, iter(keys)
-            try:
-                return [dataset[key] for key in left]
-            except BaseException:
-                self.row = len(keys) - length_hint(left) - 1
-                raise
-        samples = []
-        for row, key in enumerate(keys):
-            if channel.at_row(row) and row:
-                break
-            self.row = row
-            samples.append(self.dataset[key])
-        self.row = -1
-        channel.at_row(-1)
-        return samples
-
-    def _timed_samples(self, channel: WorkerChannel, keys: list[Any]) -> list[Any]:
-        """Return the samples of a batch, and note how long each took."""
-        samples: list[Any] = []
-        for row, key in enumerate(keys):
-            if channel.at_row(row) and row:
-                break
-            self.row = row
-            begun = time.monotonic_ns()
-            samples.append(self.dataset[key])
-            channel.note_sample(row, key, time.monotonic_ns() - begun)
-        self.row = -1
-        channel.at_row(-1)
-        return samples
+        fetched: list[Any] = []
+        try:
+            channel.fetch(self.dataset, keys, fetched)
+        except BaseException:
+            self.row = len(fetched)
+            raise
+        return fetched
 
 
 def _is_batch(value: Any, count: int) -> bool:

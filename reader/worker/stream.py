@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reader._core.interpreter.signals import draw_into, is_interrupt
+from reader._core.interpreter.signals import is_interrupt
 from reader._core.wire.channel import TaskKind, WorkerChannel
 from reader.data.iterable import is_dead
 from reader.errors import ArenaFull, DatasetError, StateError
@@ -374,23 +374,11 @@ class StreamFetcher:
     def _draw(self, channel: WorkerChannel, samples: list[Any], count: int) -> None:
         if self._samples is None:
             return
-        if self._is_inline:
-            try:
-                draw_into(samples, self._samples, count)
-            except BaseException:
-                self.row = len(samples)
-                raise
-            return
-        while len(samples) < count:
-            if channel.at_row(len(samples)) and samples:
-                break
+        try:
+            channel.draw(self._samples, count, samples)
+        except BaseException:
             self.row = len(samples)
-            sample = next(self._samples, _END)
-            if sample is _END:
-                break
-            samples.append(sample)
-        self.row = -1
-        channel.at_row(-1)
+            raise
 
     def _send(self, channel: WorkerChannel, drawn: DrawnBatch) -> None:
         """Send what the arena had no room for before."""

@@ -27,6 +27,8 @@ from reader.worker.worker_state import WorkerSnapshot
 
 __all__ = ["TolerantFetcher"]
 
+_LONG_NS = 1_000_000  # a sample among quick ones that is noted
+
 
 class TolerantFetcher(Fetcher):
     """Fetches samples; one that fails is left out, or another takes its place.
@@ -119,8 +121,9 @@ class TolerantFetcher(Fetcher):
             except _Left:
                 continue
             self._kept.append(key)
-            if channel.times_each:
-                channel.note_sample(row, key, time.monotonic_ns() - begun)
+            took_ns = time.monotonic_ns() - begun
+            if channel.times_each or took_ns >= _LONG_NS:
+                channel.note_sample(row, key, took_ns)
         self.row = -1
         channel.at_row(-1)
         if not samples and not channel.is_stale:

@@ -26,13 +26,13 @@ def test_full_arena_is_told_with_its_bytes_and_the_knob_that_helps() -> None:
     with wire() as road:
         assert road.feeder.dispatch(0, TaskKind.TASK_NEXT, b"")
         assert road.channel.next_task() is not None
-        road.channel.refuse_full(30, 20, 10, "prefetch_factor")
+        road.channel.refuse_full(30, 20, 10, "memory")
         item = road.feeder.take(5)
         road.feeder.accept()
         assert isinstance(item, Failure)
         assert item.kind is FailureKind.FULL
         assert (item.need_bytes, item.have_bytes, item.limit_bytes) == (30, 20, 10)
-        assert item.knob == "prefetch_factor"
+        assert item.knob == "memory"
 
 
 def test_progress_and_losses_of_a_worker_have_names() -> None:

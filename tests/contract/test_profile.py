@@ -70,6 +70,84 @@ def test_each_batch_has_its_times_and_its_slowest_sample(
     assert str(seen).startswith(seen.verdict.sentence)
 
 
+class Quick:
+    """Samples that take less than 5 us, but for one."""
+
+    def __len__(self) -> int:
+        return 600
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 333:
+            time.sleep(0.2)
+        return float(index)
+
+
+class Named(Quick):
+    def __getitem__(self, index: int) -> Any:
+        return {"value": super().__getitem__(index), "name": str(index)}
+
+
+class Stream(reader.IterableDataset):
+    def __iter__(self) -> Any:
+        return map(Quick().__getitem__, range(600))
+
+
+QUICK: dict[str, Any] = {
+    "stacked": (Quick, {"batch_size": 32}, 333),
+    "objects": (Named, {"batch_size": 32}, 333),
+    "collate_fn": (Quick, {"batch_size": 32, "collate_fn": list}, 333),
+    "no batches": (Quick, {"batch_size": None}, 333),
+    "tolerant": (Quick, {"batch_size": 32, "on_error": "skip"}, 333),
+    "in its place": (Quick, {"batch_size": 32, "on_error": "replace"}, 333),
+    "a stream": (Stream, {"batch_size": 32}, None),
+    "a stream and collate_fn": (Stream, {"batch_size": 32, "collate_fn": list}, None),
+}
+
+
+@pytest.mark.parametrize("way", QUICK)
+@pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
+def test_one_slow_sample_of_many_quick_ones_is_named(workers: int, kind: str, way: str) -> None:
+    made, options, index = QUICK[way]
+    loader = reader.DataLoader(made(), num_workers=workers, worker_type=kind, **options)
+    with loader, reader.profile(loader) as seen:
+        list(loader)
+    slow = seen.measured.slow_samples[0]
+    assert slow.index == index
+    assert 0.15 < slow.seconds < 10
+    if way != "no batches":
+        assert slow.row == (333 if index or not workers else slow.batch // 2 * 32 + slow.row) % 32
+    assert seen.bound_by in ("sample", "start"), seen.verdict
+    if seen.bound_by == "sample":
+        assert f"took {slow.seconds:.2f} s of {seen.measured.seconds:.2f}" in seen.verdict.sentence
+
+
+@pytest.mark.parametrize("face", ["torch", "paddle", "gluon"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_slow_sample_of_many_quick_ones_is_named_in_each_face(face: str, workers: int) -> None:
+    made = getattr(reader.compat, face).DataLoader
+    loader = made(Quick(), batch_size=32, num_workers=workers)
+    with reader.profile(loader) as seen:
+        list(loader)
+    loader.close()
+    assert seen.measured.slow_samples[0].index == 333
+
+
+def test_a_slow_sample_among_rows_that_others_make_is_named() -> None:
+    """Workers that make each other's rows: who waits for the last row names it."""
+
+    class Pure(Quick):
+        has_pure_samples = True
+
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.3 if index == 333 else 0.002)
+            return float(index)
+
+    loader = reader.DataLoader(Pure(), batch_size=64, num_workers=2)
+    with loader, reader.profile(loader) as seen:
+        list(loader)
+    assert seen.measured.slow_samples[0].index == 333
+
+
 def test_a_profile_goes_on_over_epochs_and_new_workers() -> None:
     with loaded(1, "process") as loader, reader.profile(loader) as seen:
         for _ in range(3):

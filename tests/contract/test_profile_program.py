@@ -171,6 +171,29 @@ def test_a_program_without_a_loader_of_ours_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [("WORLD_SIZE", "RANK"), ("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID")]
+)
+def test_each_rank_has_files_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
+) -> None:
+    script = "import reader\nfor batch in reader.DataLoader([1.0] * 8): pass\n"
+    monkeypatch.setenv(names[0], "2")
+    for rank in range(2):
+        monkeypatch.setenv(names[1], str(rank))
+        done = run(
+            tmp_path, "--json", "all.json", "--trace", "loop.json", "train.py", script=script
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"-- rank {rank} of 2: loader over list" in done.stderr
+        assert f"-- files of this rank: all-rank{rank}.json, loop-rank{rank}.json" in done.stderr
+    made = sorted(path.name for path in tmp_path.glob("*.json"))
+    assert made == ["all-rank0.json", "all-rank1.json", "loop-rank0.json", "loop-rank1.json"]
+    monkeypatch.setenv(names[0], "1")
+    assert run(tmp_path, "--json", "all.json", "train.py", script=script).returncode == 0
+    assert (tmp_path / "all.json").exists()
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["none.py"], "there is no file 'none.py'"),

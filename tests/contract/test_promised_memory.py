@@ -181,7 +181,7 @@ def test_08_where_memory_is_short_a_task_waits_before_its_samples_take_memory(pa
     _, _, full = pair.take(), pair.take(), pair.take()
     assert isinstance(full, Failure)
     assert full.kind is FailureKind.FULL
-    assert full.knob == "prefetch_factor"
+    assert full.knob == "memory"
     assert full.need_bytes >= 16 * MIB
     assert full.have_bytes <= 8 * MIB
 

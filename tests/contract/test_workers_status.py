@@ -54,6 +54,21 @@ def test_stages_count_what_passed_through_the_reader_thread() -> None:
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
+def test_what_was_counted_is_there_when_the_workers_have_ended(kind: str) -> None:
+    loader = DataLoader(Rows(40), batch_size=4, num_workers=2, worker_type=kind)
+    assert (loader.stats()["stages"], loader.stats()["arena"]) == (None, None)
+    for _ in loader:
+        before = loader.stats()
+        assert before["arena"]["is_open"]
+    stats = loader.stats()
+    assert stats["stages"]["received"] >= before["stages"]["received"] >= 9
+    assert not stats["arena"]["is_open"]
+    assert stats["arena"].keys() == before["arena"].keys()
+    loader.close()
+    assert loader.stats()["arena"] == stats["arena"]
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
 def test_worker_that_is_stuck_is_seen_at_its_batch_and_sample(kind: str, tmp_path: Path) -> None:
     says, hears = Wire(tmp_path / "says"), Wire(tmp_path / "hears")
     dataset = Stuck(6, says.path, hears.path, count=16)

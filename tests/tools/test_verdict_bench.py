@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 # those that wait for what they are bound by, however busy the machine is
 SAMPLE = [
     ("one slow sample", "0"),
+    ("a slow one of many", "0"),
+    ("three slow ones", "2"),
+    ("1 % are slow", "2 threads"),
     ("cold start", "2"),
     ("collate_fn that waits", "2 threads"),
     ("two loaders on a pool", "pool of 2"),

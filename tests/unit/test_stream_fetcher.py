@@ -31,8 +31,12 @@ class Paper:
     def note_fetched(self, rows: int) -> None:
         """Times are for the true one, too."""
 
-    def at_row(self, row: int) -> bool:
-        return self.is_stale
+    def draw(self, source: Iterator[Any], count: int, samples: list[Any]) -> None:
+        while len(samples) < count and not (samples and self.is_stale):
+            try:
+                samples.append(next(source))
+            except StopIteration:
+                return
 
     def _room(self) -> None:
         if self.full:

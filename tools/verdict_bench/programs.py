@@ -173,6 +173,21 @@ def _sample(options: dict[str, Any], is_mended: bool) -> Loop:
     return Loop(_loader(options, data, batch_size=3), lambda _: rest(0.004))
 
 
+def _slow_ones(work: Callable[[float], None], slow: dict[int, float]) -> Callable[..., Loop]:
+    """Return what makes a loop with some slow samples among quick ones."""
+
+    def make(options: dict[str, Any], is_mended: bool) -> Loop:
+        data = Samples(1200, slow=None if is_mended else slow, slow_work=work)
+        return Loop(_loader(options, data, batch_size=32), lambda _: rest(0.01))
+
+    return make
+
+
+_ONE = {333: 1.5}
+_THREE = {100: 0.6, 333: 0.7, 1001: 0.6}
+_EACH_100TH = dict.fromkeys(range(37, 1200, 100), 0.1)
+
+
 def _straggler(options: dict[str, Any], is_mended: bool) -> Loop:
     data = Samples(160, rest, 0.003, slow_worker=None if is_mended else 1)
     return Loop(_loader(options, data), lambda _: rest(0.001))
@@ -251,6 +266,19 @@ def _decoding(options: dict[str, Any], is_mended: bool) -> Loop:
     return Loop(_loader(options, data, batch_size=4), lambda _: rest(0.002))
 
 
+def _transformed(picture: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    compute(0.01)
+    return picture
+
+
+def _cached(options: dict[str, Any], is_mended: bool) -> Loop:
+    kept = reader.cache(pictures(240), memory="64MB")
+    for index in range(len(kept)):
+        kept[index]
+    data = kept if is_mended else kept.map(_transformed)
+    return Loop(_loader(options, data, batch_size=2), lambda _: rest(0.002))
+
+
 class _SlowLink(LateDevice):
     """A device to which a copy takes as long as is said, one after the other."""
 
@@ -317,6 +345,12 @@ PROGRAMS = {
     "too few workers": Program("workers", ("0", "1", "1 thread"), _workers),
     "two loaders on a pool": Program("workers", ("pool of 1", "pool of 2"), _pool),
     "one slow sample": Program("sample", _ALL, _sample),
+    "a slow one of many": Program("sample", _ALL, _slow_ones(rest, _ONE)),
+    "a slow one that computes": Program("sample", _ALL, _slow_ones(compute, _ONE)),
+    "three slow ones": Program("sample", _ALL, _slow_ones(rest, _THREE)),
+    "three slow that compute": Program("sample", _ALL, _slow_ones(compute, _THREE)),
+    "1 % are slow": Program("sample", _ALL, _slow_ones(rest, _EACH_100TH)),
+    "1 % compute": Program("sample", _ALL, _slow_ones(compute, _EACH_100TH)),
     "one slow worker": Program("straggler", _APART, _straggler),
     "collate_fn": Program("collate", _ALL, _collate),
     "collate_fn that waits": Program("collate", _ALL, _slow_collate),
@@ -328,4 +362,5 @@ PROGRAMS = {
     "cold start": Program("start", _APART, _start),
     "prefetch too small": Program("prefetch", _APART, _prefetch),
     "decoding": Program("decoding", _APART, _decoding),
+    "pictures from a cache": Program("dataset", _APART, _cached),
 }

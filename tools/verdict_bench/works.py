@@ -51,7 +51,8 @@ class Samples:
         count: of samples.
         work: called for each with `seconds`.
         seconds: for `work`.
-        slow: samples that rest as long, by index.
+        slow: samples that take as long, by index.
+        slow_work: called for these.
         slow_worker: a worker whose samples take ten times as long.
     """
 
@@ -62,12 +63,14 @@ class Samples:
         seconds: float = 0.0,
         slow: dict[int, float] | None = None,
         slow_worker: int | None = None,
+        slow_work: Any = rest,
     ) -> None:
         self.count = count
         self.work = work
         self.seconds = seconds
         self.slow = slow or {}
         self.slow_worker = slow_worker
+        self.slow_work = slow_work
 
     def __len__(self) -> int:
         return self.count
@@ -78,7 +81,8 @@ class Samples:
             seconds *= 10
         if seconds:
             self.work(seconds)
-        rest(self.slow.get(index, 0.0))
+        if index in self.slow:
+            self.slow_work(self.slow[index])
         return np.full(16, index, np.float32)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reader import data
-from reader.checks import as_bool, as_int
+from reader.checks import as_bool, as_int, refuse_url
 from reader.compat.gluon.arrays import is_nd
 from reader.compat.gluon.errors import ArgumentError
 from reader.compat.gluon.samplers import FilterSampler
@@ -195,6 +195,7 @@ class RecordFileDataset(data.RecordIO, Dataset):
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         super().__init__(Path(filename).expanduser())
+        refuse_url("filename", filename)
         self.filename = os.fspath(filename)
         self.idx_file = str(self.index_path)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from reader.checks import refuse_url
 from reader.compat.gluon.errors import ArgumentError
 from reader.data.record_io import RecordIO, RecordWriter
 from reader.errors import ConfigError, ConfigTypeError, got
@@ -45,6 +46,7 @@ class MXRecordIO:
     def __init__(self, uri: str | os.PathLike[str], flag: str) -> None:
         if flag not in ("r", "w"):
             raise ConfigError(f"Invalid flag {flag}: pass 'r' to read a file, 'w' to write it")
+        refuse_url("uri", uri)
         self.uri = os.fspath(uri)
         self.flag = flag
         self.writable = flag == "w"
@@ -169,6 +171,7 @@ class MXIndexedRecordIO(MXRecordIO):
         flag: str,
         key_type: Callable[[Any], Any] = int,
     ) -> None:
+        refuse_url("idx_path", idx_path)
         self.idx_path = os.fspath(idx_path)
         self.key_type = key_type
         self.idx: dict[Any, int] = {}

@@ -10,7 +10,6 @@ import contextlib
 import enum
 import functools
 import itertools
-import logging
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -28,10 +27,10 @@ from reader.compat.paddle.source_engine import make_engine
 from reader.engine.engine import Engine
 from reader.errors import ConfigError
 from reader.frameworks.paddle_version import DenseTensor, init_queue
+from reader.log import log as _log
 
 __all__ = ["FeedingLoader"]
 
-_log = logging.getLogger("reader")
 _numbers = itertools.count()  # names are unique in the process: the scope outlives any name guard
 _patch_reader: Any = monkey_patch_reader_methods
 

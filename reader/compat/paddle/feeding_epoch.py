@@ -6,7 +6,6 @@ gate keeps the thread of a stopped epoch off the queue, so that it pushes no sta
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -19,10 +18,10 @@ from reader._core.interpreter.signals import interrupt_after
 from reader.compat.paddle.source import set_place
 from reader.exceptions.user_error import as_user_error, with_context
 from reader.frameworks.paddle_version import DenseTensor, DenseTensorArray
+from reader.log import log as _log
 
 __all__ = ["FeedingEpoch"]
 
-_log = logging.getLogger("reader")
 _INIT_WAIT_MS = 50  # the program's first run makes the queue; closing does not wake this wait
 _DRAIN_WAIT_S = 0.01  # only after a failure: Paddle has no event for an empty queue
 _JOIN_S = 5.0  # how long the user's generator may take to yield its next item

@@ -17,7 +17,7 @@ from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,
 )
 
 from reader import data
-from reader.checks import names_arguments
+from reader.checks import MIX_HINT, names_arguments
 from reader.cluster.ray_backend import Ray
 from reader.compat.paddle.collate import PaddleRules, default_convert_fn
 from reader.compat.paddle.errors import ArgumentError
@@ -33,6 +33,7 @@ from reader.engine.engine import Engine
 from reader.engine.face import EngineFace
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import ConfigError, ConfigTypeError, got
+from reader.exceptions.exception_codec import add_note
 from reader.frameworks.paddle_device import paddle_place
 from reader.observe.face import ObservedFace
 from reader.orders.one_shot import OneShot
@@ -161,7 +162,9 @@ class DataLoader(_Base, Generic[T_co]):
             raise ArgumentError(f"timeout should be a non-negative value, got {got(timeout)}")
         is_iterable = is_iterable_dataset(dataset)
         if is_iterable and shuffle:
-            raise ConfigError(f"IterableDataset not support shuffle, but got shuffle={shuffle}")
+            error = ConfigError(f"IterableDataset not support shuffle, but got shuffle={shuffle}")
+            add_note(error, MIX_HINT)
+            raise error
         if is_iterable and batch_sampler is not None:
             raise ConfigError("IterableDataset expect unspecified batch_sampler")
         given = batch_sampler is not None

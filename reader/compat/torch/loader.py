@@ -17,7 +17,7 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from reader._core.wire.times_log import TimesLog
-from reader.checks import as_int, names_arguments
+from reader.checks import MIX_HINT, as_int, names_arguments
 from reader.cluster.ray_backend import Ray
 from reader.compat.torch.engine import as_count, start_of
 from reader.compat.torch.errors import ArgumentError
@@ -36,6 +36,7 @@ from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.tuner import Choice
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import got
+from reader.exceptions.exception_codec import add_note
 from reader.frameworks import check_places
 from reader.observe.face import ObservedFace
 from reader.orders.one_shot import OneShot
@@ -187,25 +188,30 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         if keyed and not self.is_stream:
             sized: Any = dataset
             sampler, shuffle = RandomSampler(sized, seed=seed), None
-        super().__init__(
-            dataset,
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            workers,
-            collate_fn,
-            pin_memory,
-            drop_last,
-            timeout,
-            worker_init_fn,
-            multiprocessing_context,
-            generator,
-            prefetch_factor=factor,
-            persistent_workers=persistent_workers,
-            pin_memory_device=pin_memory_device,
-            **({"in_order": in_order} if takes_in_order else {}),
-        )
+        try:
+            super().__init__(
+                dataset,
+                batch_size,
+                shuffle,
+                sampler,
+                batch_sampler,
+                workers,
+                collate_fn,
+                pin_memory,
+                drop_last,
+                timeout,
+                worker_init_fn,
+                multiprocessing_context,
+                generator,
+                prefetch_factor=factor,
+                persistent_workers=persistent_workers,
+                pin_memory_device=pin_memory_device,
+                **({"in_order": in_order} if takes_in_order else {}),
+            )
+        except ValueError as error:
+            if self.is_stream and shuffle:
+                add_note(error, MIX_HINT)
+            raise
         self.in_order = in_order  # the engine obeys it beside any PyTorch
         self.seed = seed
         self.reseed = reseed

@@ -6,6 +6,7 @@ the last one of them ends the workers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
+from reader._core.memory.copying import copy_way
 from reader._core.wire.local_channel import LocalMemory
 from reader.collate import in_place
 from reader.config import LoaderConfig
@@ -20,6 +22,7 @@ from reader.data.distributed_env import ranks_for_workers
 from reader.data.pure_samples import has_pure_samples
 from reader.engine.backends.backend import Backend
 from reader.engine.backends.inline import InlineBackend
+from reader.engine.backends.pool import Pool
 from reader.engine.backends.process_pool import ProcessPool
 from reader.engine.backends.remote_processes import RemoteProcesses
 from reader.engine.backends.shared_processes import SharedProcesses
@@ -137,6 +140,12 @@ class PoolCache:
         newest = self.newest
         found = newest.arena if newest is not None and newest.is_usable else None
         return self._spare[0].arena if found is None and self._spare else found
+
+    def arena_stats(self) -> dict[str, Any] | None:
+        """Return the counts of the arena, or the last ones of that which was closed last."""
+        arena = self.arena
+        counts = self.shelf.last_arena if arena is None else arena.stats()
+        return counts and {**counts, "copy_way": copy_way(), "is_open": arena is not None}
 
     @property
     def is_in_use(self) -> bool:
@@ -257,6 +266,16 @@ class PoolShelf:
         # these end in the background, by threads that keep them; close() waits for them
         self._closing: dict[weakref.ref[Backend], None] = {}
         self._is_closed = False
+        # counts of the feeder and the arena of the pool that ended last; None: there was none
+        self.last_stages: dict[str, Any] | None = None
+        self.last_arena: dict[str, Any] | None = None
+
+    def _end(self, pool: Backend) -> None:
+        """Have a pool end in the background, and keep what it counted."""
+        if isinstance(pool, Pool) and pool.is_usable:
+            with contextlib.suppress(ReaderError):  # another thread has just closed it
+                self.last_stages, self.last_arena = pool.feeder.stats(), pool.arena.stats()
+        pool.close_soon()
 
     def take_idle(self) -> Backend | None:
         """Return the pool that nobody uses, where there is one. It is lent from now on."""
@@ -266,7 +285,7 @@ class PoolShelf:
             if pool.is_usable:
                 return pool
             self._lent.pop(weakref.ref(pool), None)
-            pool.close_soon()
+            self._end(pool)
         return None
 
     @property
@@ -289,7 +308,7 @@ class PoolShelf:
             return
         _note(self._closing, pool)
         self._lent.pop(weakref.ref(pool), None)
-        pool.close_soon()
+        self._end(pool)
 
     def _check_closed(self) -> None:
         if self._is_closed:  # just now, by another thread
@@ -300,7 +319,7 @@ class PoolShelf:
         self._is_closed = True
         pools = [*_pools_of(self._lent), *_pools_of(self._closing), *self._idle]
         for pool in pools:
-            pool.close_soon()
+            self._end(pool)
         for pool in pools:
             pool.close()
         self._lent.clear()
@@ -310,7 +329,7 @@ class PoolShelf:
         """The loader is gone: end the idle pool; a lent one ends with its iterator."""
         self._is_closed = True
         for pool in [*self._idle]:
-            pool.close_soon()
+            self._end(pool)
         self._idle.clear()
 
     @property

@@ -7,7 +7,6 @@ processes keeps one from being started that the closing thread never sees.
 from __future__ import annotations
 
 import functools
-import logging
 import pickle
 import signal
 from collections.abc import Callable
@@ -22,13 +21,12 @@ from reader.engine.backends.shared_processes import SharedProcesses
 from reader.engine.backends.worker_processes import OwnProcesses, Processes
 from reader.errors import ReaderError
 from reader.exceptions.user_error import decode
+from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle
 from reader.processes.pickling import NotFound, not_found
 from reader.worker.loop import WorkerConfig, WorkerError
 
 __all__ = ["ProcessPool"]
-
-_log = logging.getLogger("reader")
 
 
 class ProcessPool(Pool):
@@ -158,7 +156,12 @@ class ProcessPool(Pool):
     def name_of(self, worker: int) -> str:
         """Name a worker in a message."""
         process = self._processes.process_of(worker)
-        return f"worker {worker} ({process or f'pid {self.feeder.worker_progress(worker)[0]}'})"
+        if process is None:
+            pid = self.feeder.worker_progress(worker)[0]
+            if not pid and worker < len(self.handles):  # it has not written it yet
+                pid = self.handles[worker].pid or 0
+            process = f"pid {pid}" if pid else "not started yet"
+        return f"worker {worker} ({process})"
 
     @property
     def room(self) -> int | None:

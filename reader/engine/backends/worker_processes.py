@@ -6,7 +6,6 @@ process may be started or ended meanwhile.
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import signal
@@ -20,6 +19,7 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
 from reader.errors import InternalError
+from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle, is_readable, send_signal
 from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
 from reader.processes.template import pidfd_of
@@ -27,7 +27,6 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["GRACE_S", "OwnProcesses", "Processes", "WorkerProcesses"]
 
-_log = logging.getLogger("reader")
 
 GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
 _TERM_S = 0.2  # for SIGTERM to work; then SIGKILL

@@ -54,6 +54,9 @@ cdef class Sharing:
     cdef vector[uint8_t] mine    # by row: 1 = made by this worker
     cdef const uint8_t* theirs   # the same of the others, in the slot
     cdef vector[Py_ssize_t] left # rows that nobody has made, in order, and how many of them are done
+    # of the last batch: the row that was waited for until others had made it, -1: none; and how long
+    cdef Py_ssize_t waited_row
+    cdef int64_t waited_ns
     cdef size_t left_at
     # of another's batch:
     cdef Plan plan               # the form of its rows

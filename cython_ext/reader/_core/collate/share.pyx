@@ -73,6 +73,7 @@ cdef class Sharing:
     cdef void begin(self) noexcept nogil:
         """A batch of samples is begun."""
         self.is_shared = False
+        self.waited_row = -1
         self.looks_at = 0
         if self.was_fresh:  # each_ns contains the cost of new memory, which may not recur
             self.each_ns = 0
@@ -159,9 +160,12 @@ cdef class Sharing:
         self.note_left()
         if self.left.size():  # for messages about a batch that is late
             store_relaxed_i64(&self.heap.c.at_index, self.left[0])
+        self.waited_ns = rd_now_ns()
         while rc:  # also after a signal: its handler may raise only when all have left
             with nogil:
                 rc = rd_share_await(arena, self.heap.index)
+        self.waited_ns = rd_now_ns() - self.waited_ns
+        self.waited_row = self.left[0] if self.left.size() else -1
         self.is_open = False
         self.note_left()
         if self.watch is not None and (load_u32(&self.c.has_drawn) or not self.watch.is_untouched()):

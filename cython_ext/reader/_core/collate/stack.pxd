@@ -9,7 +9,7 @@ from reader._core.collate.plan cimport Plan
 from reader._core.collate.share cimport Sharing
 from reader._core.memory.arena cimport rd_record, rd_slot
 from reader._core.memory.heap cimport Heap
-from reader._core.memory.stage_times cimport rd_made
+from reader._core.memory.stage_times cimport rd_made, rd_timer
 
 
 cdef class BatchWriter:
@@ -36,7 +36,7 @@ cdef class BatchWriter:
     cdef bint holds_all            # of stack(): all samples of the batch are in memory at once
     cdef bint fills                # of stack(): samples may write themselves to their rows
     cdef rd_made made              # times of the batch in hand
-    cdef uint32_t untimed          # rows are timed whose number has none of these bits
+    cdef rd_timer timer            # which of its samples are timed
 
     cdef uint64_t publish_schema(self, Schema schema) except? 0
     cdef uint64_t keep_schema(self, bytes pickled) except 0

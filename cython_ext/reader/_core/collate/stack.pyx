@@ -27,7 +27,7 @@ from reader._core.collate.share cimport AGAIN, Sharing
 from reader._core.memory.arena cimport (RD_ALIGN, RD_BATCH, RD_KEPT, RD_SKIPPED, rd_head, rd_header,
                                         rd_payload_sum, rd_place_sum, rd_slot_offset)
 from reader._core.memory.copying cimport NOGIL_NBYTES
-from reader._core.memory.stage_times cimport rd_made_note
+from reader._core.memory.stage_times cimport rd_coarse_ns, rd_made_note, rd_sample_begins, rd_sample_ends
 from reader._core.memory.wait cimport load_u32, rd_now_ns, store_relaxed_i64, store_u32
 
 from reader._core.batch.dtype import field_type
@@ -228,6 +228,10 @@ cdef class BatchWriter:
                     return self.collate(samples, record)
                 elif sharing is not None and sharing.is_shared:
                     row = sharing.next_row(row)
+                    before = sharing.waited_row
+                    if before >= 0 and rd_made_note(&self.made, before, sharing.waited_ns):
+                        self.made.slowest_key = number_of(keys[before])
+                    sharing.waited_row = -1
                 else:
                     row += 1
             if self.rules is None and names and plan.structure.kind == OBJECT:
@@ -247,22 +251,21 @@ cdef class BatchWriter:
                       Py_ssize_t row, list names):
         """Fetch the sample of a row, and note its time."""
         cdef int64_t begun
-        if row & self.untimed or self.holds_all:
+        if self.holds_all:
             return self.fetch_sample(source, fill, keys, plan, slot, row, names)
-        begun = rd_now_ns()
+        if self.sharing is not None and self.sharing.is_shared:
+            self.timer.glance_ns = rd_coarse_ns()  # since the row before, it may have waited for others
+        begun = rd_sample_begins(&self.timer, row)
         sample = self.fetch_sample(source, fill, keys, plan, slot, row, names)
-        if rd_made_note(&self.made, row, rd_now_ns() - begun):
+        if rd_sample_ends(&self.made, &self.timer, row, begun):
             self.made.slowest_key = number_of(keys[row])
         return sample
 
     cdef object draw(self, object source, Py_ssize_t row):
         """Draw a sample of a stream, or END, and note its time."""
-        cdef int64_t begun
-        if row & self.untimed:
-            return next(source, END)
-        begun = rd_now_ns()
+        cdef int64_t begun = rd_sample_begins(&self.timer, row)
         sample = next(source, END)
-        rd_made_note(&self.made, row, rd_now_ns() - begun)
+        rd_sample_ends(&self.made, &self.timer, row, begun)
         return sample
 
     cdef object fetch_sample(self, object source, object fill, list keys, Plan plan, rd_slot* slot,
@@ -474,8 +477,7 @@ cdef class BatchWriter:
         """Fetch the samples after a row."""
         samples = []
         for row in range(row + 1, len(keys)):
-            self.position = row
-            samples.append(source[keys[row]])
+            samples.append(self.fetch(source, None, keys, None, NULL, row, None))
         return samples
 
     cdef int collate(self, list samples, rd_record* record) except -1:

@@ -251,7 +251,7 @@ cdef class Heap:
                         f"memory cgroup) has {self.left} bytes left; make batches smaller, lower "
                         f"num_workers or prefetch_factor, drop kept batches, or give more memory",
                         need_bytes=nbytes, have_bytes=self.left, limit_bytes=self.left,
-                        knob="prefetch_factor",
+                        knob="memory",
                     )
             except BaseException:
                 sub_u64(&head.backed_bytes, need)

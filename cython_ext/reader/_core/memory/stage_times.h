@@ -1,15 +1,18 @@
 /* When a batch was at each stage of its road.  A worker notes what it knows beside its result; the
  * trainer adds the rest and keeps the last batches.  Numbers of the worker's are read once, and believed
- * only to be numbers.  May include layout.h alone.  Times are of CLOCK_MONOTONIC, in ns.
+ * only to be numbers.  May include layout.h and wait.h.  Times are of CLOCK_MONOTONIC, in ns.
  */
 #ifndef READER_CORE_STAGE_TIMES_H
 #define READER_CORE_STAGE_TIMES_H
 
 #include <string.h>
+#include <time.h>
 
 #include "reader/_core/memory/layout.h"
+#include "reader/_core/memory/wait.h"
 
 #define RD_EACH_NS 5000   /* samples that take longer in the mean are timed each, others one in 32 */
+#define RD_MOVES 2        /* a sample that is glanced at took long if the coarse clock moved so often */
 
 /* Of a batch, what its worker knows; one cache line. */
 typedef struct rd_made {
@@ -23,6 +26,13 @@ typedef struct rd_made {
     uint32_t rows;
     uint32_t timed;      /* rows whose times fetch_ns adds up; 0: it is the time of all */
 } rd_made;
+
+/* Which samples are timed.  The others are glanced at: a look at the coarse clock costs a third of one at
+ * the exact clock, and tells which sample took several ms. */
+typedef struct rd_timer {
+    uint32_t untimed;  /* rows are timed whose number has none of these bits */
+    int64_t glance_ns; /* the coarse clock, when the sample before was fetched; 0: unknown */
+} rd_timer;
 
 /* Of a batch that was made on another machine, how it came to this one; by who landed it here. */
 typedef struct rd_landed {
@@ -84,6 +94,43 @@ static inline int rd_made_note(rd_made *made, int64_t row, int64_t ns) {
     return 1;
 }
 
+/* The clock that moves a few hundred times a second. */
+static inline int64_t rd_coarse_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* How often it moves, in ns. */
+static inline int64_t rd_coarse_step_ns(void) {
+    static int64_t step;
+    int64_t found = __atomic_load_n(&step, __ATOMIC_RELAXED);
+    struct timespec each;
+    if (found) return found;
+    found = clock_getres(CLOCK_MONOTONIC_COARSE, &each) ? 10000000 : each.tv_nsec;
+    __atomic_store_n(&step, found, __ATOMIC_RELAXED);
+    return found;
+}
+
+/* Before a sample is fetched.  Returns when that is; 0: it is only glanced at. */
+static inline int64_t rd_sample_begins(const rd_timer *timer, int64_t row) {
+    return row & timer->untimed ? 0 : rd_now_ns();
+}
+
+/* A sample was fetched, which began when that says.  Returns whether it is the slowest so far. */
+static inline int rd_sample_ends(rd_made *made, rd_timer *timer, int64_t row, int64_t begun_ns) {
+    const int64_t before = timer->glance_ns;
+    if (begun_ns) {
+        const int64_t took = rd_now_ns() - begun_ns;
+        if (timer->untimed) timer->glance_ns = rd_coarse_ns();
+        return rd_made_note(made, row, took);
+    }
+    timer->glance_ns = rd_coarse_ns();
+    if (timer->glance_ns == before || !before) return 0; /* mostly it has not moved */
+    if (timer->glance_ns - before < RD_MOVES * rd_coarse_step_ns()) return 0;
+    return rd_made_note(made, row, timer->glance_ns - before);
+}
+
 /* Note that all rows have been fetched, which were not timed one by one. */
 static inline void rd_made_fetched(rd_made *made, uint32_t rows, int64_t now) {
     made->fetch_ns = now - made->begun_ns;
@@ -96,8 +143,11 @@ static inline void rd_made_fetched(rd_made *made, uint32_t rows, int64_t now) {
 static inline uint32_t rd_made_end(rd_made *made, int64_t now) {
     const int64_t busy = now - made->begun_ns;
     made->sent_ns = now;
-    if (made->timed && made->rows > made->timed)
-        made->fetch_ns = (int64_t)((double)made->fetch_ns * made->rows / made->timed);
+    if (made->timed > 1 && made->rows > made->timed) /* the slowest says nothing of others */
+        made->fetch_ns = made->slowest_ns + (int64_t)((double)(made->fetch_ns - made->slowest_ns) *
+                                                      (made->rows - 1) / (made->timed - 1));
+    else if (made->timed && made->rows > made->timed)
+        made->fetch_ns = made->fetch_ns * made->rows;
     if (made->fetch_ns > busy) made->fetch_ns = busy;
     return made->rows && busy / made->rows > RD_EACH_NS ? 0u : 31u;
 }

@@ -4,6 +4,7 @@ from reader._core.collate.share cimport Sharing, rd_guest
 from reader._core.collate.stack cimport BatchWriter
 from reader._core.memory.arena cimport Arena, rd_heap, rd_record, rd_slot
 from reader._core.memory.heap cimport Heap
+from reader._core.memory.stage_times cimport rd_made, rd_timer
 
 cpdef enum TaskKind:
     TASK_INDICES = 0    # payload: int64 indices of one batch
@@ -16,6 +17,10 @@ cpdef enum TaskKind:
     TASK_TRIM = 7       # free the memory of free slots; the answer is SKIPPED
     TASK_BROKEN = 8     # never sent: stands for a task whose keys cannot be unpickled
     TASK_ENTER = 9      # no payload: begin the epoch now; the answer is STATE
+
+
+cdef int take_item(list samples, object source, object key, rd_made* made, rd_timer* timer) except -1
+cdef bint take_next(list samples, object source, rd_made* made, rd_timer* timer) except -1
 
 
 cdef class WorkerChannel:

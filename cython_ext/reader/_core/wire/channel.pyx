@@ -8,6 +8,8 @@ import pickle
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -19,7 +21,7 @@ from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_END, RD_ERROR, RD_FAILED,
                                         RD_SKIPPED, RD_STATE, rd_head, rd_heap_at, rd_arena_damage,
                                         rd_payload_sum, rd_record_seal, rd_slot_offset, rd_trim_malloc)
 from reader._core.memory.stage_times cimport (rd_made, rd_made_begin, rd_made_end, rd_made_fetched, rd_made_note,
-                                                rd_made_show)
+                                                rd_made_show, rd_sample_begins, rd_sample_ends)
 from reader._core.memory.wait cimport (load_relaxed_u32, load_u32, rd_now_ns, rd_start_trainer_watch,
                                        store_relaxed_i64, store_relaxed_u32, store_relaxed_u64)
 from reader._core.wire.ring cimport (rd_result_push, rd_result_tell, rd_task, rd_task_peek, rd_task_pop,
@@ -34,6 +36,7 @@ from reader.errors import ArenaFull, InternalError
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+    PyObject* PyIter_Next(object) except? NULL
 
 
 def encode_task(keys, bint batched, bint exact=False):
@@ -105,6 +108,31 @@ def watch_trainer(int trainer_pidfd):
     cdef int rc = rd_start_trainer_watch(trainer_pidfd)
     if rc:
         raise OSError(rc, f"cannot start the thread that watches the trainer: {os.strerror(rc)}")
+
+
+cdef int take_item(list samples, object source, object key, rd_made* made, rd_timer* timer) except -1:
+    """Append the sample of a key to those of its batch, and note its time."""
+    cdef Py_ssize_t row = len(samples)
+    cdef int64_t begun = rd_sample_begins(timer, row)
+    samples.append(source[key])
+    if rd_sample_ends(made, timer, row, begun):
+        made.slowest_key = number_of(key)
+    return 0
+
+
+cdef bint take_next(list samples, object source, rd_made* made, rd_timer* timer) except -1:
+    """Append what an iterator yields to the samples of its batch, and note its time; False: it has
+    ended. No signal is handled between drawing a sample and keeping it."""
+    cdef Py_ssize_t row = len(samples)
+    cdef int64_t begun = rd_sample_begins(timer, row)
+    cdef PyObject* item = PyIter_Next(source)
+    if item is NULL:
+        return False
+    kept = <object>item
+    Py_DECREF(kept)  # two have it: `item` owned one
+    samples.append(kept)
+    rd_sample_ends(made, timer, row, begun)
+    return True
 
 
 @cython.final
@@ -242,7 +270,7 @@ cdef class WorkerChannel:
                 lacks = self.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
             rd_task_pop(self.c, task)
             if lacks:
-                self.refuse_full(lacks, self.heap.left, self.heap.left, "prefetch_factor")
+                self.refuse_full(lacks, self.heap.left, self.heap.left, "memory")
                 continue
             return kind, keys
 
@@ -272,6 +300,7 @@ cdef class WorkerChannel:
         store_relaxed_u32(&self.c.at_run, self.run)
         store_relaxed_i64(&self.c.at_index, -1)
         rd_made_begin(&self.writer.made, rd_now_ns())
+        self.writer.timer.glance_ns = 0
         store_relaxed_i64(&self.c.at_since_ns, self.writer.made.begun_ns)
 
     cdef int look(self, bint waits) noexcept:
@@ -317,10 +346,32 @@ cdef class WorkerChannel:
         store_relaxed_i64(&self.c.at_index, row)
         return self.writer.is_stale(&record)
 
+    def fetch(self, source, keys, list samples not None):
+        """Append the sample of each key to a list, until the batch is stale. The row of the one that raises
+        is the length of the list."""
+        cdef rd_record record = self.record(0)
+        for key in keys:
+            store_relaxed_i64(&self.c.at_index, len(samples))
+            if samples and self.writer.is_stale(&record):
+                break
+            take_item(samples, source, key, &self.writer.made, &self.writer.timer)
+        store_relaxed_i64(&self.c.at_index, -1)
+
+    def draw(self, source, Py_ssize_t count, list samples not None):
+        """As `fetch`, of an iterator, until the list has so many samples or the iterator has ended."""
+        cdef rd_record record = self.record(0)
+        cdef bint is_open = True
+        while is_open and len(samples) < count:
+            store_relaxed_i64(&self.c.at_index, len(samples))
+            if samples and self.writer.is_stale(&record):
+                break
+            is_open = take_next(samples, source, &self.writer.made, &self.writer.timer)
+        store_relaxed_i64(&self.c.at_index, -1)
+
     @property
     def times_each(self):
         """Whether samples take so long that each is to be noted by `note_sample`."""
-        return self.writer.untimed == 0
+        return self.writer.timer.untimed == 0
 
     def note_sample(self, Py_ssize_t row, key, int64_t ns):
         """Note how long a sample took that was fetched outside of this module."""
@@ -486,7 +537,7 @@ cdef class WorkerChannel:
         store_relaxed_u64(&self.c.computed_ns, self.c.computed_ns + ns)
 
     cdef int done(self, rd_record* record) except -1:
-        self.writer.untimed = rd_made_end(&self.writer.made, rd_now_ns())
+        self.writer.timer.untimed = rd_made_end(&self.writer.made, rd_now_ns())
         return self.show(record)
 
     cdef int show(self, rd_record* record) except -1:

@@ -671,7 +671,7 @@ cdef class Feeder:
         if record.kind == RD_FULL:
             return Failure(FailureKind.FULL, record.seq, self.s.epoch, record.worker, None,
                            record.need_bytes, record.have_bytes, record.limit_bytes,
-                           "max_bytes" if record.is_at_limit else "prefetch_factor")
+                           "max_bytes" if record.is_at_limit else "memory")
         if record.kind == RD_END:
             return Failure(FailureKind.END, record.seq, self.s.epoch, record.worker,
                            last_state(record, self.side))

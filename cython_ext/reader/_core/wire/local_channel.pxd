@@ -4,7 +4,7 @@ from reader._core.collate.leaves cimport LeafMaker
 from reader._core.collate.stack cimport BatchWriter
 from reader._core.memory.arena cimport Arena, rd_record
 from reader._core.memory.heap cimport Heap
-from reader._core.memory.stage_times cimport rd_made
+from reader._core.memory.stage_times cimport rd_made, rd_timer
 from reader._core.wire.times_log cimport TimesLog
 
 
@@ -40,7 +40,7 @@ cdef class LocalChannel:
     cdef readonly uint64_t seq
     cdef object answer               # to it: a batch or a Failure; None: not yet
     cdef rd_made made                # times of it, where it is not stacked
-    cdef uint32_t untimed            # see BatchWriter
+    cdef rd_timer timer              # see BatchWriter
 
     cdef bint is_here(self) noexcept
     cdef BatchWriter open_writer(self)

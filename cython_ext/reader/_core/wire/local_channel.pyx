@@ -17,7 +17,7 @@ from reader._core.memory.arena cimport RD_BATCH, rd_head, rd_is_foreign, rd_trim
 from reader._core.memory.stage_times cimport (rd_made_begin, rd_made_end, rd_made_fetched, rd_made_note,
                                                 rd_times)
 from reader._core.memory.wait cimport load_u32, load_u64, rd_now_ns
-from reader._core.wire.channel cimport TASK_AGAIN, TASK_EPOCH
+from reader._core.wire.channel cimport TASK_AGAIN, TASK_EPOCH, take_item, take_next
 from reader._core.wire.records cimport open_batch
 
 from reader._core.batch.side_table import SideTable
@@ -150,10 +150,20 @@ cdef class LocalChannel:
         """See WorkerChannel."""
         return self.is_closed
 
+    def fetch(self, source, keys, list samples not None):
+        """See WorkerChannel."""
+        for key in keys:
+            take_item(samples, source, key, &self.made, &self.timer)
+
+    def draw(self, source, Py_ssize_t count, list samples not None):
+        """See WorkerChannel."""
+        while len(samples) < count and take_next(samples, source, &self.made, &self.timer):
+            pass
+
     @property
     def times_each(self):
         """Whether samples take so long that each is to be noted by `note_sample`."""
-        return self.untimed == 0
+        return self.timer.untimed == 0
 
     def note_sample(self, Py_ssize_t row, key, int64_t ns):
         """Note how long a sample took that was fetched outside of this module."""
@@ -328,12 +338,13 @@ cdef class LocalFeeder:
             seq, kind, payload = self.tasks[0]
             channel.seq = seq
             rd_made_begin(&channel.made, rd_now_ns())
+            channel.timer.glance_ns = 0
             self.is_clocked = self.is_slow or self.sent % CLOCKED == 0
             if self.is_clocked:
                 self.computed_before = thread_ns()
             if channel.memory is not None:
                 channel.memory.prepare()
-                channel.memory.writer.made = channel.made
+                channel.memory.writer.made, channel.memory.writer.timer = channel.made, channel.timer
             channel.is_making = True
             try:
                 self.step(kind, payload)
@@ -363,9 +374,7 @@ cdef class LocalFeeder:
         times.dispatched_ns = times.asked_ns = times.begun_ns
         times.delivered_ns = rd_now_ns()
         times.sent_ns = times.arrived_ns = times.ordered_ns = times.delivered_ns
-        channel.untimed = rd_made_end(made, times.sent_ns)
-        if channel.memory is not None:
-            channel.memory.writer.untimed = channel.untimed
+        channel.timer.untimed = rd_made_end(made, times.sent_ns)
         times.fetch_ns, times.rows = made.fetch_ns, made.rows
         times.slowest_ns, times.slowest_key = made.slowest_ns, made.slowest_key
         times.slowest_row = made.slowest_row

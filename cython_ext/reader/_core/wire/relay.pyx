@@ -81,7 +81,7 @@ cdef class AnswerRelay:
         if kind != TASK_ENTER:
             lacks = channel.heap.reserve_samples(kind != TASK_NEXT and kind != TASK_AGAIN)
             if lacks:
-                channel.refuse_full(lacks, channel.heap.left, channel.heap.left, "prefetch_factor")
+                channel.refuse_full(lacks, channel.heap.left, channel.heap.left, "memory")
                 return None
         return kind, keys
 

@@ -1,0 +1,65 @@
+"""URLs where a path is wanted: refused at once, with what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reader
+from reader.checks import refuse_url
+from reader.observe.program import check_reports
+
+TAKERS: dict[str, Callable[[Any], Any]] = {
+    "ImageFolder": lambda url: reader.images.ImageFolder(url),
+    "TableRows": lambda url: reader.TableRows(url),
+    "TableRows of a list": lambda url: reader.TableRows(["a.parquet", url]),
+    "the folder of TableRows": lambda url: reader.TableRows("a.parquet", disk=url),
+    "TokenWindows": lambda url: reader.TokenWindows(url, 4),
+    "RecordIO": lambda url: reader.RecordIO(url),
+    "the index of RecordIO": lambda url: reader.RecordIO("a.rec", url),
+    "RecordWriter": lambda url: reader.RecordWriter(url),
+    "the folder of a cache": lambda url: reader.cache([1.0], disk=url, version="1"),
+    "quarantine": lambda url: reader.DataLoader([1.0], on_error="skip", quarantine=url),
+    "without": lambda url: reader.without([1.0], url),
+}
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a", Path("s3://bucket/a"), "https://host/a.bin"])
+@pytest.mark.parametrize("taker", TAKERS)
+def test_a_url_is_refused_with_what_to_do(taker: str, url: Any) -> None:
+    with pytest.raises(reader.ConfigError, match="got the URL") as caught:
+        TAKERS[taker](url)
+    assert "copy them to a disk of this machine" in str(caught.value)
+
+
+def test_the_url_of_a_file_names_its_path() -> None:
+    with pytest.raises(reader.ConfigError, match=r"pass the path alone: '/tmp/a\.bin'"):
+        reader.TokenWindows("file:///tmp/a.bin", 4)
+
+
+def test_outputs_of_a_profile_refuse_urls(tmp_path: Path) -> None:
+    with reader.DataLoader([1.0, 2.0]) as loader, reader.profile(loader) as seen:
+        list(loader)
+    with pytest.raises(reader.ConfigError, match=r"got the URL 'gs://bucket/a\.json'"):
+        seen.to_trace("gs://bucket/a.json")
+    (said,) = check_reports(json_path="gs://bucket/a.json")
+    assert "--json must be the path of a file or folder" in said
+
+
+@pytest.mark.parametrize(
+    "path", ["a", "./a", "/a/b", "C:\\a", "a:b", "a:/b", "", b"a", 3, None, "://", "1://"]
+)
+def test_what_is_no_url_is_left_alone(path: Any) -> None:
+    refuse_url("path", path)
+
+
+def test_a_path_that_looks_like_a_url_and_is_there_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.makedirs("s3:/bucket")
+    refuse_url("path", "s3://bucket")
