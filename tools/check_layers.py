@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_CORE = ("errors", "files", "places", "checks", "config", "_core")
+_CORE = ("errors", "places", "checks", "config", "_core", "files")
 _DATA = (
     *_CORE,
     "cgroups",
