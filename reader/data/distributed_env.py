@@ -48,16 +48,12 @@ _SLURM_VARIABLES = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
 _ALONE = Ranks(1, 0, "no launcher")
 
 
-class _State(threading.local):
-    ranks: Ranks | ConfigError | None = None
-
-
-_state = _State()
+_of_trainer = threading.local()  # its `ranks`, in a worker
 
 
 def set_ranks(ranks: Ranks | ConfigError | None) -> None:
     """Set what `ranks_for_workers` returned in the trainer, in a worker; None: ask here."""
-    _state.ranks = ranks
+    _of_trainer.ranks = ranks
 
 
 def ranks_for_workers() -> Ranks | ConfigError:
@@ -144,10 +140,11 @@ def known_ranks() -> Ranks | None:
 
 
 def _known(*, is_half_enough: bool) -> Ranks | None:
-    if _state.ranks is not None:
-        if isinstance(_state.ranks, ConfigError):
-            raise _state.ranks
-        return None if _state.ranks == _ALONE else _state.ranks
+    known: Ranks | ConfigError | None = getattr(_of_trainer, "ranks", None)
+    if known is not None:
+        if isinstance(known, ConfigError):
+            raise known
+        return None if known == _ALONE else known
     told = _of_libraries()
     try:
         told += _of_environment(_VARIABLES)

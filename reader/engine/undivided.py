@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from typing import Any
 
 from reader.config import LoaderConfig
@@ -48,7 +49,7 @@ def warn_if_undivided(
     if _knows_ranks([config.dataset, sampler, batch_sampler]):
         return
     if isinstance(cursor, StreamCursor):
-        cursor.on_count = _StreamWatch(config.dataset, cursor, ranks)
+        _watch_stream(config.dataset, cursor, ranks)
     elif config.sampler is None and config.batch_sampler is None:
         _warn_of_dataset(config, ranks)
     elif not _is_part(sampler if batch_sampler is None else batch_sampler, config.dataset):
@@ -78,29 +79,37 @@ def _warn_of_sampler(name: str, ranks: Ranks) -> None:
     )
 
 
-class _StreamWatch:
-    """Warns when the first batch of a stream was counted that did not call `reader.shard`."""
+def _watch_stream(dataset: Any, cursor: StreamCursor, ranks: Ranks) -> None:
+    """Warn when the first batch was counted of a stream that did not call `reader.shard`."""
+    name, found = type(dataset).__name__, weakref.ref(cursor)  # a cursor holds no user's object
 
-    def __init__(self, dataset: Any, cursor: StreamCursor, ranks: Ranks) -> None:
-        self._name = type(dataset).__name__
-        self._cursor = cursor
-        self._ranks = ranks
-
-    def __call__(self) -> None:
-        if self._cursor.has_shard is None:
+    def look() -> None:
+        own = found()
+        if own is None or own.has_shard is None:
             return
-        self._cursor.on_count = None
-        if self._cursor.has_shard:
+        own.on_count = None
+        if own.has_shard:
             return
         warnings.warn(
-            f"every rank reads all samples, unless {self._name} divides them among the ranks by"
-            f" itself: this is {self._ranks}, and no reader.shard was at work in its first batch."
-            " Iterate over reader.shard(items) in __iter__, which divides them among ranks and"
-            " workers, or over reader.shard(items, rank=0, world_size=1), which gives each rank"
+            f"every rank reads all samples, unless {name} divides them among the"
+            f" ranks by itself: this is {ranks}, and no reader.shard was at work in its first"
+            " batch. Iterate over reader.shard(items) in __iter__, which divides them among ranks"
+            " and workers, or over reader.shard(items, rank=0, world_size=1), which gives each rank"
             " all; or give the dataset that divides by itself an attribute world_size, which says"
             " so",
-            stacklevel=4,
+            stacklevel=_level_of_loop(),
         )
+
+    cursor.on_count = look
+
+
+def _level_of_loop() -> int:
+    """Return the `stacklevel` of the user's loop for its caller: a step has one frame or two."""
+    level, frame = 1, inspect.currentframe()
+    frame = None if frame is None else frame.f_back
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("reader."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _knows_ranks(found: list[Any], depth: int = 0) -> bool:
