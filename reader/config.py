@@ -48,6 +48,7 @@ __all__ = [
     "AutoCount",
     "LoaderConfig",
     "as_auto",
+    "as_feed_list",
     "check_auto",
     "check_workers",
     "of_backend",

@@ -106,12 +106,14 @@ class BatchPolicy:
     Attributes:
         has_plain_containers: containers of a batch become dicts and lists.
         is_as_collated: what `collate_fn` returns in the thread that iterates is the user's batch.
+        reads_bfloat16: a field of uint16 has the bits of bfloat16, where the framework is Paddle.
         make_adapter: called with each place; returns the function that makes the user's batch there
             from a LoDTensorArray, or a Device that copies it there. None: the framework's own.
     """
 
     has_plain_containers: bool = False
     is_as_collated: bool = False
+    reads_bfloat16: bool = False
     make_adapter: Callable[[Any], Any] | None = None
 
 

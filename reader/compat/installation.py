@@ -70,22 +70,34 @@ class Installation:
     def _serving(self, init: Any) -> Any:
         @functools.wraps(init)
         def serve(loader: Any, *args: Any, **kwargs: Any) -> None:
-            kind = type(loader)
-            made = self._own if kind is self._peer else None
-            if made is None and not issubclass(kind, self._own):
-                made = _derived(kind, self._own)
-            if made is None:
+            if _becomes(loader, self._peer, self._own):
+                self._own.__init__(loader, *args, **kwargs)
+            else:
                 init(loader, *args, **kwargs)
-                return
-            object.__setattr__(loader, "__class__", made)
-            self._own.__init__(loader, *args, **kwargs)
 
         serve.is_of_reader = True  # type: ignore[attr-defined]
         return serve
 
 
+def _becomes(loader: Any, peer: Any, own: Any) -> bool:
+    """Make a loader of the library one of ours; False: it is one already, or cannot be one."""
+    kind = type(loader)
+    if issubclass(kind, own):
+        return False
+    try:
+        object.__setattr__(loader, "__class__", own if kind is peer else _derived(kind, own))
+    except TypeError as error:
+        warnings.warn(
+            f"{kind.__module__}.{kind.__qualname__} is not served by reader and keeps the engine of"
+            f" its library: {error}",
+            stacklevel=3,
+        )
+        return False
+    return True
+
+
 def _derived(kind: Any, own: Any) -> Any:
-    """Return a class with the methods of `kind` before those of `own`; None: there can be none."""
+    """Return a class with the methods of `kind` before those of `own`. TypeError: there is none."""
     known = _known.get(kind)
     found = None if known is None else known()
     if found is not None:
@@ -102,16 +114,7 @@ def _derived(kind: Any, own: Any) -> Any:
                 loader.__getstate__(),
             )
 
-    try:
-        made = types.new_class(kind.__name__, (kind, own), exec_body=body)
-        object.__setattr__(object.__new__(kind), "__class__", made)
-    except TypeError as error:
-        warnings.warn(
-            f"{kind.__module__}.{kind.__qualname__} is not served by reader and keeps the engine of"
-            f" its library: {error}",
-            stacklevel=3,
-        )
-        return None
+    made = types.new_class(kind.__name__, (kind, own), exec_body=body)
     _known[kind] = weakref.ref(made)
     return made
 

@@ -246,6 +246,11 @@ class TokenWindows(Dataset[Any]):
             if self.targets:
                 self.arrays += (windows(1, self.length),)
 
+    @property
+    def given_dtype(self) -> np.dtype[Any]:
+        """The type in which tokens are given."""
+        return self._as_dtype or self._tokens.dtype
+
     def __len__(self) -> int:
         return self._count
 

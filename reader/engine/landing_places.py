@@ -61,7 +61,11 @@ class LandingPlaces:
             adapters = [policy.make_adapter(place) for place in config.places]
         else:
             adapters = make_adapters(
-                config.framework, config.feed_list, config.return_list, config.places
+                config.framework,
+                config.feed_list,
+                config.return_list,
+                config.places,
+                policy.reads_bfloat16,
             )
         is_private = config.num_workers > 0 and not config.use_shared_memory
         plain_containers = policy.has_plain_containers

@@ -23,7 +23,11 @@ Adapter = Callable[[LoDTensorArray], Any]
 
 
 def make_adapters(
-    framework: str, feed_list: Sequence[Any] | None, return_list: bool, places: Sequence[Place]
+    framework: str,
+    feed_list: Sequence[Any] | None,
+    return_list: bool,
+    places: Sequence[Place],
+    reads_bfloat16: bool = False,
 ) -> list[Adapter | Device]:
     """Return, for each place, the function that makes the user's batch from a LoDTensorArray.
 
@@ -34,12 +38,15 @@ def make_adapters(
         feed_list: the inputs of a static program, variables or names; for paddle.
         return_list: False: one dict per place, by those names.
         places: where the batches go; `check_places` has checked them.
+        reads_bfloat16: for paddle, see `BatchPolicy`.
     """
     if framework == "torch":
         return [torch_adapter(place) for place in places]
     if framework == "paddle":
-        is_single = len(places) == 1
-        return [_paddle_adapter(place, feed_list, return_list, is_single) for place in places]
+        from reader.frameworks.paddle import PaddleForm
+
+        form = PaddleForm(feed_list, return_list, len(places) == 1, reads_bfloat16)
+        return [_paddle_adapter(place, form) for place in places]
     if framework == "jax":
         return _jax_adapters(places)
     from reader.frameworks.numpy import to_numpy
@@ -47,12 +54,9 @@ def make_adapters(
     return [to_numpy] * len(places)  # the CPU is its only place
 
 
-def _paddle_adapter(
-    place: Place, feed_list: Sequence[Any] | None, return_list: bool, is_single: bool
-) -> Adapter | Device:
-    from reader.frameworks.paddle import PaddleForm, make_paddle_adapter
+def _paddle_adapter(place: Place, form: Any) -> Adapter | Device:
+    from reader.frameworks.paddle import make_paddle_adapter
 
-    form = PaddleForm(feed_list, return_list, is_single)
     if place.kind == "cpu":
         return make_paddle_adapter(form)
     from reader.frameworks.paddle_device import PaddleDevice, make_pinned_adapter

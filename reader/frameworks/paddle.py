@@ -1,13 +1,16 @@
 """Batches as paddle tensors on the arena's memory: Tensor in dynamic mode, DenseTensor in static.
 
-Imports paddle and LoDTensorArray. A field whose type paddle lacks (strings, uint16, ...) stays a
-NumPy array. Paddle holds the memory through DLPack, and releases it without the GIL.
+Imports paddle and LoDTensorArray. Paddle has no uint16 and no uint32: a Tensor has the numbers in a
+wider type, or in Paddle's face the bfloat16 that Paddle reads in uint16. A field of another type
+that it lacks (strings, uint64, ...) stays a NumPy array. Paddle holds the memory through DLPack,
+and releases it without the GIL.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +31,9 @@ _TYPES = frozenset(
 ) - (frozenset() if IS_3 else {"bool"})
 
 
-# (batch, {field: another shape to give it}) -> the fields
+_WIDER = {"uint16": "int32", "uint32": "int64"}  # the numbers of types that Paddle lacks
+
+# (batch, {field: another shape to give it}, see dense_fields) -> the fields
 MakeFields = Callable[..., list[Any]]
 
 
@@ -42,9 +47,17 @@ class PaddleForm:
         feed_list: the variables of the program, or names.
         return_list: see above.
         is_single: whether it is the only place.
+        reads_bfloat16: uint16 has the bits of bfloat16 in it, as Paddle's own loader takes it.
     """
 
-    def __init__(self, feed_list: Sequence[Any] | None, return_list: bool, is_single: bool) -> None:
+    def __init__(
+        self,
+        feed_list: Sequence[Any] | None,
+        return_list: bool,
+        is_single: bool,
+        reads_bfloat16: bool = False,
+    ) -> None:
+        self._bits: Container[int] = range(sys.maxsize) if reads_bfloat16 else ()
         self._plan = None if feed_list is None else FeedPlan(feed_list)
         self._return_list = return_list
         self._is_single = is_single
@@ -52,14 +65,14 @@ class PaddleForm:
     def form(self, tensors: MakeFields, dense: MakeFields, batch: LoDTensorArray) -> Any:
         """Return the batch, its fields made by `tensors` in dynamic, `dense` in static mode."""
         if paddle.in_dynamic_mode():
-            return batch.place_fields(tensors(batch))
+            return batch.place_fields(tensors(batch, None, self._bits))
         plan = self._plan
         if plan is None:
-            return batch.place_fields(dense(batch))
+            return batch.place_fields(dense(batch, None, self._bits))
         if self._return_list:
             plan.check_count(batch)
-            return batch.place_fields(dense(batch))
-        feed = plan.feed(batch, dense)
+            return batch.place_fields(dense(batch, None, self._bits))
+        feed = plan.feed(batch, dense, self._bits)
         return [feed] if self._is_single else feed
 
 
@@ -69,13 +82,16 @@ def make_paddle_adapter(form: PaddleForm) -> Callable[[LoDTensorArray], Any]:
 
 
 def tensor_fields(
-    batch: LoDTensorArray, shapes: Mapping[int, tuple[int, ...]] | None = None
+    batch: LoDTensorArray,
+    shapes: Mapping[int, tuple[int, ...]] | None = None,
+    bits: Container[int] = (),
+    widens: bool = True,
 ) -> list[Any]:
     """Return the fields as Tensors, or as arrays where paddle lacks the type.
 
-    `shapes`: {field: another shape to give it}.
+    Args: see `dense_fields`.
     """
-    dense = dense_fields(batch, shapes)
+    dense = dense_fields(batch, shapes, bits, widens)
     # all in one call, as paddle's own loader does: far cheaper than Tensor(dense) for each
     if _ARRAY not in map(type, dense):
         return _eager_tensors(dense)
@@ -84,12 +100,20 @@ def tensor_fields(
 
 
 def dense_fields(
-    batch: LoDTensorArray, shapes: Mapping[int, tuple[int, ...]] | None = None
+    batch: LoDTensorArray,
+    shapes: Mapping[int, tuple[int, ...]] | None = None,
+    bits: Container[int] = (),
+    widens: bool = False,
 ) -> list[Any]:
     """Return the fields as DenseTensors, or as arrays where paddle lacks the type.
 
-    `shapes`: {field: another shape to give it}. Paddle keeps one deleter for each address, so no
-    field may be imported twice.
+    Paddle keeps one deleter for each address, so no field may be imported twice.
+
+    Args:
+        batch: whose fields they are.
+        shapes: {field: another shape to give it}.
+        bits: fields in which uint16 has the bits of bfloat16.
+        widens: the numbers of uint16 and uint32 come in a type that paddle has.
     """
     capsules = batch.capsules(_TYPES, shapes)
     if batch.imported is None:
@@ -100,17 +124,21 @@ def dense_fields(
         return list(batch.imported)
     imported = iter(batch.imported)
     return [
-        _array_or_copy(batch[place].numpy(), (shapes or {}).get(place))
+        _array_or_copy(batch[place].numpy(), (shapes or {}).get(place), place in bits, widens)
         if capsule is None
         else next(imported)
         for place, capsule in enumerate(capsules)
     ]
 
 
-def _array_or_copy(array: Any, shape: tuple[int, ...] | None) -> Any:
-    """Return an array as it is; one of bool as a DenseTensor with a copy: 2.6 takes no other."""
-    if array.dtype != bool or IS_3:
+def _array_or_copy(array: Any, shape: tuple[int, ...] | None, has_bits: bool, widens: bool) -> Any:
+    """Return an array as it is; one that a DenseTensor can have as such, with a copy."""
+    wider = _WIDER.get(array.dtype.name) if widens else None
+    if has_bits and array.dtype == np.uint16:
+        wider = "uint16"  # which paddle takes for bfloat16
+    elif wider is None and (array.dtype != bool or IS_3):  # 2.6 takes bool by a copy alone
         return array
     dense = DenseTensor()
-    dense.set(array if shape is None else array.reshape(shape), core.CPUPlace())
+    copied = array if shape is None else array.reshape(shape)
+    dense.set(copied if wider is None else copied.astype(wider), core.CPUPlace())
     return dense

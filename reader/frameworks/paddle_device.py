@@ -9,7 +9,7 @@ Source: paddle.device, and buffered_reader of Paddle's own loader.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -82,17 +82,21 @@ class Copies:
         self,
         batch: LoDTensorArray,
         shapes: Mapping[int, tuple[int, ...]] | None = None,
+        bits: Container[int] = (),
         made: list[Any] | None = None,
+        widens: bool = True,
     ) -> list[Any]:
         """Return the fields as Tensors there, or as arrays where Paddle lacks the type.
 
         Args:
             batch: whose fields are copied.
-            shapes: {field: another shape to give it}.
+            shapes: see `dense_fields`.
+            bits: see there.
+            widens: see there.
             made: gets each Tensor as soon as there is one.
         """
         fields: list[Any] = []
-        for field in tensor_fields(batch, shapes):
+        for field in tensor_fields(batch, shapes, bits, widens):
             if isinstance(field, np.ndarray):
                 fields.append(np.array(field))  # in memory of its own: it holds no slot
                 continue
@@ -105,13 +109,14 @@ class Copies:
         self,
         batch: LoDTensorArray,
         shapes: Mapping[int, tuple[int, ...]] | None = None,
+        bits: Container[int] = (),
         made: list[Any] | None = None,
     ) -> list[Any]:
         """Return the fields as DenseTensors there; see `tensors`."""
         if self._tracer is None:
             self._tracer = Tracer()  # type: ignore[no-untyped-call]
         with framework._dygraph_guard(self._tracer):
-            fields = self.tensors(batch, shapes, made)
+            fields = self.tensors(batch, shapes, bits, made, widens=False)
         return [each if isinstance(each, np.ndarray) else _owned(each) for each in fields]
 
 

@@ -7,7 +7,7 @@ adapter; it remembers which fields of a structure go to which inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,14 +57,17 @@ class FeedPlan:
     def feed(
         self,
         batch: LoDTensorArray,
-        dense_fields: Callable[[LoDTensorArray, dict[int, tuple[int, ...]]], list[Any]],
+        dense_fields: Callable[..., list[Any]],
+        bits: Container[int] = (),
     ) -> dict[str, Any]:
         """Return {name: DenseTensor} in the order of the inputs, a fresh dict each time.
 
         Args:
             batch: its fields are matched to the inputs by key where it consists of dicts, else by
                 their order.
-            dense_fields: makes the DenseTensors, some with another shape.
+            dense_fields: makes the DenseTensors, some with another shape or of the bits in them.
+            bits: fields in which uint16 has the bits of bfloat16; in those of inputs that are
+                declared so it has.
 
         Raises:
             ConfigError: fields and inputs differ in number, name, type or shape.
@@ -82,7 +85,9 @@ class FeedPlan:
                 shape = self._fit(declared, batch[leaf.field])
                 if shape is not None:
                     shapes[leaf.field] = shape
-        dense = dense_fields(batch, shapes)
+        if not bits:
+            bits = self._bits_of(leaves)
+        dense = dense_fields(batch, shapes, bits)
         feed = {}
         for declared, leaf in zip(self._inputs, leaves, strict=True):
             tensor = dense[leaf.field]
@@ -95,6 +100,11 @@ class FeedPlan:
                 tensor.set_lod(batch.objects[leaf.lod])
             feed[declared.name] = tensor
         return feed
+
+    def _bits_of(self, leaves: list[_Leaf]) -> list[int]:
+        """Return the fields of inputs that are declared as bfloat16."""
+        pairs = zip(self._inputs, leaves, strict=True)
+        return [leaf.field for declared, leaf in pairs if declared.dtype == "bfloat16"]
 
     def _match(self, batch: LoDTensorArray) -> list[_Leaf]:
         """Find the field of each input."""
@@ -140,11 +150,15 @@ class FeedPlan:
 
     def _fit(self, declared: _Input, tensor: LoDTensor) -> tuple[int, ...] | None:
         """Refuse a tensor unlike its input; return a new shape if only the rank differs."""
-        if declared.dtype is not None and tensor.dtype != declared.dtype:
+        types = (tensor.dtype, declared.dtype)
+        if declared.dtype not in (None, tensor.dtype) and types != ("uint16", "bfloat16"):
+            convert = f".astype({declared.dtype!r})"
+            if declared.dtype == "bfloat16":  # NumPy alone has no such type
+                convert = '.astype(ml_dtypes.bfloat16), or its bits as "uint16"'
             raise ConfigError(
                 f"feed_list: input {declared.name!r} is declared as {declared.dtype}, and the batch"
-                f" has {tensor.dtype}. Convert it in the dataset (.astype({declared.dtype!r})), or"
-                " declare the input so"
+                f" has {tensor.dtype}. Convert it in the dataset ({convert}), or declare the input"
+                " so"
             )
         wanted, shape = declared.shape or (), tensor.shape
         if len(wanted) == len(shape):

@@ -500,10 +500,10 @@ def test_numpy_samples_become_tensors_where_the_framework_has_the_type(
         return np.arange(index, index + 6).reshape(2, 3).astype(dtype)
 
     batch = load(sample, 2, framework=framework)
-    has_type = name in TORCH.split() or (framework == "torch" and name == "uint16")
-    if has_type:
+    if name in TORCH.split() or name == "uint16":
         assert isinstance(batch, module.Tensor)
-        assert name in str(batch.dtype)
+        # Paddle has no uint16: the numbers come in a wider type
+        assert ("int32" if (framework, name) == ("paddle", "uint16") else name) in str(batch.dtype)
         assert list(batch.shape) == [4, 2, 3]
         if not name.startswith("complex"):
             found = batch.to(module.float64) if framework == "torch" else batch.astype("float64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +44,7 @@ def variable(name: str, shape: Any = None, dtype: Any = None) -> Any:
     return SimpleNamespace(name=name, shape=shape, dtype=dtype)
 
 
-def tensors(batch: LoDTensorArray, shapes: Any) -> list[Any]:
+def tensors(batch: LoDTensorArray, shapes: Any, bits: Any) -> list[Any]:
     """The fields themselves, in place of paddle's tensors."""
     return [t.reshape(shapes[n]) if n in shapes else t for n, t in enumerate(batch)]
 
@@ -358,6 +359,33 @@ def test_bfloat16_goes_to_a_program_as_bfloat16(static: Any, shape: Any) -> None
         (found,) = exe.run(feed=its, fetch_list=[y])
     assert found.ravel().tolist() == [0.5, 1.5, 2.5, 3.5]
     assert found.shape == (4,) + (1,) * (len(shape) - 1)
+
+
+@pytest.mark.parametrize("is_face", [False, True])
+def test_an_input_of_bfloat16_takes_its_bits_as_uint16(static: Any, is_face: bool) -> None:
+    from reader.compat.paddle import DataLoader as Face
+
+    x = static.data("x", [None, 1], "bfloat16")
+    y = paddle.cast(x, "float32")
+    exe = static.Executor(paddle.CPUPlace())
+    bits = (np.array([1.5, -2, 0.25], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    make: Any = Face if is_face else functools.partial(DataLoader, framework="paddle")
+    with make(list(bits), feed_list=[x], return_list=False, batch_size=3) as loader:
+        ((its,),) = loader
+        (found,) = exe.run(feed=its, fetch_list=[y])
+    assert found.tolist() == [[1.5], [-2.0], [0.25]]
+
+
+def test_another_type_for_an_input_of_bfloat16_is_refused_with_what_numpy_has(static: Any) -> None:
+    x = static.data("x", [None, 3], "bfloat16")
+    with (
+        DataLoader(
+            Calls(lambda i: np.zeros(3, "f4"), 3), feed_list=[x], return_list=False,
+            framework="paddle",
+        ) as loader,
+        pytest.raises(ConfigError, match=r"astype\(ml_dtypes.bfloat16\), or its bits as .uint16"),
+    ):  # fmt: skip
+        next(iter(loader))
 
 
 def test_02_what_was_fed_keeps_its_memory_as_long_as_it_lives(static: Any) -> None:

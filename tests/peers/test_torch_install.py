@@ -117,6 +117,27 @@ def test_loaders_are_copied_and_pickled_as_what_they_are() -> None:
         assert (again.mark, values(again)) == (5, [[5, 6], [7, 8]])
 
 
+def test_del_of_a_subclass_is_called_for_its_own_objects_alone() -> None:
+    ended: list[int] = []
+
+    class Closing(Imported[Any]):
+        def __init__(self, data: Any, number: int) -> None:
+            super().__init__(data)
+            self.number = number
+
+        def __del__(self) -> None:
+            ended.append(self.number)
+
+    with face.install():
+        loaders = [Closing(range(2), number) for number in range(2)]
+        assert all(isinstance(loader, face.DataLoader) for loader in loaders)
+        assert ended == []
+        del loaders[0]
+        assert ended == [0]
+        loaders.clear()
+    assert ended == [0, 1]
+
+
 def test_subclass_that_cannot_be_served_says_so_and_keeps_pytorchs_engine() -> None:
     with pytest.warns(UserWarning, match=r"Final is not served by reader.*no subclasses") as said:
         made = Final(range(4), 2)

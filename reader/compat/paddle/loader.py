@@ -7,9 +7,10 @@ Paddle's order, with its exception types and texts, and maps them; it holds no m
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+import numpy as np
 import paddle
 from paddle.base import core
 from paddle.io.dataloader.dataloader_iter import (  # type: ignore[attr-defined,unused-ignore]
@@ -26,7 +27,7 @@ from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.source import available_places, current_place
 from reader.compat.paddle.switches import pin_limit, use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
-from reader.config import LoaderConfig, as_auto, of_backend, of_pool
+from reader.config import LoaderConfig, as_auto, as_feed_list, of_backend, of_pool
 from reader.data import SequenceSampler
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
@@ -57,7 +58,7 @@ else:
 _POLICY = Policy(
     dispatch=DispatchPolicy(is_round_robin=True, works_ahead=True),
     worker=WorkerPolicy(rules=PaddleRules(), fetches_many=False, make_prepare=PaddleWorker.draw),
-    batch=BatchPolicy(has_plain_containers=True),
+    batch=BatchPolicy(has_plain_containers=True, reads_bfloat16=True),
     errors=ErrorPolicy(error_text="DataLoader worker({worker}) caught {type} with message:"),
 )
 
@@ -155,6 +156,8 @@ class DataLoader(_Base, Generic[T_co]):
                 "feed_list should be set when return_list=False. Pass the variables of the program,"
                 " or return_list=True"
             )
+        _check_feed_list(feed_list)
+        _check_tokens(dataset)
         parsed = _parse_places(places)
         _check_number("num_workers", workers, 0, "num_workers should be a non-negative value")
         _check_number("prefetch_factor", factor, 1, "prefetch_factor should be a positive value")
@@ -254,12 +257,19 @@ class DataLoader(_Base, Generic[T_co]):
         changed = {**self._arguments, argument: value}
         if argument == "batch_sampler":
             changed.update(batch_size=1, shuffle=False, drop_last=False)
-        made = object.__new__(type(self))
-        DataLoader.__init__(made, **changed)
+        elif argument in _OF_BATCHES and self._arguments["batch_sampler"] is None:
+            # of the batch sampler, whose attributes a program may have set
+            its = self.batch_sampler
+            found = {name: getattr(its, name, changed[name]) for name in _OF_BATCHES}
+            changed.update({**found, argument: value})
+        # no object of a subclass, whose `__del__` would end what this loader goes on with
+        made: DataLoader[Any] = DataLoader(**changed)
         batch_sampler = self.batch_sampler
         made._take_over(self._engine)
+        # as in Paddle, another dataset is read in the order of the same batch sampler
+        keeps_order = made.config.is_iterable == self.config.is_iterable
         self.__dict__.update(vars(made))
-        if argument not in ("dataset", "batch_size", "shuffle", "drop_last", "batch_sampler"):
+        if keeps_order and argument not in (*_OF_BATCHES, "batch_sampler"):
             self._engine.batch_sampler = batch_sampler
 
     def __repr__(self) -> str:
@@ -315,12 +325,31 @@ class DataLoader(_Base, Generic[T_co]):
         return from_dataset(dataset, places, drop_last)
 
 
+_OF_BATCHES = ("batch_size", "shuffle", "drop_last")
 # arguments, which are also attributes that a program may set later
 _ARGUMENTS = frozenset(
     "dataset feed_list places return_list batch_sampler batch_size shuffle drop_last collate_fn"
     " num_workers use_buffer_reader reader_buffer_size prefetch_factor use_shared_memory timeout"
     " worker_init_fn persistent_workers drop_last_group prefetch_next_epoch pool backend".split()
 )
+
+
+def _check_feed_list(feed_list: Any) -> None:
+    """Refuse what Paddle refuses while iterating, such as a batch size in this place."""
+    if feed_list is None or (isinstance(feed_list, Iterable) and not isinstance(feed_list, str)):
+        items: Any = feed_list if isinstance(feed_list, (list, tuple)) else ()
+        if all(isinstance(item, str) or hasattr(item, "name") for item in items):
+            return
+    as_feed_list(feed_list, "paddle", True)
+
+
+def _check_tokens(dataset: Any) -> None:
+    """Refuse tokens that Paddle would read as fractions."""
+    if isinstance(dataset, data.TokenWindows) and dataset.given_dtype == np.uint16:
+        raise ConfigError(
+            "the tokens come as uint16, which Paddle reads as bfloat16, got"
+            f" {got(dataset)}. Pass TokenWindows(..., as_dtype='int64'), or 'int32'"
+        )
 
 
 def _check_number(name: str, value: Any, low: int, text: str) -> None:
