@@ -234,7 +234,10 @@ def test_08_full_memory_cgroup_is_an_exception_and_never_a_signal(
                 except ArenaFull as error:
                     assert error.need_bytes >= 8 << 20, error.need_bytes
                     assert error.have_bytes < 64 << 20, error.have_bytes
-                    assert error.knob, error.knob
+                    assert error.knob == "memory", error.knob
+                    assert "this container, or control group, may have" in str(error), error
+                    assert sys.argv[2] in str(error) and "raise prefetch" not in str(error), error
+                    assert ("num_workers" in str(error)) == (sys.argv[1] != "0"), error
                     print("full", flush=True)
                 assert 4 <= len(kept) < 32, len(kept)
                 for n, batch in enumerate(kept):
@@ -246,6 +249,7 @@ def test_08_full_memory_cgroup_is_an_exception_and_never_a_signal(
                 print(n + 1, flush=True)
         """,
         str(workers),
+        str(folder / limit),
         wrapper=("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"),
     )
     status, out, err = trainer.finish(50)

@@ -35,6 +35,38 @@ def of(samples: Samples, name: str, **labels: str) -> Any:
     return samples.get((name, tuple(sorted(labels.items()))))
 
 
+class Broken(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        if index in (5, 9):
+            raise ValueError(index)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_failed_samples_are_counted_and_failed_batches_are_not_delivered(workers: int) -> None:
+    metrics = PrometheusCollector(CollectorRegistry())
+    options: dict[str, Any] = {"batch_size": SIZE, "num_workers": workers}
+    tolerant = reader.DataLoader(Broken(), on_error="skip", **options)
+    strict = reader.DataLoader(Broken(), **options)
+    with metrics.serve(0) as endpoint, tolerant, strict:
+        metrics.add("tolerant", tolerant)
+        metrics.add("strict", strict)
+        for _ in range(2):
+            assert len(list(tolerant)) == BATCHES
+        batches, failed = iter(strict), 0
+        for _ in range(BATCHES):
+            try:
+                next(batches)
+            except ValueError:
+                failed += 1
+        found = asked(endpoint.port)
+        assert of(found, "reader_failed_samples_total", loader="tolerant") == 4
+        assert of(found, "reader_failed_samples_total", loader="strict") == 0
+        assert of(found, "reader_batches_total", loader="strict") == BATCHES - failed
+        del batches
+    metrics.close()
+
+
 def test_several_loaders_are_told_of_by_label_and_one_that_is_gone_disappears() -> None:
     metrics = PrometheusCollector(CollectorRegistry())
     with metrics.serve(0) as endpoint, loaded(2) as train:

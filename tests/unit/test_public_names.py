@@ -87,6 +87,28 @@ def test_importing_reader_imports_what_is_used_and_nothing_ahead() -> None:
     )
 
 
+def test_faces_and_integrations_are_imported_when_they_are_first_asked_for() -> None:
+    in_a_fresh_process(
+        "import sys, reader\n"
+        "assert 'torch' not in sys.modules and 'mxnet' not in sys.modules\n"
+        "assert reader.compat.gluon.DataLoader.__module__.startswith('reader.compat.gluon')\n"
+        "assert 'torch' not in sys.modules\n"
+        "reader.integrations.scalars.Scalars\n"
+        "for room, name in ((reader.compat, 'tensorflow'), (reader.integrations, 'wandb')):\n"
+        "    assert not hasattr(room, name)"
+    )
+
+
+def test_the_face_of_torch_is_installed_right_after_the_import_of_reader() -> None:
+    pytest.importorskip("torch")
+    in_a_fresh_process(
+        "import reader\n"
+        "reader.compat.torch.install()\n"
+        "import torch.utils.data\n"
+        "assert torch.utils.data.DataLoader is reader.compat.torch.DataLoader"
+    )
+
+
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"module 'reader' has no attribute 'DataLoder'"):
         reader.DataLoder  # type: ignore[attr-defined]  # noqa: B018

@@ -148,7 +148,78 @@ def test_threads_of_the_trainer_are_no_other_program() -> None:
 
 def test_the_slow_sample_is_named() -> None:
     verdict = judge(dataclasses.replace(BUSY, slow_samples=SLOW, usual_sample_s=0.002))
-    assert "sample 17 of batch 5 took 6.00 s" in verdict.sentence
+    assert "sample 17 of batch 5 took 6.00 s of 10.00, and others 2 ms" in verdict.sentence
+    assert verdict.advice.startswith("Look at that sample, or make more batches ahead")
+
+
+def test_several_slow_samples_are_counted() -> None:
+    several = dataclasses.replace(
+        BUSY, slow_samples=SLOW, usual_sample_s=0.002, slow_batches=3, slow_s=9.5
+    )
+    sentence = judge(several).sentence
+    assert "in 3 of 100 batches one sample takes most of the time, 50% of making" in sentence
+    assert "sample 17 of batch 5 took 6.00 s" in sentence
+
+
+INLINE = {"workers": 0, "busy_s": 7.9, "cpu_s": 7.9, "idle_cores": 0.0, "runnable_s": None}
+ALONE: dict[str, Any] = {"workers": 0, "slow_samples": SLOW, "usual_sample_s": 0.002}
+CACHED: dict[str, Any] = {"decoder": "reader.images", "cached": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "bound_by", "wanted", "unwanted"),
+    [
+        (ALONE, "sample", "num_workers=1", "prefetch_factor"),
+        ({"decoder": "reader.images"}, "decoding", "reader.cache", "(reader.images)"),
+        ({"decoder": "PIL"}, "decoding", "(reader.images)", "Its cache"),
+        (CACHED, "dataset", "after the cache", "reader.cache"),
+        ({**CACHED, "keeps_files": True}, "decoding", 'what="pixels"', "Its cache had"),
+        ({**CACHED, "cached": 0.1}, "decoding", "Its cache had 10% of the samples", "Or cache"),
+        ({"cached": 1.0, "cpu_s": 2.0}, "storage", "", "cache"),
+        ({"cached": 0.0, "cpu_s": 2.0}, "storage", "Its cache had 0%", "Or cache"),
+        ({"cpu_s": 2.0, "idle_cores": None}, "storage", "Cache what is read", "num_workers"),
+        (
+            {"stages": STAGES | {"fetch": 3.0, "collate": 16.0}, "has_collate_fn": False},
+            "collate",
+            "fewer and smaller fields",
+            "collate_fn",
+        ),
+        ({**INLINE, "memory_stall_s": 4.0}, "memory", "Free memory", "num_workers"),
+    ],
+)
+def test_advice_does_not_repeat_what_the_program_does(
+    changed: dict[str, Any], bound_by: str, wanted: str, unwanted: str
+) -> None:
+    verdict = judge(dataclasses.replace(BUSY, **changed))
+    assert verdict.bound_by == bound_by
+    assert wanted in verdict.advice, verdict.advice
+    assert unwanted not in verdict.advice, verdict.advice
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_in_order_is_named_where_it_is_on(in_order: bool) -> None:
+    """Two workers, one of which takes ten times as long: all wait for it."""
+    worker = np.arange(40) % 2
+    make = np.where(worker == 1, 0.1, 0.01)
+    step, nothing = np.full(40, 0.001), np.zeros(40)
+    replay = Replay(make, step, make, nothing, worker, nothing, 2, 4)
+    seen = dataclasses.replace(
+        BUSY, seconds=2.1, batches=40, wait_s=2.0, busy_s=2.2, cpu_s=2.2, worker_s=[0.01, 0.1],
+        stages={"fetch": 2.2, "collate": 0.0}, in_order=in_order, first_wait_s=0.0,
+    )  # fmt: skip
+    verdict = judge(seen, replay)
+    assert verdict.bound_by == "straggler"
+    assert ("in_order=False" in verdict.advice) == in_order
+
+
+def test_a_slow_sample_within_the_first_batch_is_no_start() -> None:
+    first = [SlowSample(17, 3, 0, 0, 6.0)]
+    late = dataclasses.replace(
+        BUSY, first_wait_s=6.0, wait_s=2.0, slow_samples=first, usual_sample_s=0.002
+    )
+    assert judge(late).bound_by == "sample"
+    begun = dataclasses.replace(late, slow_samples=[dataclasses.replace(first[0], row=0)])
+    assert judge(begun).bound_by == "start"
 
 
 @pytest.mark.parametrize(
