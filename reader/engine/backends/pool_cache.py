@@ -142,15 +142,22 @@ class PoolCache:
         """Whether an iterator takes batches from a pool."""
         return self.shelf.is_lent
 
-    def close(self) -> None:
-        """End all backends and wait for it; iterators that have one then raise. Idempotent."""
+    def close_soon(self, grace_s: float | None = None) -> None:
+        """As `close`, for the pools alone, and without waiting."""
+        self.shelf.close_soon(grace_s)
+
+    def close(self, grace_s: float | None = None) -> None:
+        """End all backends and wait for it; iterators that have one then raise. Idempotent.
+
+        `grace_s`: see Backend.
+        """
         for found in self._inline:
             backend = found()
             if backend is not None:
                 backend.close()
         while self._spare:
             self._spare.pop().close()
-        self.shelf.close()
+        self.shelf.close(grace_s)
 
     def _make_inline(self) -> InlineBackend:
         config = self._config
@@ -295,14 +302,18 @@ class PoolShelf:
         if self._is_closed:  # just now, by another thread
             self.drop()
 
-    def close(self) -> None:
-        """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
+    def close_soon(self, grace_s: float | None = None) -> list[Backend]:
+        """As `close`, without waiting; returns what is to be waited for."""
         self._is_closed = True
         pools = [*_pools_of(self._lent), *_pools_of(self._closing), *self._idle]
         for pool in pools:
-            pool.close_soon()
-        for pool in pools:
-            pool.close()
+            pool.close_soon(grace_s)
+        return pools
+
+    def close(self, grace_s: float | None = None) -> None:
+        """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
+        for pool in self.close_soon(grace_s):
+            pool.close(grace_s)
         self._lent.clear()
         self._idle.clear()
 

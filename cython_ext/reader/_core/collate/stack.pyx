@@ -166,7 +166,7 @@ cdef class BatchWriter:
             if not self.suits(plan, sample):
                 sample = detached(sample, fill)
                 slot = self.drop(slot)
-                samples = [sample] + self.fetch_rest(source, keys, 0)
+                samples = [sample] + self.fetch_rest(source, keys, 0, record)
                 return self.collate(samples, record)
             if plan is not None:
                 if slot is NULL:
@@ -178,7 +178,7 @@ cdef class BatchWriter:
             if differs:
                 self.plan = None
                 if plan is not None and not self.suits(None, sample):
-                    samples = [sample] + self.fetch_rest(source, keys, 0)
+                    samples = [sample] + self.fetch_rest(source, keys, 0, record)
                     return self.collate(samples, record)
                 plan = Plan.of(sample, self.is_strict)
                 slot = self.begin(plan, count)
@@ -224,7 +224,7 @@ cdef class BatchWriter:
                     samples = plan.take_back(row, self.revive)
                     samples.append(detached(sample, fill))
                     slot = self.drop(slot)
-                    samples += self.fetch_rest(source, keys, row)
+                    samples += self.fetch_rest(source, keys, row, record)
                     return self.collate(samples, record)
                 elif sharing is not None and sharing.is_shared:
                     row = sharing.next_row(row)
@@ -407,7 +407,7 @@ cdef class BatchWriter:
                         return self.stream_list(source, count, drop_last, record)
                     text = self.unlike(plan, row, None)
                     for _ in range(row + 1, count):  # or the next batch would get these samples
-                        if next(source, END) is END:
+                        if self.is_stale(record) or next(source, END) is END:
                             break
                     self.drew_all = True
                     raise CollateError(text)
@@ -470,12 +470,13 @@ cdef class BatchWriter:
             return True
         return self.rules.can_stack(sample)
 
-    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row):
-        """Fetch the samples after a row."""
+    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row, rd_record* record):
+        """Fetch the samples after a row. Raises where nobody waits for the batch any more."""
         samples = []
-        for row in range(row + 1, len(keys)):
-            self.position = row
-            samples.append(source[keys[row]])
+        for self.position in range(row + 1, len(keys)):
+            if self.is_stale(record):
+                raise CollateError("nobody waits for this batch any more")
+            samples.append(source[keys[self.position]])
         return samples
 
     cdef int collate(self, list samples, rd_record* record) except -1:
