@@ -49,6 +49,7 @@ __all__ = [
     "LoaderConfig",
     "as_auto",
     "as_feed_list",
+    "as_seconds",
     "check_auto",
     "check_workers",
     "of_backend",
@@ -259,15 +260,19 @@ def _convert_numbers(o: dict[str, Any]) -> None:
             f" {o['pin_limit']} bytes. Pass at least the size of a few batches, 0 to page-lock"
             " nothing, or None to page-lock what copies to devices read from"
         )
-    o["timeout"] = _as_timeout(o["timeout"])
+    o["timeout"] = as_seconds("timeout", o["timeout"], "0 waits without a deadline.")
 
 
-def _as_timeout(value: object) -> float:
+def as_seconds(name: str, value: object, remedy: str) -> float:
+    """Return a number of seconds, 0 or more.
+
+    Raises:
+        ConfigError, ConfigTypeError: it is none. `remedy` ends the message.
+    """
     number: Any = value
     is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
     if is_number and 0 <= number <= MAX_TIMEOUT_S:  # refuses nan too
         return float(number)
     raise (ConfigError if is_number else ConfigTypeError)(
-        f"timeout must be a number of seconds in [0, {MAX_TIMEOUT_S:g}], got {got(value)}."
-        " 0 waits without a deadline."
+        f"{name} must be a number of seconds in [0, {MAX_TIMEOUT_S:g}], got {got(value)}. {remedy}"
     )

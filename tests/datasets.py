@@ -16,7 +16,7 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,6 +124,48 @@ class Stuck(Rows):
             tell(self.says, str(os.getpid()))
             listen(self.hears)
         return super().__getitem__(index)
+
+
+class Writes:
+    """Samples that write a file each, as a cache does; `at` waits for the test in the middle."""
+
+    at = 5  # in the second batch of four; a worker is at it when the first was taken
+    count = 16
+
+    def __init__(self, folder: str, says: str, hears: str) -> None:
+        self.folder, self.says, self.hears = folder, says, hears
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        name = os.path.join(self.folder, str(index))
+        mine = f"{name}.{os.getpid()}"
+        os.close(os.open(f"{mine}.lock", os.O_CREAT | os.O_WRONLY))
+        try:
+            os.close(os.open(f"{mine}.part", os.O_CREAT | os.O_WRONLY))
+            if index == self.at:
+                tell(self.says, str(os.getpid()))
+                listen(self.hears)
+            os.rename(f"{mine}.part", f"{name}.npy")
+        finally:
+            os.unlink(f"{mine}.lock")
+        return index
+
+
+class WritesStream:
+    """The same as a stream; writes "over" when its generator is closed."""
+
+    def __init__(self, *args: str) -> None:
+        self.samples = Writes(*args)
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            for index in range(self.samples.count):
+                yield self.samples[index]
+        finally:
+            path = os.path.join(self.samples.folder, "over")
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
 
 
 class HugeOnce(Stuck):

@@ -441,10 +441,10 @@ class Engine(Finalized):
 
     # -- ending ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """End the workers and wait for it, 0.7 s at most. Idempotent; iterating starts new ones."""
+    def close(self, grace_s: float | None = None) -> None:
+        """End the workers and wait for it; see Backend. Idempotent; iterating starts new ones."""
         self.drop_prefetched()
-        self._cache.close()
+        self._cache.close(grace_s)
         self._places.end()
 
     def drop(self) -> None:

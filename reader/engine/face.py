@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
+from reader.config import as_seconds
 from reader.data.batch_sampler import count_of
 from reader.engine.auto import choice_of
 from reader.engine.backends.backend import WorkerStatus
+from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
 from reader.engine.failed_samples import FailedSample
 from reader.errors import ConfigTypeError
 
-__all__ = ["EngineFace", "engine_of"]
+__all__ = ["EngineFace", "as_grace", "engine_of"]
 
 _Self = TypeVar("_Self", bound="EngineFace")
 
@@ -29,6 +31,13 @@ def engine_of(loader: Any) -> Engine | None:
     """
     engine: Engine | None = getattr(loader, "_engine", None)
     return engine
+
+
+def as_grace(value: object) -> float | None:
+    """Return the argument `grace` of a `close`, checked."""
+    if value is None:
+        return None
+    return as_seconds("grace", value, "0 interrupts the samples that workers are at, at once.")
 
 
 class EngineFace:
@@ -190,12 +199,22 @@ class EngineFace:
         """
         return self._engine.workers()
 
-    def close(self) -> None:
-        """End the workers and wait for it, 0.7 s at most. Batches you hold stay valid. Idempotent.
+    def close(self, grace: float | None = None) -> None:
+        """End the workers and wait for it. Batches you hold stay valid. Idempotent.
 
-        Iterating again starts new workers.
+        A worker process between two samples ends at once. One that is at a sample may finish that,
+        then `SystemExit` is raised in it, so that `finally` blocks run; another second later it is
+        killed. Worker threads cannot be interrupted: they are waited for 0.4 s, and end after their
+        samples. Iterating again starts new workers.
+
+        Args:
+            grace: seconds for workers to finish their samples, 0 or more; None: 5. A later call may
+                shorten it, also for workers that a loop left behind.
+
+        Raises:
+            ConfigError, ConfigTypeError: `grace` is no such number.
         """
-        self._engine.close()
+        self._engine.close(as_grace(grace))
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -206,4 +225,4 @@ class EngineFace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(grace_of(kind))

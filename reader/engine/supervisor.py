@@ -7,7 +7,6 @@ iterates. It handles deaths of workers, failed starts, short memory and late bat
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -124,8 +123,9 @@ class Supervisor:
             self._look()
         if was_torn or self._window.has_unsent:
             item = None  # treat it as a notice: Ctrl-C may have left one unhandled
-        began = self._stats.begin()
-        deadline = None if self._options.timeout_s is None else began + self._options.timeout_s
+        self._stats.begin()
+        feeder, timeout_s = self._feeder, self._options.timeout_s
+        began_s, paused_s = feeder.clock_s(), feeder.paused_s
         try:
             while True:
                 if item is None:
@@ -133,7 +133,9 @@ class Supervisor:
                     self._schedule.send()
                 if is_enough is not None and is_enough():
                     return None
-                rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+                rest = None
+                if timeout_s is not None:
+                    rest = max(0.0, timeout_s - (feeder.clock_s() - began_s))
                 # a worker thread that holds the lock of the random state must be waited for: the
                 # error is raised when the late batch comes, and the next call returns that batch
                 limit = rest if self._options.is_eager else None
@@ -146,14 +148,17 @@ class Supervisor:
                         continue
                 else:
                     item = self._feeder.take(limit)
-                if item is False or (rest == 0.0 and item is not None):
+                is_late = item is False or (rest == 0.0 and item is not None)
+                if is_late and timeout_s is not None and feeder.clock_s() < began_s + timeout_s:
+                    continue  # this process was stopped meanwhile
+                if is_late:
                     number = self._schedule.number_of(None)
                     raise late(self._backend, self._window.task_keys, number, self._options)
                 if item is not None:
                     self._is_torn = False
                     return item
         finally:
-            self._stats.end()
+            self._stats.end(feeder.paused_s - paused_s)
 
     def poll(self) -> Any:
         """Return the next batch or Failure where it has come, else None; blocks on nothing."""
@@ -320,7 +325,7 @@ class Supervisor:
     def _abort(self) -> None:
         """End workers that cannot continue; the next epoch starts new ones."""
         self._window.is_closed = True
-        self._backend.close_soon()
+        self._backend.close_soon(0.0)
         with interrupt_after():
             self._loan.give_back()
 

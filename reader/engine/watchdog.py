@@ -26,6 +26,7 @@ __all__ = ["Hung", "Watchdog"]
 _RECORD = np.dtype(list(FIELDS))
 _LOOKS = 8  # in the time after which a sample is told
 _LEAST_S = 0.02
+_TICK_S = 1.0  # between two looks whether this process was stopped, at most
 _MOST_S = 5.0
 _MOST = 0.5  # a share of the time of a batch for which one of its samples is named
 
@@ -68,9 +69,12 @@ class Watchdog:
         hang_after: float | None,
     ) -> None:
         self._backend, self._keys_of, self._epoch = backend, keys_of, epoch
+        self._clock_s = backend.feeder.clock_s  # a worker is not slow while this process stands
         self._warn_after, self._hang_after = warn_after, hang_after
         limits = [limit for limit in (warn_after, hang_after) if limit is not None]
         self.own_pause_s = min(_MOST_S, max(_LEAST_S, min(limits) / _LOOKS)) if limits else None
+        if self.own_pause_s is not None:
+            backend.feeder.watch_pauses(min(_TICK_S, self.own_pause_s))
         self.hung: dict[int, Hung] = {}
         # worker -> its process, the batch and the row that it is at, and since when
         self._seen: dict[int, tuple[tuple[int | None, int | None, int], float]] = {}
@@ -102,7 +106,7 @@ class Watchdog:
                 self._looking.release()
 
     def _look(self) -> None:
-        now = time.monotonic()
+        now = self._clock_s()
         for status in self._backend.statuses():
             if status.activity not in (WorkerActivity.BUSY, WorkerActivity.STARTING):
                 self._seen.pop(status.worker_id, None)

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from reader.checks import as_byte_count, as_int
 from reader.config import check_workers
+from reader.engine.backends.grace import grace_of
 from reader.engine.backends.shared_workers import SharedWorkers
+from reader.engine.face import as_grace
 
 __all__ = ["WorkerPool"]
 
@@ -75,12 +77,19 @@ class WorkerPool:
         """Of the worker processes that there are, in the order of their numbers."""
         return self._processes.pids
 
-    def close(self) -> None:
-        """End the workers and wait for it, 0.7 s at most; batches that you hold stay valid.
+    def close(self, grace: float | None = None) -> None:
+        """End the workers and wait for it; batches that you hold stay valid. Idempotent.
 
-        Iterators of its loaders raise then; iterating over one anew starts new workers. Idempotent.
+        Iterators of its loaders raise then; iterating over one anew starts new workers.
+
+        Args:
+            grace: seconds for workers to finish the samples that they are at, as in
+                `DataLoader.close`; None: 5.
+
+        Raises:
+            ConfigError, ConfigTypeError: `grace` is no such number.
         """
-        self._processes.close()
+        self._processes.close(as_grace(grace))
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -91,7 +100,7 @@ class WorkerPool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(grace_of(kind))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self.num_workers, self.start_method, self.max_bytes)

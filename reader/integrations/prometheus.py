@@ -6,7 +6,10 @@ loaders, which it holds weakly: one that is gone is not told of any more.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -46,6 +49,8 @@ _GAUGES = {
 class Endpoint:
     """A server of metrics in a thread of its own. Close it, or leave it to the end of the program.
 
+    A process that is forked has no such thread, and lets go of the port and of requests.
+
     Attributes:
         port: that it listens at.
     """
@@ -53,9 +58,28 @@ class Endpoint:
     def __init__(self, server: Any, thread: threading.Thread) -> None:
         self.port = int(server.server_address[1])
         self._server, self._thread = server, thread
+        self._requests: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._accept = server.get_request
+        server.get_request = self._get_request
+        _endpoints.add(self)
+
+    def _get_request(self) -> Any:
+        found = self._accept()
+        self._requests.add(found[0])
+        return found
+
+    def _let_go(self) -> None:
+        """In a forked process: who asks would else wait for its end, and the port stay taken."""
+        server, self._server = self._server, None
+        for held in [] if server is None else [server.socket, *self._requests]:
+            fd = held.detach()
+            if fd >= 0:
+                os.close(fd)
 
     def close(self) -> None:
         """End the server, and wait for a request that it answers. Idempotent."""
+        if self._server is None:
+            return
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -70,6 +94,17 @@ class Endpoint:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+_endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+
+
+def _let_go_of_all() -> None:
+    for endpoint in list(_endpoints):
+        endpoint._let_go()
+
+
+os.register_at_fork(after_in_child=_let_go_of_all)
 
 
 class PrometheusCollector(_Collector):  # type: ignore[misc]

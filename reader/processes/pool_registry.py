@@ -21,6 +21,7 @@ from reader.errors import ReaderError
 __all__ = [
     "add",
     "await_closing",
+    "await_room",
     "check_interpreter",
     "leave_with_program",
     "remove",
@@ -28,13 +29,18 @@ __all__ = [
     "start_closing",
 ]
 
-_GRACE_S = 1.0
+_EXIT_S = 1.0  # for workers to finish their samples when the program ends
+_GRACE_S = 1.0  # for the threads that close pools
+_MOST_CLOSING = 4
 
 
 class _Pool(Protocol):
     @property
     def is_closing(self) -> bool:
         """Whether it is being closed in the background."""
+
+    def close_soon(self, grace_s: float | None = None) -> None:
+        """End it in the background; its workers may finish their samples for so many seconds."""
 
     def close(self) -> None:
         """End it and wait until it has ended."""
@@ -76,6 +82,16 @@ def await_closing() -> bool:
     for pool in closing:
         pool.close()
     return bool(closing)
+
+
+def await_room() -> None:
+    """Wait until at most 4 pools are being closed: each keeps workers and memory until then.
+
+    Loops that are left one after the other would else leave more and more of them behind.
+    """
+    closing = [pool for pool in snapshot() if pool.is_closing]
+    for pool in closing[:-_MOST_CLOSING]:
+        pool.close()
 
 
 def start_closing(finish: Callable[[], None]) -> None:
@@ -122,10 +138,19 @@ def leave_with_program() -> None:
 def _close_all() -> None:
     global _leaving_in
     _leaving_in = os.getpid()
-    for pool in snapshot():
+    pools = snapshot()
+    for pool in pools:
+        pool.close_soon(0.0 if _has_failed() else _EXIT_S)
+    for pool in pools:
         pool.close()
     deadline = time.monotonic() + _GRACE_S
     for each in list(_closers.values()):
         closer = each()
         if closer is not None and closer.is_alive():
             closer.join(max(0.0, deadline - time.monotonic()))
+
+
+def _has_failed() -> bool:
+    """Whether an exception ends the program, Ctrl-C most often, and not a session at a prompt."""
+    is_prompt = hasattr(sys, "ps1") or sys.flags.interactive
+    return getattr(sys, "last_value", None) is not None and not is_prompt

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
-from reader._core.interpreter.signals import Finalized, interrupt_after
+from reader._core.interpreter.signals import Finalized, ignore_interrupts, interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.channel import WorkerChannel, watch_trainer
 from reader.available_memory import available_bytes
@@ -38,6 +38,7 @@ from reader.processes.template import (
     memory_file,
 )
 from reader.worker import loop
+from reader.worker.interruption import interrupt_when
 
 __all__ = [
     "InheritedFd",
@@ -131,6 +132,7 @@ class LoaderJob:
         inherited = self.arena
         arena = inherited.adopt() if isinstance(inherited, Arena) else Arena.attach(inherited.fd)
         channel = WorkerChannel(arena, worker_id, self.bell.fd, self.keep_slots, available_bytes)
+        interrupt_when(lambda: channel.is_stopped and not channel.is_resting)
         try:
             config = self.config or self._unpickle()
         except BaseException as error:
@@ -301,7 +303,7 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     process: BaseProcess = context.Process(  # type: ignore[union-attr]
         target=main, args=(setup,), name=f"reader-worker-{setup.worker_id}"
     )
-    # the mask is inherited, across exec too; the worker unblocks SIGINT once it ignores it
+    # the mask is inherited, across exec too; the worker unblocks SIGINT once it is deaf to it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with _table_lock, default_method_left_alone():
@@ -328,25 +330,29 @@ def main(setup: WorkerSetup) -> None:
     """Run a worker. Does not return and prints nothing: the trainer reports."""
     status = 1
     try:
-        _work(setup)
-        status = 0
-    finally:  # whatever was raised: the trainer sees the end and the exit status
-        os._exit(status)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
+        try:
+            _work(setup)
+            status = 0
+        finally:  # whatever was raised: the trainer sees the end and the exit status
+            os._exit(status)  # no interpreter shutdown: libraries loaded in the trainer stay quiet
+    finally:  # what interrupts a sample came just now
+        os._exit(status)
 
 
 def _work(setup: WorkerSetup) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
+    ignore_interrupts()  # the trainer alone answers Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     watch_trainer(setup.trainer.fd)
     offer_stack()
     with contextlib.suppress(OSError), Path("/proc/self/comm").open("w") as comm:
         comm.write(f"reader-w{setup.worker_id}")
     gc.freeze()  # a collection here must not touch, and so copy, the pages of the trainer
-    setup.job.work(setup.worker_id)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    try:
+        setup.job.work(setup.worker_id)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
     util._exit_function()  # type: ignore[attr-defined]  # joins children of the user's code
 
 

@@ -30,6 +30,7 @@ from reader.processes.process import InheritedFd, read_file
 from reader.processes.template import memory_file
 from reader.processes.template_process import MAX_FDS, recv_fds
 from reader.worker import loop
+from reader.worker.interruption import interrupt_when
 from reader.worker.shared_loops import SharedLoops
 
 __all__ = ["Control", "Forget", "Open", "SharedJob", "Stop", "received"]
@@ -183,6 +184,7 @@ class SharedJob:
         """Make batches until it is told to stop."""
         words = WakeWords(self.words.fd, self.count)
         worker = _SharedWorker(worker_id, words, self.configs)
+        interrupt_when(lambda: worker.loops.is_interruptible)
         with socket.socket(fileno=self.control.fd) as control:
             while True:
                 if words.take(worker_id):

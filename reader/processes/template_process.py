@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy.random  # once, here: each worker seeds it
 
+from reader._core.interpreter.signals import ignore_interrupts
 from reader._core.wire.channel import watch_trainer
 
 __all__ = ["ASK", "MAX_FDS", "READY", "REPLY", "STATUS", "inherited_fd", "recv_fds", "serve"]
@@ -100,7 +101,7 @@ def serve(control: int, trainer: int, tracker: int, modules: Sequence[str]) -> N
         tracker: descriptor of multiprocessing's resource tracker.
         modules: names to import; a failed import is left to the workers.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer alone answers Ctrl-C
+    ignore_interrupts()  # the trainer alone answers Ctrl-C; workers and their children inherit it
     on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, exit statuses are lost
     watch_trainer(trainer)
     resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import dataclasses
 import pickle
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple, NoReturn
 
 from reader._core.interpreter.signals import is_interrupt
@@ -27,6 +27,7 @@ from reader.worker import context
 from reader.worker.bad_sample import AsBatch, BadSample, NothingLeft, Tolerance
 from reader.worker.fetch import Fetcher
 from reader.worker.global_rng_lock import GlobalRngLock
+from reader.worker.interruption import LoaderEnded
 from reader.worker.library_info import LibraryInfo, show
 from reader.worker.random_watch import RandomWatch
 from reader.worker.rng import WorkerRng
@@ -115,9 +116,10 @@ def run(
     loop = open_loop(channel, config, worker_id, rng_lock)
     if loop is None:
         return
-    while (task := channel.next_task()) is not None:
-        loop.step(*task)
-        del task
+    with suppress(LoaderEnded):  # it came between two samples, of which none is to be interrupted
+        while (task := channel.next_task()) is not None:
+            loop.step(*task)
+            del task
     loop.close()
 
 
@@ -293,6 +295,8 @@ class WorkerLoop:
                     fetcher.make(channel, kind, keys)
         except ArenaFull as full:
             channel.refuse_full(full.need_bytes, full.have_bytes, full.limit_bytes, full.knob)
+        except LoaderEnded:
+            raise  # nobody waits for an answer
         except BaseException as error:
             if self._is_inline and is_interrupt(error):
                 raise

@@ -15,6 +15,7 @@ from typing import Any
 from reader._core.wire.channel import WorkerChannel
 from reader.random.seeds import CapturedState
 from reader.worker import context, library_info
+from reader.worker.interruption import LoaderEnded
 from reader.worker.library_info import LibraryInfo
 from reader.worker.loop import WorkerConfig, WorkerLoop, carried, open_loop
 
@@ -50,6 +51,7 @@ class SharedLoops:
         self._part = 0  # that it was called with last
         self._desks: list[_Desk] = []
         self._at: _Desk | None = None  # the one at which the worker is
+        self._running: WorkerChannel | None = None  # whose loader's code runs
         # at the last look at the clock of cores: what it said, and when that was
         self._computed_ns, self._counted_ns = time.process_time_ns(), time.monotonic_ns()
 
@@ -57,6 +59,11 @@ class SharedLoops:
     def channels(self) -> list[WorkerChannel]:
         """The channels from which tasks come."""
         return [desk.channel for desk in self._desks]
+
+    @property
+    def is_interruptible(self) -> bool:
+        """Whether code runs of a loader that has stopped."""
+        return self._running is not None and self._running.is_stopped
 
     def open(
         self, channel: WorkerChannel, part: int, find_config: Callable[[], WorkerConfig]
@@ -66,13 +73,16 @@ class SharedLoops:
         self._say(part)
         if channel.is_stopped:
             return
+        self._running = channel
         try:
             config = find_config()  # which may unpickle it
+            desk = _Desk(channel, part, config)
+            desk.loop = open_loop(channel, config, self._worker_id)
         except BaseException as error:
+            self._running = None
             channel.fail(carried(error))
             return
-        desk = _Desk(channel, part, config)
-        desk.loop = open_loop(channel, config, self._worker_id)
+        self._running = None
         self._count(None)  # what a start computes is not for batches
         if desk.loop is None:
             context.entered()
@@ -95,7 +105,7 @@ class SharedLoops:
         for desk in list(self._desks):
             task = self._next_task(desk)
             if task is not None and desk.loop is not None:
-                desk.loop.step(*task)
+                self._step(desk.channel, desk.loop, task)
                 if time.monotonic_ns() > self._counted_ns + _COUNT_NS:
                     self._count(desk)
                 has_worked = True
@@ -103,6 +113,14 @@ class SharedLoops:
             if desk.channel.is_stopped:
                 self._close(desk)
         return has_worked
+
+    def _step(self, channel: WorkerChannel, loop: WorkerLoop, task: tuple[int, Any]) -> None:
+        try:
+            self._running = channel
+            loop.step(*task)
+            self._running = None
+        except LoaderEnded:  # it came just behind the sample
+            self._running = None
 
     def enter(self, channel: WorkerChannel) -> WorkerLoop | None:
         """Be at work for the loader of a channel; returns its loop, None: there is none."""

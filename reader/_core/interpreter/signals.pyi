@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, final
 
+def ignore_interrupts() -> None: ...
 def is_interrupt(error: BaseException) -> bool: ...
+def is_unwinding() -> bool: ...
 def draw_into(
     found: list[Any],
     iterator: Iterator[Any],

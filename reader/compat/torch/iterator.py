@@ -93,7 +93,7 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 failed = report.failure(self._handles(), loader.epoch, timeout_s)
             except LoadTimeout as error:
                 self._batches.close()
-                self._engine.close()
+                self._engine.close(0.0)
                 raise timed_out(error, self._timeout) from None
             if failed is not None:
                 self._batches.fail_start(failed)
@@ -244,9 +244,9 @@ class EngineIterator(Handover, BaseIterator):  # type: ignore[misc]
                 )
             warnings.warn(text, stacklevel=4)  # the loop: __next__ has no frame
 
-    def _shutdown_workers(self) -> None:
+    def _shutdown_workers(self, grace_s: float | None = None) -> None:
         """End the workers and wait until they have ended."""
-        self._engine.close()
+        self._engine.close(grace_s)
 
 
 def _prepare_first(iterator: weakref.ref[EngineIterator], function: Callable[[], Any]) -> None:

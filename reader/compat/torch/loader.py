@@ -31,7 +31,9 @@ from reader.data.iterable import IterableDataset
 from reader.data.sampler import RandomSampler
 from reader.engine.auto import AutoWorkers, first_choice
 from reader.engine.backends.backend import WorkerStatus
+from reader.engine.backends.grace import grace_of
 from reader.engine.engine import Engine
+from reader.engine.face import as_grace
 from reader.engine.failed_samples import FailedSample, FailedSamples
 from reader.engine.tuner import Choice
 from reader.engine.worker_pool import WorkerPool
@@ -431,18 +433,23 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     def _iterator(self) -> None:
         self._newest = self._husk = None
 
-    def close(self) -> None:
-        """End persistent workers and wait for it. Batches you hold stay valid. Idempotent."""
+    def close(self, grace: float | None = None) -> None:
+        """End persistent workers and wait for it. Batches you hold stay valid. Idempotent.
+
+        `grace`: seconds for workers to finish the samples that they are at, as in
+        `reader.DataLoader.close`; None: 5.
+        """
+        grace_s = as_grace(grace)
         last: Any = self._iterator
         if last is not None:
-            last._shutdown_workers()
+            last._shutdown_workers(grace_s)
             self._iterator = None
 
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: Any, *exc: object) -> None:
+        self.close(grace_of(kind))
 
 
 def _as_option(name: str, value: Any, backend: Ray | None = None) -> Any:

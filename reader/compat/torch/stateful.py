@@ -29,6 +29,7 @@ from reader.compat.torch.loader import ELSEWHERE, DataLoader
 from reader.compat.torch.order import faster
 from reader.compat.torch.saved import SavedEpoch, Standing, in_form
 from reader.engine.engine import Engine
+from reader.engine.face import as_grace
 from reader.engine.worker_pool import WorkerPool
 from reader.errors import StateError
 from reader.orders.order_source import generator_states, has_state
@@ -351,14 +352,15 @@ class StatefulDataLoader(DataLoader[T_co]):
         self._current = self._ahead = self._begun = None
         self._epoch = int(saved.epoch or 0)
 
-    def close(self) -> None:
+    def close(self, grace: float | None = None) -> None:
         """End persistent workers, and those that have begun for a state; see DataLoader."""
+        grace_s = as_grace(grace)
         ahead, self._ahead, self._begun = self._ahead, None, None
         if ahead is not None:
             self._saved = SavedEpoch(ahead.state)
             self._current = None
-            ahead.batches.engine.close()
-        super().close()
+            ahead.batches.engine.close(grace_s)
+        super().close(grace)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the number of the next epoch; drops a loaded state of another epoch."""

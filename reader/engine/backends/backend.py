@@ -177,6 +177,16 @@ class TaskFeeder(Protocol):
     def worker_progress(self, worker: int) -> WorkerProgress:
         """Return what a worker is at."""
 
+    @property
+    def paused_s(self) -> float:
+        """For how many seconds this process did not run: it was stopped."""
+
+    def clock_s(self) -> float:
+        """Return the time by a clock that stands while this process does not run."""
+
+    def watch_pauses(self, tick_s: float) -> None:
+        """Notice also what pauses come while nobody waits for a batch, by a look each `tick_s`."""
+
     def is_busy(self) -> bool:
         """Whether any worker has a task."""
 
@@ -271,11 +281,15 @@ class Backend(Protocol):
     def cancel_epoch(self) -> None:
         """Drop what is in flight as it comes in. Waits for nothing."""
 
-    def close_soon(self) -> None:
+    def close_soon(self, grace_s: float | None = None) -> None:
         """End the workers; a thread of its own does the waiting."""
 
-    def close(self) -> None:
-        """End the workers and wait for their end. Idempotent."""
+    def close(self, grace_s: float | None = None) -> None:
+        """End the workers and wait for their end. Idempotent.
+
+        `grace_s`: that they may take to finish the samples that they are at; None: 5, but none
+        where an exception drops what is closed.
+        """
 
     @property
     def handles(self) -> list[Any]:

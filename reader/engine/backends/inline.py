@@ -143,11 +143,11 @@ class InlineBackend:
         """Drop what was asked for."""
         self.feeder.begin_run(0)
 
-    def close_soon(self) -> None:
+    def close_soon(self, grace_s: float | None = None) -> None:  # noqa: ARG002  no workers
         """Let go of the arena: when the batch in hand is made, if another thread makes one."""
         self.feeder.close()
 
-    def close(self) -> None:
+    def close(self, grace_s: float | None = None) -> None:  # noqa: ARG002
         """As `close_soon`."""
         self.feeder.close()
 

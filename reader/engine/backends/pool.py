@@ -16,11 +16,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from reader._core.batch.side_table import SideTable
-from reader._core.interpreter.signals import Finalized, interrupt_after
+from reader._core.interpreter.signals import Finalized, interrupt_after, is_unwinding
 from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.feeder import Feeder
 from reader.available_memory import available_bytes
 from reader.engine.backends.backend import Death, Watch, WorkerActivity, WorkerStatus
+from reader.engine.backends.grace import EXIT_S, GRACE_S
 from reader.errors import ConfigError
 from reader.processes import pool_registry
 from reader.worker.global_rng_lock import GlobalRngLock
@@ -111,6 +112,7 @@ class Pool(Finalized, abc.ABC):
 
     def _open(self, start: Callable[[], None]) -> None:
         """Start the workers by `start`, then the reader thread."""
+        pool_registry.await_room()
         pool_registry.add(self)
         try:
             # after `add`: a program that is ending either sees this pool, or this call raises
@@ -118,7 +120,7 @@ class Pool(Finalized, abc.ABC):
             start()
             self.feeder.start()
         except BaseException:
-            self.close()
+            self.close(0.0)
             raise
 
     # -- in use ----------------------------------------------------------------------------------
@@ -242,21 +244,30 @@ class Pool(Finalized, abc.ABC):
 
     # -- ending ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """End the workers and wait for their end, 0.7 s at most. Idempotent.
+    def close(self, grace_s: float | None = None) -> None:
+        """End the workers and wait for their end. Idempotent.
 
-        Batches that the user still holds stay valid. Ctrl-C ends the waiting, not the closing.
+        A worker process finishes the sample that it is at, in `grace_s` seconds at most, is then
+        interrupted, and killed after another second; one between two samples ends at once. A later
+        call may shorten that time. Threads are waited for 0.4 s. Batches that the user still holds
+        stay valid. Ctrl-C ends the waiting, not the closing.
+
+        Args:
+            grace_s: None: 5 s; none where an exception drops what is closed.
         """
-        self.close_soon()
+        self.close_soon(grace_s)
         if self._generation == fork_generation() and self._closer is not threading.current_thread():
             with self._open_lock:
                 pass
 
-    def close_soon(self) -> None:
+    def close_soon(self, grace_s: float | None = None) -> None:
         """As `close`, but a thread of its own does the waiting."""
         if self._generation != fork_generation() or self._state is PoolState.CLOSED:
             return  # a forked child owns nothing of this
+        if grace_s is None:
+            grace_s = 0.0 if is_unwinding() else GRACE_S
         with interrupt_after():  # the feeder looks at the arena, others at the state
+            self._limit(grace_s)
             self._state = PoolState.CLOSING
             if self._closer is None:
                 self.arena.stop()
@@ -266,6 +277,7 @@ class Pool(Finalized, abc.ABC):
             with interrupt_after():
                 pool_registry.start_closing(self._finish)
         except RuntimeError:  # the interpreter shuts down and starts no more threads
+            self._limit(EXIT_S)
             try:
                 self._finish()
             except BaseException:
@@ -305,6 +317,9 @@ class Pool(Finalized, abc.ABC):
     @abc.abstractmethod
     def _end_workers(self) -> None:
         """End the workers, by signals if they do not end by themselves."""
+
+    def _limit(self, grace_s: float) -> None:
+        """Let workers finish their samples for so many seconds from now at most."""
 
     def _kill_workers(self) -> None:
         """End them at once, where that can be done."""

@@ -152,15 +152,22 @@ class PoolCache:
         """Whether an iterator takes batches from a pool."""
         return self.shelf.is_lent
 
-    def close(self) -> None:
-        """End all backends and wait for it; iterators that have one then raise. Idempotent."""
+    def close_soon(self, grace_s: float | None = None) -> None:
+        """As `close`, for the pools alone, and without waiting."""
+        self.shelf.close_soon(grace_s)
+
+    def close(self, grace_s: float | None = None) -> None:
+        """End all backends and wait for it; iterators that have one then raise. Idempotent.
+
+        `grace_s`: see Backend.
+        """
         for found in self._inline:
             backend = found()
             if backend is not None:
                 backend.close()
         while self._spare:
             self._spare.pop().close()
-        self.shelf.close()
+        self.shelf.close(grace_s)
 
     def _make_inline(self) -> InlineBackend:
         config = self._config
@@ -267,15 +274,15 @@ class PoolShelf:
         self._closing: dict[weakref.ref[Backend], None] = {}
         self._is_closed = False
         # counts of the feeder and the arena of the pool that ended last; None: there was none
-        self.last_stages: dict[str, Any] | None = None
-        self.last_arena: dict[str, Any] | None = None
+        self.last_stages: Any = None
+        self.last_arena: Any = None
 
-    def _end(self, pool: Backend) -> None:
+    def _end(self, pool: Backend, grace_s: float | None = None) -> None:
         """Have a pool end in the background, and keep what it counted."""
         if isinstance(pool, Pool) and pool.is_usable:
             with contextlib.suppress(ReaderError):  # another thread has just closed it
                 self.last_stages, self.last_arena = pool.feeder.stats(), pool.arena.stats()
-        pool.close_soon()
+        pool.close_soon(grace_s)
 
     def take_idle(self) -> Backend | None:
         """Return the pool that nobody uses, where there is one. It is lent from now on."""
@@ -314,14 +321,18 @@ class PoolShelf:
         if self._is_closed:  # just now, by another thread
             self.drop()
 
-    def close(self) -> None:
-        """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
+    def close_soon(self, grace_s: float | None = None) -> list[Backend]:
+        """As `close`, without waiting; returns what is to be waited for."""
         self._is_closed = True
         pools = [*_pools_of(self._lent), *_pools_of(self._closing), *self._idle]
         for pool in pools:
-            self._end(pool)
-        for pool in pools:
-            pool.close()
+            self._end(pool, grace_s)
+        return pools
+
+    def close(self, grace_s: float | None = None) -> None:
+        """End all pools and wait for it; iterators that still have one then raise. Idempotent."""
+        for pool in self.close_soon(grace_s):
+            pool.close(grace_s)
         self._lent.clear()
         self._idle.clear()
 

@@ -179,8 +179,11 @@ class ProcessPool(Pool):
 
     # -- ending ----------------------------------------------------------------------------------
 
+    def _limit(self, grace_s: float) -> None:
+        self._processes.grace.limit(grace_s)
+
     def _end_workers(self) -> None:
-        """Ask, then SIGTERM, then SIGKILL; reap."""
+        """Let them finish their samples, then interrupt these, then SIGKILL; reap."""
         self._processes.end()
 
     def _let_go(self) -> bool:

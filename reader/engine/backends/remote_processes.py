@@ -29,6 +29,7 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["RemoteProcesses"]
 
+_GRACE_S = 0.4  # for the lander, which has none of the user's code, to end its actors
 _LANDER = 0  # its number among the processes
 _MOST_NBYTES = 4096  # of what is told of an end: less than a pipe takes at once
 
@@ -205,6 +206,7 @@ class RemoteProcesses(WorkerProcesses):
         with self.lock:
             if self._control is not None:
                 self._control.tell(Stop())
+            self.grace.limit(_GRACE_S)
             self.end_all()
             for handle in self._remote.values():
                 handle.note_end()

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
+from reader.engine.backends.grace import INTERRUPTED_S, Grace
 from reader.engine.backends.shared_workers import Life, SharedWorkers
-from reader.engine.backends.worker_processes import GRACE_S
 from reader.errors import ConfigError, InternalError
 from reader.processes.handle import WorkerHandle, is_readable
 from reader.processes.pickling import PickledConfig, pickle_config
@@ -26,7 +26,8 @@ from reader.worker.loop import WorkerConfig
 
 __all__ = ["SharedProcesses"]
 
-_LOOK_S = 0.002  # between two looks at workers that are to leave an arena
+_LOOK_S = 0.002  # between two looks at workers that are to leave an arena, at first
+_SLOW_S = 0.02  # and later
 # A dataset with one of these keeps what belongs to an epoch, and an iterable one its position: two
 # iterators cannot use one copy of it.
 _OF_EPOCH = ("set_epoch", "load_state_dict")
@@ -45,6 +46,7 @@ class SharedProcesses:
     def __init__(self, shared: SharedWorkers, key: int) -> None:
         self.arena: Arena | None = None
         self.key = key
+        self.grace = Grace()
         self.number = shared.number_part()
         self._shared = shared
         self._config: WorkerConfig | None = None
@@ -244,18 +246,32 @@ class SharedProcesses:
 
     def end(self) -> None:
         """Wait until no process works in the arena any more; end those that stay in it."""
-        pause = threading.Event()
-        deadline = time.monotonic() + GRACE_S
-        while (busy := [each for each in self.running if self._is_at_work(each)]) and (
-            time.monotonic() < deadline
-        ):
-            pause.wait(_LOOK_S)
+        busy = self._stay(self.grace)
+        if busy:
+            with self.lock:
+                for worker in busy:
+                    self._shared.interrupt_life(worker, self._lives[worker])
+            last = Grace()
+            last.limit(INTERRUPTED_S)
+            busy = self._stay(last)
         with self.lock:
             for worker in busy:  # what it had of other loaders is made again
                 self._shared.kill_life(worker, self._lives[worker])
             for worker, life in self._sent.items():
                 if not self.has_given(worker):  # nobody knows whether it has the config
                     life.known.pop(self.key, None)
+
+    def _stay(self, grace: Grace) -> list[int]:
+        """Return the workers that are still in the arena when the time is over."""
+        pause, look_s = threading.Event(), _LOOK_S
+        while busy := [each for each in self.running if self._is_at_work(each)]:
+            if grace.left_s <= 0.0:
+                break
+            began = time.monotonic()
+            pause.wait(look_s)
+            grace.spend(min(time.monotonic() - began, 2 * look_s))  # more: this process was stopped
+            look_s = min(_SLOW_S, 1.1 * look_s)
+        return busy
 
     def _is_at_work(self, worker: int) -> bool:
         return self._shared.is_at(worker, self) and not self.has_ended(worker)

@@ -16,6 +16,7 @@ from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena, fork_generation
 from reader._core.wire.wake_words import WakeWords
 from reader.engine.backends.backend import Watch
+from reader.engine.backends.grace import EXIT_S, GRACE_S, await_ends
 from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError, refusal
 from reader.processes import pool_registry
@@ -37,7 +38,10 @@ class Member(Protocol):
     def is_in_use(self) -> bool:
         """Whether an iterator takes batches."""
 
-    def close(self) -> None:
+    def close_soon(self, grace_s: float | None = None) -> None:
+        """End its part in the background."""
+
+    def close(self, grace_s: float | None = None) -> None:
         """End its part, and wait for it."""
 
 
@@ -252,11 +256,21 @@ class SharedWorkers(WorkerProcesses, Finalized):
         life.is_wanted = True
         return self.kill(worker)
 
+    def interrupt_life(self, worker: int, life: Life) -> None:
+        """Interrupt what a worker runs for a loader that has stopped, if it is that process."""
+        if self._lives.get(worker) is life:
+            self.interrupt(worker)
+
     def renew(self) -> None:
-        """End all processes, so that those started next inherit what there is now."""
-        for worker, life in list(self._lives.items()):
+        """End all processes, so that those started next inherit what there is now.
+
+        They finish the samples that they are at, of epochs that were left, in 5 s at most.
+        """
+        for life in self._lives.values():
             life.is_wanted = True
             life.control.tell(Stop())
+        await_ends(self._pidfds.values(), GRACE_S)
+        for worker, life in list(self._lives.items()):
             self.kill(worker)
             self.settle(worker, life)
 
@@ -271,15 +285,24 @@ class SharedWorkers(WorkerProcesses, Finalized):
 
     # -- ending ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close_soon(self, grace_s: float | None = None) -> None:
+        """End the part of each loader in the background, and have the processes end soon after."""
+        if self._generation == fork_generation():
+            self.grace.limit(GRACE_S if grace_s is None else grace_s)
+            for member in self._there():
+                member.close_soon(grace_s)
+
+    def close(self, grace_s: float | None = None) -> None:
         """End the part of each loader and then the processes; wait for it. Idempotent."""
         if self._generation != fork_generation():
             return
-        members = [each() for each in list(self._members.values())]
-        for member in members:
-            if member is not None:
-                member.close()
+        self.close_soon(grace_s)
+        for member in self._there():
+            member.close(grace_s)
         self._finish()
+
+    def _there(self) -> list[Member]:
+        return [member for each in list(self._members.values()) if (member := each()) is not None]
 
     def _finish(self) -> None:
         self.is_closing = True
@@ -311,7 +334,9 @@ class SharedWorkers(WorkerProcesses, Finalized):
             return
         pool_registry.add(self)  # the garbage collector has cleared weak references to it
         self.is_closing = True
+        self.grace.limit(GRACE_S)
         try:
             pool_registry.start_closing(self._finish)
         except RuntimeError:  # the interpreter shuts down and starts no more threads
+            self.grace.limit(EXIT_S)
             self._finish()

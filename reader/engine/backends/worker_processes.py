@@ -6,11 +6,10 @@ process may be started or ended meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import select
 import signal
 import threading
-import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Protocol
@@ -18,18 +17,19 @@ from typing import Protocol
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
-from reader.errors import InternalError
+from reader.engine.backends.grace import INTERRUPTED_S, Grace, await_ends
+from reader.errors import InternalError, refusal
 from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle, is_readable, send_signal
 from reader.processes.process import Job, ProcessStarter, forget_process, leave_process
 from reader.processes.template import pidfd_of
+from reader.worker import interruption
 from reader.worker.loop import WorkerConfig
 
-__all__ = ["GRACE_S", "OwnProcesses", "Processes", "WorkerProcesses"]
+__all__ = ["OwnProcesses", "Processes", "WorkerProcesses"]
 
 
-GRACE_S = 0.4  # for a worker to end what it is doing; then SIGTERM
-_TERM_S = 0.2  # for SIGTERM to work; then SIGKILL
+_REFUSED_S = 0.2  # for workers that no signal reaches
 
 
 class Processes(Protocol):
@@ -42,6 +42,10 @@ class Processes(Protocol):
     @property
     def refusal(self) -> OSError | None:
         """Of a signal to a worker; None: none was refused."""
+
+    @property
+    def grace(self) -> Grace:
+        """The time that workers have at their end."""
 
     def open(
         self,
@@ -110,12 +114,14 @@ class WorkerProcesses:
     Attributes:
         lock: a process is started, replaced or ended.
         refusal: of a signal to a worker; None: none was refused.
+        grace: the time that workers have at their end.
         starter: see ProcessStarter; None before `open`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.refusal: OSError | None = None
+        self.grace = Grace()
         self.starter: ProcessStarter | None = None
         self._processes: dict[int, BaseProcess] = {}
         self._pidfds: dict[int, int] = {}
@@ -134,6 +140,11 @@ class WorkerProcesses:
         `find_libraries`: of workers that are told their configs later; not called under fork.
         `imports_main`: see ProcessStarter.
         """
+        try:
+            with interrupt_after():
+                self.grace.open()
+        except OSError as error:
+            raise refusal("worker processes", "cannot be watched", error) from error
         starter = ProcessStarter(config, start_method, imports_main)
         if find_libraries is not None and not starter.is_fork:
             starter.preload(find_libraries())
@@ -214,12 +225,12 @@ class WorkerProcesses:
         return [handle for _, handle in sorted(self._handles.items())]
 
     def end_all(self) -> None:
-        """Wait for processes that were asked to end, then SIGTERM, then SIGKILL; reap."""
-        if not self._wait_ended(time.monotonic() + GRACE_S):
-            self._signal(signal.SIGTERM)
-            if not self._wait_ended(time.monotonic() + _TERM_S):
+        """Wait for processes that were asked to end; interrupt their samples, then kill; reap."""
+        if not self.grace.await_ends(self._pidfds.values()):
+            self._signal(interruption.SIGNAL)
+            if not await_ends(self._pidfds.values(), INTERRUPTED_S):
                 self.kill_all()
-                self._wait_ended(time.monotonic() + _TERM_S if self.refusal else None)
+                await_ends(self._pidfds.values(), _REFUSED_S if self.refusal else None)
         self._leave_running()
         while self._processes:
             worker, process = self._processes.popitem()
@@ -230,6 +241,7 @@ class WorkerProcesses:
         for fd in self._pidfds.values():
             os.close(fd)
         self._pidfds.clear()
+        self.grace.close()
         if self.starter is not None:
             self.starter.close()
 
@@ -249,21 +261,12 @@ class WorkerProcesses:
                 self.refusal,
             )
 
-    def _wait_ended(self, deadline: float | None) -> bool:
-        """Wait until every worker process ended, or the deadline."""
-        poll = select.poll()
-        for fd in self._pidfds.values():
-            poll.register(fd, select.POLLIN)
-        left = len(self._pidfds)
-        while left:
-            rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            ended = poll.poll(rest)
-            if not ended:
-                return False
-            for fd, _ in ended:
-                poll.unregister(fd)
-                left -= 1
-        return True
+    def interrupt(self, worker: int) -> None:
+        """Interrupt the sample that a worker is at, where its loader has ended."""
+        pidfd, process = self._pidfds.get(worker), self._processes.get(worker)
+        if pidfd is not None and process is not None and process.pid is not None:
+            with contextlib.suppress(OSError):  # SIGKILL, which is next, tells of it
+                send_signal(pidfd, process.pid, interruption.SIGNAL)
 
     def _signal(self, signum: int) -> None:
         for worker_id, fd in self._pidfds.items():

@@ -67,7 +67,7 @@ cdef class BatchWriter:
                    rd_record* record) except -1
     cdef rd_slot* drop(self, rd_slot* slot) except? NULL
     cdef bint suits(self, Plan plan, object sample) except -1
-    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row)
+    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row, rd_record* record)
     cdef int refuse_nothing(self, Plan plan, list names) except -1
     cdef int collate(self, list samples, rd_record* record) except -1
     cdef int shorten(self, Plan plan, rd_slot* slot, Py_ssize_t count, Py_ssize_t begun) except -1

@@ -166,7 +166,7 @@ cdef class BatchWriter:
             if not self.suits(plan, sample):
                 sample = detached(sample, fill)
                 slot = self.drop(slot)
-                samples = [sample] + self.fetch_rest(source, keys, 0)
+                samples = [sample] + self.fetch_rest(source, keys, 0, record)
                 return self.collate(samples, record)
             if plan is not None:
                 if slot is NULL:
@@ -178,7 +178,7 @@ cdef class BatchWriter:
             if differs:
                 self.plan = None
                 if plan is not None and not self.suits(None, sample):
-                    samples = [sample] + self.fetch_rest(source, keys, 0)
+                    samples = [sample] + self.fetch_rest(source, keys, 0, record)
                     return self.collate(samples, record)
                 plan = Plan.of(sample, self.is_strict)
                 slot = self.begin(plan, count)
@@ -224,7 +224,7 @@ cdef class BatchWriter:
                     samples = plan.take_back(row, self.revive)
                     samples.append(detached(sample, fill))
                     slot = self.drop(slot)
-                    samples += self.fetch_rest(source, keys, row)
+                    samples += self.fetch_rest(source, keys, row, record)
                     return self.collate(samples, record)
                 elif sharing is not None and sharing.is_shared:
                     row = sharing.next_row(row)
@@ -410,7 +410,7 @@ cdef class BatchWriter:
                         return self.stream_list(source, count, drop_last, record)
                     text = self.unlike(plan, row, None)
                     for _ in range(row + 1, count):  # or the next batch would get these samples
-                        if next(source, END) is END:
+                        if self.is_stale(record) or next(source, END) is END:
                             break
                     self.drew_all = True
                     raise CollateError(text)
@@ -443,17 +443,14 @@ cdef class BatchWriter:
         if not samples or (drop_last and len(samples) < count):
             self.drawn = []
             return ENDED
-        rows = list(range(len(samples)))
-        self.stack(samples, rows, None, record)
+        self.stack(samples, list(range(len(samples))), None, record)
         self.drawn = []
         return 0
 
     cdef bint is_stale(self, rd_record* record) noexcept:
         """Whether nobody waits for this batch: a new run began, or the pool stops."""
         cdef rd_header* head = rd_head(self.heap.arena.c)
-        if load_u32(&head.stop):
-            return True
-        return load_u32(&head.run) != record.run and not self.makes_stale
+        return load_u32(&head.stop) or (load_u32(&head.run) != record.run and not self.makes_stale)
 
     cdef str unlike(self, Plan plan, Py_ssize_t row, list names):
         """Return the message for a sample that differs from sample 0."""
@@ -473,11 +470,13 @@ cdef class BatchWriter:
             return True
         return self.rules.can_stack(sample)
 
-    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row):
-        """Fetch the samples after a row."""
+    cdef list fetch_rest(self, object source, list keys, Py_ssize_t row, rd_record* record):
+        """Fetch the samples after a row. Raises where nobody waits for the batch any more."""
         samples = []
-        for row in range(row + 1, len(keys)):
-            samples.append(self.fetch(source, None, keys, None, NULL, row, None))
+        for self.position in range(row + 1, len(keys)):
+            if self.is_stale(record):
+                raise CollateError("nobody waits for this batch any more")
+            samples.append(self.fetch(source, None, keys, None, NULL, self.position, None))
         return samples
 
     cdef int collate(self, list samples, rd_record* record) except -1:

@@ -54,6 +54,47 @@ cdef extern from *:
             }
         return 0;
     }
+
+    static void rd_do_nothing(int number) { (void)number; }
+
+    // A handler that does nothing is the default again in a program that this process starts; one
+    // that is ignored stays so.  No code of Python runs, and system calls go on.
+    static int rd_be_deaf(int number) {
+        struct sigaction nothing;
+        memset(&nothing, 0, sizeof nothing);
+        sigemptyset(&nothing.sa_mask);
+        nothing.sa_handler = rd_do_nothing;
+        nothing.sa_flags = SA_RESTART;
+        return sigaction(number, &nothing, NULL);
+    }
+
+    static __thread int rd_is_unwinding;
+    static destructor rd_own_finalize;
+
+    // Whether an exception is on its way which ends what it leaves, and not a generator or the program.
+    static int rd_error_leaves(void) {
+        PyObject *kind = PyErr_Occurred();
+        return kind && !PyErr_GivenExceptionMatches(kind, PyExc_GeneratorExit) &&
+               !PyErr_GivenExceptionMatches(kind, PyExc_SystemExit) &&
+               !PyErr_GivenExceptionMatches(kind, PyExc_StopIteration);
+    }
+
+    // Python keeps the exception from what is called when an object is dropped: look before.
+    static void rd_finalize(PyObject *object) {
+        int before = rd_is_unwinding;
+        rd_is_unwinding = before || rd_error_leaves();
+        rd_own_finalize(object);
+        rd_is_unwinding = before;
+    }
+
+    // Classes of Python take the function from `wrapper`, the type's `__del__`, and those of C from it.
+    static void rd_watch_finalizer(PyObject *type, PyObject *wrapper) {
+        rd_own_finalize = ((PyTypeObject *)type)->tp_finalize;
+        ((PyTypeObject *)type)->tp_finalize = rd_finalize;
+        ((PyWrapperDescrObject *)wrapper)->d_wrapped = (void *)rd_finalize;
+    }
+
+    static int rd_unwinds(void) { return rd_is_unwinding; }
     """
     ctypedef unsigned long pthread_t
     pthread_t rd_main_thread
@@ -63,6 +104,9 @@ cdef extern from *:
     void rd_note_signal(int) noexcept
     void rd_let_signal(int) noexcept
     int rd_take_noted(int) noexcept
+    int rd_be_deaf(int) noexcept
+    void rd_watch_finalizer(object, object) noexcept
+    bint rd_unwinds() noexcept
     int pthread_atfork(void (*)() noexcept, void (*)() noexcept, void (*)() noexcept) noexcept
 
 cdef extern from "Python.h":
@@ -274,3 +318,25 @@ cdef class Finalized:
 
     def finalize(self):
         """End it."""
+
+
+rd_watch_finalizer(Finalized, Finalized.__del__)  # before a class is derived from it
+
+
+def is_unwinding():
+    """Whether this runs in the `finalize` of an object that an exception drops: it leaves a loop, say.
+
+    An exception that ends a generator, or the program, does not count; nor does one whose traceback
+    keeps the object.
+    """
+    return rd_unwinds()
+
+
+def ignore_interrupts():
+    """Have Ctrl-C do nothing in this process, and its usual work in programs that this one starts.
+
+    To Python it is ignored (`signal.SIG_IGN`). It is blocked no more. Call it in the main thread.
+    """
+    signal.signal(SIGINT, signal.SIG_IGN)
+    rd_be_deaf(SIGINT)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGINT})

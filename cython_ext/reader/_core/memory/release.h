@@ -88,9 +88,10 @@ static inline void rd_slot_punch(rd_arena *a, rd_slot *s) {
     }
     rd_arena_enter(a);
     int fd = rd_load_relaxed(&a->fd);
-    if (fd < 0)
-        madvise(a->base + copy.start, copy.capacity, MADV_DONTNEED);
-    else
+    if (fd < 0) { /* a forked process may map the file, too: then only its pages' removal frees them */
+        if (madvise(a->base + copy.start, copy.capacity, MADV_REMOVE))
+            madvise(a->base + copy.start, copy.capacity, MADV_DONTNEED); /* it is no file */
+    } else
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)copy.start,
                   (off_t)copy.capacity);
     rd_arena_leave(a);

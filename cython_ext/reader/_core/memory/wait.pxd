@@ -13,6 +13,7 @@ cdef extern from "reader/_core/memory/wait.h" nogil:
     int64_t load_relaxed_i64 "rd_load_relaxed"(int64_t*) noexcept
     uint64_t load_relaxed_u64 "rd_load_relaxed"(uint64_t*) noexcept
     void store_seq_cst_u64 "rd_store_seq_cst"(uint64_t*, uint64_t) noexcept
+    int load_relaxed_int "rd_load_relaxed"(int*) noexcept
     void store_relaxed_int "rd_store_relaxed"(int*, int) noexcept
     void store_relaxed_u32 "rd_store_relaxed"(uint32_t*, uint32_t) noexcept
     void store_relaxed_u64 "rd_store_relaxed"(uint64_t*, uint64_t) noexcept

@@ -67,10 +67,10 @@ cdef class WaitStats:
         self.is_waiting = True
         return self.since
 
-    def end(self):
-        """Count the wait that began last; return its seconds."""
+    def end(self, double paused_s=0):
+        """Count the wait that began last, without a pause of this process; return its seconds."""
         self.is_waiting = False
-        self.last_wait_s = rd_now_ns() * 1e-9 - self.since
+        self.last_wait_s = max(0.0, rd_now_ns() * 1e-9 - self.since - paused_s)
         self.wait_s += self.last_wait_s
         return self.last_wait_s
 

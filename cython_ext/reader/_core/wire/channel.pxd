@@ -34,6 +34,7 @@ cdef class WorkerChannel:
     cdef Sharing sharing          # with the other workers; None: this one makes each batch alone
     cdef bint takes_indices       # whether next_task() returns an Indices, and not a list
     cdef object side              # SideTable in a thread of the trainer, else None
+    cdef readonly bint is_resting # `next_task` was called, and has not returned: nothing of the user's runs
     # of the current task
     cdef readonly uint32_t run
     cdef readonly uint64_t epoch

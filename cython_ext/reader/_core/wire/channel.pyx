@@ -225,6 +225,7 @@ cdef class WorkerChannel:
         cdef const uint8_t* payload = NULL
         cdef rd_record skipped
         cdef Sharing sharing
+        self.is_resting = True
         while True:
             rc = 0
             if load_relaxed_u32(&rd_share_at(self.arena.c, self.worker_id).entered):
@@ -238,7 +239,9 @@ cdef class WorkerChannel:
                 if rc < 0:
                     PyErr_CheckSignals()
                 if rc == 2:
+                    self.is_resting = False
                     self.writer.sharing.help(RD_ANY_SEQ)
+                    self.is_resting = True
                 continue
             self.seq = task.seq
             self.epoch = task.epoch
@@ -263,6 +266,7 @@ cdef class WorkerChannel:
                 rd_task_pop(self.c, task)
                 skipped = self.record(RD_SKIPPED)
                 self.send(&skipped)
+                self.is_resting = False
                 return kind, keys
             self.note_begun()
             lacks = 0
@@ -272,6 +276,7 @@ cdef class WorkerChannel:
             if lacks:
                 self.refuse_full(lacks, self.heap.left, self.heap.left, "memory")
                 continue
+            self.is_resting = False
             return kind, keys
 
     cdef object keys_of(self, int* kind, const char* payload, Py_ssize_t nbytes):

@@ -20,10 +20,9 @@ from reader._core.memory.arena cimport (Hold, process_ledger, rd_arena_trim, RD_
                                         rd_slot, rd_slot_offset, rd_slot_release, rd_heap_holds, rd_slot_read)
 from reader._core.memory.heap cimport heap_words
 from reader._core.memory.stage_times cimport rd_times
-from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64,
+from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, rd_futex_wait,
                                        store_relaxed_i64, store_relaxed_int, store_relaxed_u32, store_relaxed_u64, store_u64,
-                                       rd_bell_open, rd_bell_ring, rd_now_ns, store_u32, load_u32,
-                                       exchange_u32, rd_futex_wait, rd_futex_wake)
+                                       rd_bell_open, rd_bell_ring, rd_now_ns, store_u32, load_u32, exchange_u32, rd_futex_wake)
 from reader._core.wire.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_CLOSED, TIMED_OUT, next_look,
                                                queue_notify, pthread_mutex_destroy, queue_count,
                                                queue_finish, pthread_mutex_init, pthread_mutex_lock,
@@ -32,16 +31,17 @@ from reader._core.wire.blocking_queue cimport (DONE, INTERRUPTED, NOTICE, QUEUE_
 from reader._core.wire.channel cimport TASK_ENTER, TASK_EPOCH, TASK_TRIM
 from reader._core.wire.records cimport drop_damaged, last_state, open_batch, open_payload
 from reader._core.wire.results cimport (arena_of, ask_again, hold_queued, requeue, inspect, look_between,
-                                        SEEN_NBYTES, damage_of, mark_damaged, note_damage, take_all, flight,
-                                        worker_side, drop, least_busy, enqueue, push_task, note_initial_state,
-                                        notify, drain, feed_get, reader_thread)
+                                        SEEN_NBYTES, damage_of, mark_damaged, note_damage, take_all, flight, notify,
+                                        worker_side, drop, least_busy, enqueue, push_task, note_initial_state, drain,
+                                        feed_get, paused_between, reader_thread)
 from reader._core.wire.ring cimport rd_task, RD_TASK_INLINE, rd_task_push
+from reader._core.wire.worker_reports cimport counts_of, progress_of
 
 from reader._core.interpreter.signals import is_interrupt
 from reader._core.memory.heap import Heap
 from reader._core.wire.failure import Failure, FailureKind
 from reader._core.wire.records import Damaged
-from reader._core.wire.worker_reports import Damage, LostTasks, WorkerCounts, WorkerProgress
+from reader._core.wire.worker_reports import Damage, LostTasks
 from reader.errors import InternalError, ReaderError, refusal
 
 cdef extern from "reader/_core/memory/wait.h" nogil:
@@ -79,6 +79,7 @@ cdef class Feeder:
         self.s.damaged_worker = nworkers
         self.s.damaged_seq = RD_ANY_SEQ
         self.s.flights_limit = flights_limit
+        self.s.tick_ms = -1
         self.s.bell = rd_bell_open()
         if self.s.bell < 0:
             error = OSError(errno, os.strerror(errno))
@@ -368,7 +369,7 @@ cdef class Feeder:
 
     @property
     def has_initial_states(self):
-        """Whether each worker that was asked to begin the epoch has done so, or has ended."""
+        """Whether each worker that was asked to begin the epoch has, or has ended."""
         return self.s.owing == 0
 
     def initial_state(self, uint32_t worker):
@@ -386,29 +387,29 @@ cdef class Feeder:
             self.refuse(&record, error)
             return None
 
+    @property
+    def paused_s(self):
+        """For how many seconds this process did not run, as far as is known."""
+        return paused_between(&self.s, -1, 0) * 1e-9
+
+    def clock_s(self):
+        """The time by a clock that stands while this process does not run (SIGSTOP, a debugger)."""
+        return rd_now_ns() * 1e-9 - self.paused_s
+
+    def watch_pauses(self, double tick_s):
+        """Notice pauses also while nobody waits: the reader thread wakes each ``tick_s`` seconds for it."""
+        store_relaxed_int(&self.s.tick_ms, <int>(tick_s * 1000))
+        rd_bell_ring(self.s.bell)
+
     def worker_progress(self, uint32_t worker):
-        """Return a WorkerProgress: what a worker is making now. Takes no lock: for messages."""
-        cdef rd_heap* heap
-        cdef int64_t since_ns
+        """Return a WorkerProgress: what a worker is making now. For messages, and a Watchdog."""
         self.check_process()
-        heap = rd_heap_at(self.s.arena, worker)
-        since_ns = load_relaxed_i64(&heap.at_since_ns)
-        pid = load_relaxed_u32(&heap.at_pid)
-        seq = load_relaxed_u64(&heap.at_seq)
-        if since_ns == 0 or seq >= self.sent:  # more than was sent: overwritten
-            return WorkerProgress(pid, None, -1, 0.0, bool(load_relaxed_u32(&self.s.workers[worker].said_hello)))
-        return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index), (rd_now_ns() - since_ns) * 1e-9)
+        return progress_of(&self.s, worker, self.sent)
 
     def worker_counts(self, uint32_t worker):
-        """Return WorkerCounts, what a worker has made so far. Divide `busy_s` by the elapsed time:
-        near 1, more workers would help; near 0, it waits for the consumer."""
-        cdef rd_heap* heap
+        """Return WorkerCounts. `busy_s` by elapsed time near 1: more workers help; near 0: it waits."""
         self.check_process()
-        heap = rd_heap_at(self.s.arena, worker)
-        return WorkerCounts(load_relaxed_u64(&heap.batches_made), load_relaxed_u64(&heap.busy_ns) * 1e-9,
-                            load_relaxed_u64(&heap.computed_ns) * 1e-9, load_relaxed_u64(&heap.runnable_ns) * 1e-9,
-                            load_relaxed_u64(&heap.stored_ns) * 1e-9, load_relaxed_u64(&heap.bounded_ns) * 1e-9,
-                            load_relaxed_u64(&heap.clock_error_ns) * 1e-9)
+        return counts_of(&self.s, worker)
 
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """Begin an attempt at an epoch from batch ``next_seq`` on, or with any if not ``in_order``.
@@ -571,10 +572,7 @@ cdef class Feeder:
         return 0
 
     cdef object ready(self):
-        """Return what `take` would return at once, where that is a batch or a Failure; else None.
-
-        Looks for no signal; a notice stays for `take`.
-        """
+        """Return what `take` would at once, a batch or a Failure; else None. A notice stays for `take`."""
         cdef int rc
         if not self.is_here():
             return None
@@ -628,8 +626,9 @@ cdef class Feeder:
         if times.seq == seq and times.run == self.s.run:
             times.delivered_ns = rd_now_ns()
             times.asked_ns = self.asked_ns if self.asked_ns else times.delivered_ns
-            self.times.add(times)
-            self.times.follow(self.current)
+            if not self.s.pauses.count or not paused_between(&self.s, times.dispatched_ns, times.delivered_ns):
+                self.times.add(times)  # else they say nothing of its stages
+                self.times.follow(self.current)
         self.asked_ns = 0
 
     def is_busy(self):

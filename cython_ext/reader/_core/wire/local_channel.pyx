@@ -301,6 +301,15 @@ cdef class LocalFeeder:
         self.tasks = collections.deque()
         self.times = TimesLog()
 
+    paused_s = 0.0
+
+    def clock_s(self):
+        """See Feeder. A pause is part of the batch that is made meanwhile."""
+        return rd_now_ns() * 1e-9
+
+    def watch_pauses(self, tick_s):
+        """Do nothing: nobody waits."""
+
     def begin_run(self, uint64_t epoch, uint64_t next_seq=0, bint in_order=True):
         """See Feeder."""
         self.current = self.channel.answer = None

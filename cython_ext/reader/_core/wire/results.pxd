@@ -30,6 +30,15 @@ cdef struct worker_side:
     flight* flights        # ring of `room`, oldest first: workers answer in order
     size_t head, count, room
 
+cdef extern from "reader/_core/wire/pauses.h" nogil:
+    cdef enum:
+        RD_PAUSE_NS
+    ctypedef struct rd_pauses:
+        uint64_t count
+        int64_t sum_ns
+    void rd_pauses_note(rd_pauses*, int64_t since, int64_t until) noexcept
+    int64_t rd_pauses_between(const rd_pauses*, int64_t since, int64_t until) noexcept
+
 # Everything the reader thread touches: plain memory, no Python. Threads: the reader thread and
 # the consumer. `lock` guards all but the constants and the two atomic flags; it is taken before
 # the queue's own lock.
@@ -61,6 +70,8 @@ cdef struct feed_state:
     uint32_t damaged_worker    # whose record it was; nworkers = nobody's in particular
     uint64_t damaged_seq   # the batch that it was of; RD_ANY_SEQ = none in particular
     int64_t inspected_ns   # when the consumer looked last at the shared words; the consumer's alone
+    rd_pauses pauses       # when this process did not run, as far as a thread waited then
+    int tick_ms            # atomic: the reader thread wakes so often, to find pauses; -1: it does not
     uint32_t stop          # atomic: the reader thread ends
     uint32_t starving      # atomic: notify the consumer when a worker can take a task again
 
@@ -82,5 +93,7 @@ cdef int64_t look_between(feed_state* s, int64_t deadline_ns) noexcept nogil
 cdef bint take_all(feed_state* s, uint32_t index) noexcept nogil
 cdef rd_arena* arena_of(feed_state* s, const rd_record* record) noexcept nogil
 cdef bint drain(feed_state* s) noexcept nogil
+cdef void note_wake(feed_state* s, int64_t begun_ns, int64_t due_ns) noexcept nogil
+cdef int64_t paused_between(feed_state* s, int64_t since_ns, int64_t until_ns) noexcept nogil
 cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil
 cdef void* reader_thread(void* argument) noexcept nogil

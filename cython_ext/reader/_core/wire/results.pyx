@@ -14,7 +14,7 @@ from reader._core.memory.arena cimport (RD_ANY_SEQ, RD_BATCH, RD_ERROR, RD_FULL,
                                         RD_FAILED, rd_head, rd_heap, rd_heap_at, RD_HELLO, RD_READY,
                                         RD_SKIPPED, RD_STATE, rd_slot_at, rd_slot_release)
 from reader._core.memory.stage_times cimport rd_times, rd_times_take
-from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, rd_now_ns,
+from reader._core.memory.wait cimport (load_relaxed_i64, load_relaxed_int, load_relaxed_u32, load_relaxed_u64, rd_now_ns,
                                        store_relaxed_u32, rd_kill, add_u32, store_u64, rd_fence, rd_futex_wait, rd_futex_wake,
                                        exchange_u32, load_u32, rd_bell_clear, store_u32)
 from reader._core.wire.blocking_queue cimport (INTERRUPTED, TIMED_OUT, pthread_mutex_lock,
@@ -527,11 +527,30 @@ cdef bint something_waits(feed_state* s) noexcept nogil:
     return False
 
 
+cdef void note_wake(feed_state* s, int64_t begun_ns, int64_t due_ns) noexcept nogil:
+    """Note that a wait which was to end at one time ended now: much later if the process was stopped."""
+    cdef int64_t now = rd_now_ns()
+    if now - max(begun_ns, due_ns) > RD_PAUSE_NS:
+        pthread_mutex_lock(&s.lock)
+        rd_pauses_note(&s.pauses, begun_ns, now)
+        pthread_mutex_unlock(&s.lock)
+
+
+cdef int64_t paused_between(feed_state* s, int64_t since_ns, int64_t until_ns) noexcept nogil:
+    """How many nanoseconds of a time this process did not run; of all time if it begins at -1."""
+    cdef int64_t found
+    pthread_mutex_lock(&s.lock)
+    found = s.pauses.sum_ns if since_ns < 0 else rd_pauses_between(&s.pauses, since_ns, until_ns)
+    pthread_mutex_unlock(&s.lock)
+    return found
+
+
 cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcept nogil:
     """Wait for the next result in order. The waiting consumer takes results from the rings itself,
     which saves the detour through the reader thread."""
     cdef rd_header* head = rd_head(s.arena)
     cdef uint32_t seen
+    cdef int64_t begun
     cdef int rc = 0
     while True:
         while drain(s):  # until nothing came after wanted_seq was set: see rd_result_tell
@@ -548,8 +567,11 @@ cdef int feed_get(feed_state* s, rd_record* record, int64_t deadline_ns) noexcep
         if rc == ETIMEDOUT_CODE:
             store_u32(&head.consumer_waiting, 0)
             return TIMED_OUT
+        begun = rd_now_ns()
         rc = rd_futex_wait(&head.consumer_word, seen, deadline_ns)
         store_u32(&head.consumer_waiting, 0)
+        if deadline_ns >= 0:
+            note_wake(s, begun, deadline_ns)
         if rc == EINTR_CODE:
             return INTERRUPTED
 
@@ -574,7 +596,9 @@ cdef void* reader_thread(void* argument) noexcept nogil:
     cdef feed_state* s = <feed_state*>argument
     cdef uint32_t* asleep = &rd_head(s.arena).reader_asleep
     cdef pollfd* polls = <pollfd*>calloc(1 + s.nworkers, sizeof(pollfd))
+    cdef int64_t begun
     cdef uint32_t i
+    cdef int tick_ms
     while not load_u32(&s.stop):
         if drain(s):
             rd_fence()
@@ -601,7 +625,11 @@ cdef void* reader_thread(void* argument) noexcept nogil:
                 break
         else:
             if not load_u32(&s.stop) and not rd_arena_has_trim(s.arena):
-                poll(polls, 1 + s.nworkers, -1)
+                tick_ms = load_relaxed_int(&s.tick_ms)
+                begun = rd_now_ns()
+                poll(polls, 1 + s.nworkers, tick_ms)
+                if tick_ms >= 0:
+                    note_wake(s, begun, begun + tick_ms * <int64_t>1000000)
         store_u32(asleep, 0)
         if polls[0].revents & POLLIN:
             rd_bell_clear(s.bell)

@@ -1,8 +1,14 @@
 """What the Feeder tells of its workers: their lost tasks, damage, what they make and have made.
 
-Imports the standard library alone. Records that never change.
+Imports what lies between trainer and workers. Records that never change.
 """
 import collections
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from reader._core.memory.arena cimport rd_heap, rd_heap_at
+from reader._core.memory.wait cimport load_relaxed_i64, load_relaxed_u32, load_relaxed_u64, rd_now_ns
+from reader._core.wire.results cimport feed_state, paused_between
 
 
 class LostTasks(collections.namedtuple("LostTasks", "seqs busy said_hello said_end")):
@@ -52,3 +58,25 @@ class WorkerCounts(collections.namedtuple("WorkerCounts",
     """
 
     __slots__ = ()
+
+
+cdef object progress_of(feed_state* s, uint32_t worker, uint64_t sent):
+    """Return what a worker is at; `sent`: one more than the number of the newest task."""
+    cdef rd_heap* heap = rd_heap_at(s.arena, worker)
+    cdef int64_t now_ns, since_ns = load_relaxed_i64(&heap.at_since_ns)
+    pid = load_relaxed_u32(&heap.at_pid)
+    seq = load_relaxed_u64(&heap.at_seq)
+    if since_ns == 0 or seq >= sent:  # more than was sent: overwritten
+        return WorkerProgress(pid, None, -1, 0.0, bool(load_relaxed_u32(&s.workers[worker].said_hello)))
+    now_ns = rd_now_ns()
+    now_ns -= paused_between(s, since_ns, now_ns)
+    return WorkerProgress(pid, seq, load_relaxed_i64(&heap.at_index), (now_ns - since_ns) * 1e-9)
+
+
+cdef object counts_of(feed_state* s, uint32_t worker):
+    """Return what a worker has made."""
+    cdef rd_heap* heap = rd_heap_at(s.arena, worker)
+    return WorkerCounts(load_relaxed_u64(&heap.batches_made), load_relaxed_u64(&heap.busy_ns) * 1e-9,
+                        load_relaxed_u64(&heap.computed_ns) * 1e-9, load_relaxed_u64(&heap.runnable_ns) * 1e-9,
+                        load_relaxed_u64(&heap.stored_ns) * 1e-9, load_relaxed_u64(&heap.bounded_ns) * 1e-9,
+                        load_relaxed_u64(&heap.clock_error_ns) * 1e-9)
