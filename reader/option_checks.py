@@ -23,8 +23,10 @@ from reader.errors import ConfigError, ConfigTypeError, got, shown
 
 __all__ = [
     "FRAMEWORKS",
+    "PREFETCH_FACTOR",
     "WORKER_KINDS",
     "AutoCount",
+    "DefaultCount",
     "as_auto",
     "as_feed_list",
     "check_auto",
@@ -40,6 +42,7 @@ __all__ = [
     "of_pool",
     "take_auto",
     "take_backend",
+    "take_pace",
     "take_pool",
 ]
 
@@ -183,6 +186,13 @@ def take_pool(o: dict[str, Any]) -> None:
         )
 
 
+class DefaultCount(int):
+    """A default that is told from the same number passed: what may be better follows then."""
+
+
+PREFETCH_FACTOR = DefaultCount(2)
+
+
 class AutoCount(int):
     """What "auto" was passed for, as a number: the most there may be.
 
@@ -211,14 +221,14 @@ def as_auto(name: str, value: Any, backend: Any = None) -> Any:
 
 def check_auto(workers: Any, factor: Any, dataset: Any, is_iterable: bool) -> None:
     """Refuse an AutoCount where each worker has samples or a state of its own."""
-    is_auto = isinstance(workers, AutoCount), isinstance(factor, AutoCount)
-    if any(is_auto) and (is_iterable or hasattr(type(dataset), "state_dict")):
+    found = isinstance(workers, AutoCount), isinstance(factor, AutoCount)
+    if any(found) and (is_iterable or hasattr(type(dataset), "state_dict")):
         what = (
             "an iterable dataset has a part for each worker"
             if is_iterable
             else "each worker has a dataset with a state of its own"
         )
-        name = "num_workers" if is_auto[0] else "prefetch_factor"
+        name = "num_workers" if found[0] else "prefetch_factor"
         raise ConfigError(
             f'{name}="auto" changes what there is while training, and {what}: pass a number'
         )
@@ -255,6 +265,15 @@ def take_backend(o: dict[str, Any]) -> None:
                 f"{name}={got(o[name])} says how workers of this machine run, and"
                 f" backend={backend!r} starts them elsewhere. Leave out {name}"
             )
+
+
+def take_pace(o: dict[str, Any]) -> bool:
+    """Return whether batches in flight follow what calls to workers elsewhere take: by default."""
+    factor = as_auto("prefetch_factor", o["prefetch_factor"])
+    is_paced = o["backend"] is not None and isinstance(factor, (AutoCount, DefaultCount))
+    if is_paced:
+        o["prefetch_factor"] = int(PREFETCH_FACTOR)  # the least
+    return is_paced
 
 
 def take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:

@@ -101,6 +101,9 @@ def _descriptors() -> Iterator[str]:
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
     """Have one process at a time look for a file, and make it where there is none."""
-    # any file that all processes can lock
-    with open(__file__, "rb") as file, locked(file.fileno()):  # noqa: PTH123
+    try:
+        file = open(__file__, "rb")  # noqa: PTH123, SIM115  any that all processes can lock
+    except OSError as error:
+        raise refusal("memory for a cache", "cannot be looked for", error) from error
+    with file, locked(file.fileno()):
         yield

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reader.checks import as_int
+from reader.checks import as_int, refuse_mask
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.wrapped import fetch_many, set_epoch_of
@@ -33,11 +33,15 @@ class Subset(Dataset[T_co]):
         dataset: a map-style dataset.
         indices: a sequence of its indices.
 
+    Raises:
+        ConfigTypeError: they are a mask.
+
     >>> Subset("abcd", [3, 1])[0]
     'd'
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        refuse_mask(indices)
         self.dataset = dataset
         self.indices = indices
 

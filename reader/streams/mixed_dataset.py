@@ -20,7 +20,7 @@ import numpy as np
 from reader.checks import as_int
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
-from reader.data.weighted_sampler import as_weights
+from reader.data.weighted_sampler import checked_weights
 from reader.data.wrapped import fetch_located, if_any_has, set_epoch_of
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.random.permutation import Permutation
@@ -68,19 +68,12 @@ def cycle_counts(sources: int, weights: Any) -> list[int]:
 
 def _checked(sources: int, weights: Any) -> np.ndarray[Any, Any]:
     """Return weights as shares that sum to 1."""
-    found = as_weights(weights)
+    found = checked_weights(weights, are_positive=True)
     if found.shape != (sources,):
         raise ConfigError(
-            f"mix got weights of shape {found.shape} for {sources} sources. Pass one weight for"
-            " each source, or None for equal shares."
+            f"mix got {len(found)} weights for {sources} sources. Pass one weight for each source,"
+            " or None for equal shares."
         )
-    found = found.astype(np.float64)
-    for position, weight in enumerate(found.tolist()):
-        if not (math.isfinite(weight) and weight > 0):
-            raise ConfigError(
-                f"weights must be positive finite numbers, got {weight} at position {position}."
-                " Leave out a source that is to give nothing."
-            )
     found /= found.max()  # the sum of large ones may be inf
     shares: np.ndarray[Any, Any] = found / found.sum()
     least = int(shares.argmin())
