@@ -32,8 +32,11 @@ __all__ = [
     "as_reiterable",
     "described",
     "has_method",
+    "is_flag",
+    "is_key",
     "meant_by",
     "names_arguments",
+    "refuse_mask",
     "refuse_text",
     "refuse_url",
 ]
@@ -82,10 +85,46 @@ def meant_by(name: str, known: list[str], elsewhere: Mapping[str, str]) -> str:
     return f"the arguments are {', '.join(known)}"
 
 
+def _dtype_of(value: object) -> str:
+    """Return the name of an array's, a tensor's or a NumPy number's dtype; "": it has none."""
+    return str(getattr(value, "dtype", "")).rpartition(".")[2].lower()
+
+
+def is_flag(value: object) -> bool:
+    """Whether a value is a bool, or an array of them: also NumPy's, or that of a framework."""
+    return isinstance(value, bool) or _dtype_of(value) == "bool"
+
+
+def is_key(value: object) -> bool:
+    """Whether a value may name a sample: hashable, and no flag, fraction or array of many."""
+    dtype = _dtype_of(value)
+    if value is None or isinstance(value, (bool, float, complex)):
+        return False
+    if dtype.startswith(("bool", "float", "bfloat", "complex")):
+        return False
+    if dtype and not isinstance(value, np.generic) and getattr(value, "shape", None) != ():
+        return False  # a tensor's hash says where it is, not what is in it
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def refuse_mask(indices: object) -> None:
+    """Refuse a mask in the place of indices. ConfigTypeError."""
+    first = indices[0] if isinstance(indices, (list, tuple)) and indices else indices
+    if is_flag(first):
+        raise ConfigTypeError(
+            f"indices are whole numbers or keys, got {got(indices)}, a mask: its values would be"
+            " the indices 0 and 1. Pass the places that are True: np.flatnonzero(mask)"
+        )
+
+
 def as_int(name: str, value: object, *, low: int, high: int = sys.maxsize, remedy: str) -> int:
     """Return `value` as an int within [low, high]; anything with `__index__` but a bool passes."""
     number: int | None = None
-    if not isinstance(value, (bool, np.bool_)):
+    if not is_flag(value):
         try:
             number = operator.index(value)  # type: ignore[arg-type]
         except TypeError:

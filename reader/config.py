@@ -19,6 +19,7 @@ from reader.checks import as_bool, as_byte_count, as_int, meant_by
 from reader.errors import ConfigError, ConfigTypeError, got
 from reader.option_checks import (
     FRAMEWORKS,
+    PREFETCH_FACTOR,
     WORKER_KINDS,
     AutoCount,
     as_auto,
@@ -36,6 +37,7 @@ from reader.option_checks import (
     of_pool,
     take_auto,
     take_backend,
+    take_pace,
     take_pool,
 )
 from reader.places import CPU, Place, parse_places
@@ -43,6 +45,7 @@ from reader.places import CPU, Place, parse_places
 __all__ = [
     "FRAMEWORKS",
     "MAX_TIMEOUT_S",
+    "PREFETCH_FACTOR",
     "SEED_LIMIT",
     "WORKER_KINDS",
     "AutoCount",
@@ -68,6 +71,8 @@ class LoaderConfig:
     deadline (`timeout_s` is then None), and `places` is a tuple of Place. Some faces have
     `most_ahead`: the bound on batches that are made ahead, in place of `prefetch_factor`. `auto`:
     whether `num_workers` and `prefetch_factor` are found while training; they are the most then.
+    `is_paced`: batches in flight follow what calls to workers elsewhere take, and `prefetch_factor`
+    is the least.
     """
 
     dataset: Any = dataclasses.field(repr=False)
@@ -82,7 +87,7 @@ class LoaderConfig:
     num_workers: int = 0
     use_buffer_reader: bool = True
     reader_buffer_size: int = 2
-    prefetch_factor: int = 2
+    prefetch_factor: int = PREFETCH_FACTOR
     use_shared_memory: bool = True
     timeout: float = 0.0
     worker_init_fn: Callable[[int], Any] | None = None
@@ -109,6 +114,7 @@ class LoaderConfig:
     warn_after: float | None = 30.0
     hang_after: float | None = None
     auto: tuple[bool, bool] = (False, False)
+    is_paced: bool = False
     most_ahead: int | None = None
     is_iterable: bool = False
 
@@ -116,6 +122,11 @@ class LoaderConfig:
     def timeout_s(self) -> float | None:
         """The deadline of one batch in seconds, or None for no deadline."""
         return self.timeout if self.timeout > 0 else None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether workers or batches in flight change while training."""
+        return any(self.auto) or self.is_paced
 
     @property
     def uses_threads(self) -> bool:
@@ -170,7 +181,7 @@ class LoaderConfig:
             ConfigTypeError: an argument has the wrong type, or there is no such argument.
             ConfigError: an argument is out of range, or two arguments contradict each other.
         """
-        inner = ("dataset", "is_iterable", "auto")
+        inner = ("dataset", "is_iterable", "auto", "is_paced")
         defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name not in inner}
         defaults["places"] = defaults["error_budget"] = None
         for name in options.keys() - defaults.keys():
@@ -184,6 +195,7 @@ class LoaderConfig:
         for name in ("collate_fn", "worker_init_fn", "reseed"):
             check_callable(name, o[name])
         take_pool(o)
+        o["is_paced"] = take_pace(o)
         o["auto"] = take_auto(o, dataset, is_iterable)
         _convert_numbers(o)
         take_backend(o)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import errno
 import reprlib
 import signal
+import threading
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -122,6 +123,12 @@ def remedy_for(error: Exception, hint: str = "") -> str:
     return _LIMITS.get(getattr(error, "errno", None) or 0, hint)
 
 
+def remedy_for_file(error: OSError, hint: str) -> str:
+    """Return what to do about a file that cannot be opened: `hint`, but for a limit on files."""
+    is_limit = error.errno in (errno.EMFILE, errno.ENFILE)
+    return remedy_for(error) if is_limit else hint
+
+
 def refusal(what: str, how: str, error: Exception, hint: str = "") -> ReaderError:
     """Return the error for what the system refused: `what` `how`, the cause, and the remedy.
 
@@ -129,6 +136,21 @@ def refusal(what: str, how: str, error: Exception, hint: str = "") -> ReaderErro
     """
     remedy = remedy_for(error, hint)
     return ReaderError(f"{what} {how}: {error}" + (f"; {remedy}" if remedy else ""))
+
+
+def start_thread(thread: threading.Thread, what: str) -> None:
+    """Start a thread that is `what`, as "the worker thread 3".
+
+    Raises:
+        ReaderError: the system refuses it.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise ReaderError(
+            f"cannot start {what}: {error}; raise the limit on threads (ulimit -u) or on virtual"
+            " memory (ulimit -v)"
+        ) from error
 
 
 def _revive(cls: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:

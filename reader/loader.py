@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reader.checks import names_arguments, refuse_text
 from reader.cluster.ray_backend import Ray
-from reader.config import LoaderConfig, as_auto
+from reader.config import PREFETCH_FACTOR, LoaderConfig, as_auto
 from reader.data import BatchSampler, RandomSampler, SequenceSampler
 from reader.data.dataset import Indexed
 from reader.data.iterable import is_iterable_dataset
@@ -99,7 +99,8 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         use_buffer_reader, reader_buffer_size: how many batches are copied to each device ahead of
             the loop; none if `use_buffer_reader` is False. On the CPU they have no effect.
         prefetch_factor: batches in flight per worker, or per place if those are more; 1 or more.
-            "auto": as many as pay off.
+            "auto": as many as pay off. With `backend`, where it is left out or "auto": 2, and more
+            where that hides the way of batches between machines: see docs/cluster.md.
         use_shared_memory: False copies each batch out of shared memory, into memory of this process
             alone; workers still write to shared memory.
         timeout: seconds to wait for one batch before LoadTimeout; 0: for ever. Without workers it
@@ -187,7 +188,7 @@ class DataLoader(EngineFace, ObservedFace, Generic[T_co, B_co]):
         num_workers: int | Literal["auto"] = 0,
         use_buffer_reader: bool = True,
         reader_buffer_size: int = 2,
-        prefetch_factor: int | Literal["auto"] = 2,
+        prefetch_factor: int | Literal["auto"] = PREFETCH_FACTOR,
         use_shared_memory: bool = True,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,

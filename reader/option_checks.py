@@ -23,8 +23,10 @@ from reader.errors import ConfigError, ConfigTypeError, got, shown
 
 __all__ = [
     "FRAMEWORKS",
+    "PREFETCH_FACTOR",
     "WORKER_KINDS",
     "AutoCount",
+    "DefaultCount",
     "as_auto",
     "as_feed_list",
     "check_auto",
@@ -40,6 +42,7 @@ __all__ = [
     "of_pool",
     "take_auto",
     "take_backend",
+    "take_pace",
     "take_pool",
 ]
 
@@ -183,6 +186,13 @@ def take_pool(o: dict[str, Any]) -> None:
         )
 
 
+class DefaultCount(int):
+    """A default that is told from the same number passed: what may be better follows then."""
+
+
+PREFETCH_FACTOR = DefaultCount(2)
+
+
 class AutoCount(int):
     """What "auto" was passed for, as a number: the most there may be.
 
@@ -211,16 +221,16 @@ def as_auto(name: str, value: Any, backend: Any = None) -> Any:
 
 def check_auto(workers: Any, factor: Any, dataset: Any, is_iterable: bool) -> None:
     """Refuse an AutoCount where each worker has samples or a state of its own."""
-    is_auto = isinstance(workers, AutoCount), isinstance(factor, AutoCount)
-    if any(is_auto) and (is_iterable or hasattr(type(dataset), "state_dict")):
+    names = {"num_workers": workers, "prefetch_factor": factor}
+    found = [name for name, value in names.items() if isinstance(value, AutoCount)]
+    if found and (is_iterable or hasattr(type(dataset), "state_dict")):
         what = (
             "an iterable dataset has a part for each worker"
             if is_iterable
             else "each worker has a dataset with a state of its own"
         )
-        name = "num_workers" if is_auto[0] else "prefetch_factor"
         raise ConfigError(
-            f'{name}="auto" changes what there is while training, and {what}: pass a number'
+            f'{found[0]}="auto" changes what there is while training, and {what}: pass a number'
         )
 
 
@@ -255,6 +265,15 @@ def take_backend(o: dict[str, Any]) -> None:
                 f"{name}={got(o[name])} says how workers of this machine run, and"
                 f" backend={backend!r} starts them elsewhere. Leave out {name}"
             )
+
+
+def take_pace(o: dict[str, Any]) -> bool:
+    """Return whether batches in flight follow what calls to workers elsewhere take: by default."""
+    factor = as_auto("prefetch_factor", o["prefetch_factor"])
+    is_paced = o["backend"] is not None and isinstance(factor, (AutoCount, DefaultCount))
+    if is_paced:
+        o["prefetch_factor"] = int(PREFETCH_FACTOR)  # the least
+    return is_paced
 
 
 def take_auto(o: dict[str, Any], dataset: Any, is_iterable: bool) -> tuple[bool, bool]:
@@ -400,12 +419,10 @@ def check_stream(o: dict[str, Any]) -> None:
     """Refuse what contradicts an iterable dataset, which has an order of its own."""
     for name in ("shuffle", "sampler", "batch_sampler"):
         if o[name] is not None and o[name] is not False:
-            order = "let the dataset's __iter__ decide the order"
-            if name == "shuffle":
-                order += ", or pass reader.shuffle_buffer(dataset, 1000), which mixes a stream"
+            order = ", or pass reader.shuffle_buffer(dataset, 1000)" if name == "shuffle" else ""
             raise ConfigError(
                 f"{name}={shown(o[name])} chooses indices, and an IterableDataset has none. Leave"
-                f" out {name}, and {order}."
+                f" out {name}, and let the dataset's __iter__ decide the order{order}."
             )
 
 
@@ -479,6 +496,5 @@ def _check_rows(dataset: Any, kind: str) -> None:
 
 
 def _is_plain_dict(value: Any) -> bool:
-    kind = type(value)
-    is_own = isinstance(value, dict) and kind.__getitem__ is dict.__getitem__
-    return is_own and not hasattr(kind, "__missing__")
+    is_own = isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
+    return is_own and not hasattr(value, "__missing__")

@@ -167,14 +167,13 @@ class Store:
 
 
 def ours(address: str, shape: tuple[int, ...], size: int, count: int) -> Iterator[Any]:
-    """Yield batches of a loader with remote workers."""
+    """Yield batches of a loader with remote workers, with its defaults."""
     from reader import DataLoader, Ray
 
     with DataLoader(
         Samples(count * size, shape),
         batch_size=size,
         num_workers=_WORKERS,
-        prefetch_factor=2 if size == 256 else 128,
         backend=Ray(address=address),
     ) as loader:
         for _ in loader:

@@ -16,7 +16,7 @@ import warnings
 
 from reader.caching.entry_file import HEAD, EntryFile, entries_begin
 from reader.caching.identity import Identity, identity_in
-from reader.errors import ConfigError
+from reader.errors import ConfigError, remedy_for_file
 from reader.files import PrivateFolder
 
 __all__ = ["open_disk"]
@@ -62,9 +62,9 @@ def open_disk(folder: str, identity: Identity, limit: int) -> EntryFile:
                 os.close(fd)
                 raise
     except OSError as error:
+        remedy = "Pass a folder that can be written to, on a disk with room"
         raise ConfigError(
-            f"'{folder}' cannot hold a cache: {error}. Pass a folder that can be written to, on a"
-            " disk with room"
+            f"'{folder}' cannot hold a cache: {error}. {remedy_for_file(error, remedy)}"
         ) from error
 
 

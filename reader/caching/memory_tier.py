@@ -132,10 +132,10 @@ def _turn() -> Iterator[None]:
     Other users can lock that file, too. Whoever goes on without the lock makes at worst a second
     file, and memory is not shared with it.
     """
-    # any file that all processes can lock
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open(__file__, "rb"))  # noqa: PTH123
         try:
+            # any file that all processes can lock
+            file = stack.enter_context(open(__file__, "rb"))  # noqa: PTH123
             stack.enter_context(locked(file.fileno(), _PATIENCE_S))
         except TimeoutError as error:
             _log.warning(
@@ -143,4 +143,6 @@ def _turn() -> Iterator[None]:
                 error,
                 __file__,
             )
+        except OSError as error:
+            raise refusal("memory for a cache", "cannot be looked for", error) from error
         yield

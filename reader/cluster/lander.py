@@ -23,7 +23,7 @@ from typing import Any
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.actors import Actor, OwnActor, PoolActor
 from reader.cluster.address import connect
-from reader.cluster.line import HasRoom, Line, NotStarted, Start, lender
+from reader.cluster.line import HasRoom, InFlight, Line, NotStarted, Start, lender
 from reader.cluster.node_clock import NodeClock
 from reader.cluster.node_files import give_files
 from reader.cluster.pool_worker import BEAT_S, PoolWorker
@@ -41,6 +41,7 @@ __all__ = ["Kill", "LanderJob"]
 
 _LOOK_S = 1.0  # between two looks at what takes long
 _LONG_S = 2.0  # a batch
+_TELL_NS = 20_000_000  # between two messages of how many tasks are wanted
 _LEAVE_S = 2.0  # for workers that others use to hear that this program leaves
 
 
@@ -220,6 +221,8 @@ class _Lander:
         self._is_warned = False  # that there is no room
         self._is_short = False  # there is none for workers that have waited for long
         self._told_room = HasRoom(-1)
+        self._told_in_flight = InFlight(0)
+        self._tell_ns = 0
         self._room: Room | None = None
         if cluster.error is None:
             self._room = Room(cluster.free, self._backend.resources, wake)
@@ -298,6 +301,7 @@ class _Lander:
         self._look()
         self._lines = [line for line in self._lines if not line.is_ended]
         self._count_room()
+        self._count_in_flight()
         self._send()
 
     def _ask_again(self, line: Line, error: NotStarted) -> None:
@@ -392,6 +396,16 @@ class _Lander:
                 self._told_room = room
         for line in started:
             line.is_told = line.is_told or self._tell(line.started)
+
+    def _count_in_flight(self) -> None:
+        """Tell the trainer how many tasks keep the workers busy, where that is new."""
+        paced, now_ns = [line for line in self._lines if line.order.is_paced], time.monotonic_ns()
+        if not paced or now_ns < self._tell_ns:
+            return
+        most_nbytes = self._cluster.max_in_flight_bytes // len(paced)
+        found = InFlight(sum(line.wanted(most_nbytes) for line in paced))
+        if found != self._told_in_flight and self._tell(found):
+            self._told_in_flight, self._tell_ns = found, now_ns + _TELL_NS
 
     def _warn(self, waiting: int) -> None:
         free = [

@@ -22,6 +22,7 @@ from reader._core.wire.relay import Arrival, RelayedTask, TaskRelay
 from reader.available_memory import available_bytes
 from reader.cluster.actors import Actor
 from reader.cluster.node_clock import NodeClock
+from reader.cluster.pace import CALLS, FACTOR, Pace
 from reader.cluster.remote_worker import CallTimes, Place, Sent
 from reader.cluster.reply import Reply
 from reader.cluster.watches import Watch
@@ -32,20 +33,16 @@ from reader.worker.loop import carried
 __all__ = [
     "Ended",
     "HasRoom",
+    "InFlight",
     "Line",
     "NotStarted",
     "Start",
     "Started",
     "has_time",
-    "is_quick",
     "lender",
-    "most_tasks",
 ]
 
-_CALLS = 2  # of one actor at a time: the next one is there when it has done with one
-_MANY = 32  # tasks of one call
-_TOGETHER_NBYTES = 1 << 20  # of batches that travel together, where they are made quickly
-_QUICK_S = 0.005
+_SPARE = 3  # slots worth keeping, beside those of batches in flight
 _NO_ACTOR = "error raised in its creation task"  # Ray's words; it would be raised each time
 _SAID = 1000  # characters of what Ray says
 
@@ -54,12 +51,14 @@ _SAID = 1000  # characters of what Ray says
 class Start:
     """Start a remote worker.
 
-    `worker`: its number; `keep_slots`: see WorkerChannel; `in_flight`: the most tasks it may have.
+    `worker`: its number; `keep_slots`: see WorkerChannel; `in_flight`: the most tasks it may have;
+    `is_paced`: how many it has follows its Pace.
     """
 
     worker: int
     keep_slots: int
     in_flight: int
+    is_paced: bool = False
 
 
 class Started(NamedTuple):
@@ -74,6 +73,12 @@ class HasRoom(NamedTuple):
     """How many workers the cluster has room for, those that there are included."""
 
     workers: int
+
+
+class InFlight(NamedTuple):
+    """How many tasks keep all workers busy, by what their calls took and the limit on bytes."""
+
+    tasks: int
 
 
 class Ended(NamedTuple):
@@ -110,7 +115,7 @@ _L = TypeVar("_L", bound=_Loaded)
 
 def has_time(load: int) -> bool:
     """Whether an actor with so many calls under way may get one more."""
-    return load < _CALLS
+    return load < CALLS
 
 
 def lender(started: Iterable[_L]) -> _L | None:
@@ -120,16 +125,6 @@ def lender(started: Iterable[_L]) -> _L | None:
     """
     found = min(started, key=lambda line: line.load, default=None)
     return found if found is not None and has_time(found.load) else None
-
-
-def is_quick(seconds: float, tasks: int) -> bool:
-    """Whether the tasks of a call were done so quickly that more may be sent together."""
-    return seconds < _QUICK_S * tasks
-
-
-def most_tasks(is_quick: bool, nbytes: int) -> int:
-    """Return how many tasks one call may have, by what is known of the last: bytes of a batch."""
-    return max(1, min(_MANY, _TOGETHER_NBYTES // nbytes)) if is_quick and nbytes else 1
 
 
 class Line:
@@ -150,6 +145,7 @@ class Line:
         place: where the worker is, when it has started.
         watch: looks at the worker; None: nobody does.
         load: how many calls its actor has, from whatever line.
+        pace: of the tasks.
         is_told: the trainer has heard of its start.
     """
 
@@ -174,8 +170,9 @@ class Line:
         self._starting: Reply | None = None
         self.is_ended = False
         self.is_started = self.is_told = False
+        slots = min(order.keep_slots, FACTOR + _SPARE) if order.is_paced else order.keep_slots
         self.channel = WorkerChannel(
-            Arena.attach(arena), order.worker, self._bell, order.keep_slots, available_bytes
+            Arena.attach(arena), order.worker, self._bell, slots, available_bytes
         )
         self._is_shared = is_shared
         self._relay = TaskRelay(self.channel, makes_stale, is_shared)
@@ -189,8 +186,8 @@ class Line:
         self.place = Place("a node that did not take it", 0)
         self.watch: Watch | None = None
         self._at_since_ns = 0  # when it last began with a call, as far as one knows
-        self._nbytes = 0  # of the last batch
-        self._is_quick = False
+        self.pace = Pace(is_shared)
+        self._wanted = FACTOR
 
     def start(self, actor: Actor) -> None:
         """Have the actor say that it runs."""
@@ -213,12 +210,21 @@ class Line:
     @property
     def in_flight_nbytes(self) -> int:
         """How many bytes the batches under way take, as far as one knows."""
-        return self._nbytes * sum(len(call.tasks) for call in self.calls)
+        return self.pace.nbytes * sum(len(call.tasks) for call in self.calls)
+
+    def wanted(self, most_nbytes: int) -> int:
+        """Return how many tasks it is to have, whose batches have so many bytes at most."""
+        found = min(self.pace.factor(most_nbytes), self.order.in_flight // 2)
+        if found != self._wanted:
+            self._wanted = found
+            self.channel.keep_hot(found + _SPARE)
+        return found
 
     @property
     def is_full(self) -> bool:
         """Whether enough is under way."""
-        return not has_time(len(self.calls)) or (self._is_sounding and bool(self.calls))
+        is_sounding = self._is_sounding and bool(self.calls)
+        return is_sounding or len(self.calls) >= self.pace.calls
 
     @property
     def busy_s(self) -> float:
@@ -249,7 +255,7 @@ class Line:
         if self._is_sounding and maker is self:
             self._is_sounding = False
             self._call(self, [], [])
-        most = most_tasks(self._is_quick and not self._suspects, self._nbytes)
+        most = 1 if self._suspects else self.pace.most
         tasks: list[RelayedTask] = []
         while len(tasks) < most:
             task = self._relay.next_task()
@@ -308,9 +314,6 @@ class Line:
             call.maker.load -= 1
             self._at_since_ns = time.monotonic_ns()
             arrival = self._learn(call, times)
-            if call.tasks:
-                took_s = (times.ended_ns - times.begun_ns) * 1e-9
-                self._is_quick = is_quick(took_s, len(call.tasks))
             for sent in answers:
                 self._take(sent, arrival)
                 arrival = arrival._replace(others_ns=0)
@@ -323,6 +326,10 @@ class Line:
         ahead_ns = clock.ahead_ns
         free_ns = max(reply.sent_ns + ahead_ns, call.maker._ended_ns)
         others_ns = min(times.others_ns, max(0, times.begun_ns - free_ns))
+        if call.tasks:
+            took_ns = times.ended_ns - times.begun_ns
+            lag_ns = reply.came_ns + ahead_ns - free_ns - took_ns
+            self.pace.note(len(call.tasks), took_ns * 1e-9, lag_ns * 1e-9)
         call.maker._ended_ns = times.ended_ns
         call.maker._relay.count(  # of the worker that did it; below 0 it would end this line
             max(0, times.computed_ns),
@@ -348,7 +355,7 @@ class Line:
             self._relay.keep(key, self._schemas[key])
         self._relay.land(sent.answer, sent.data, key, arrival)
         if sent.data is not None:
-            self._nbytes = len(sent.data)
+            self.pace.nbytes = len(sent.data)
 
     def fail(self, error: BaseException) -> None:
         """Say that the worker cannot start."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from reader._core.collate.indices import IndexBatches
-from reader.checks import as_int, described
+from reader.checks import as_int, described, refuse_mask
 from reader.config import SEED_LIMIT
 from reader.data.seekable import Seekable, as_position
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
@@ -242,6 +242,7 @@ class SubsetRandomSampler(SeededSampler[T_co]):
                 "a sampler of a subset takes one index or more, got none: the length of indices is"
                 " 0. Pass the indices to draw from, or leave the sampler out."
             )
+        refuse_mask(indices)
         self.indices = indices
         super().__init__(seed)
 

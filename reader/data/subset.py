@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reader.checks import as_int, described, refuse_text
+from reader.checks import as_int, described, refuse_mask, refuse_text
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
 from reader.data.wrapped import fetch_many, set_epoch_of
@@ -33,6 +33,9 @@ class Subset(Dataset[T_co]):
         dataset: a map-style dataset.
         indices: a sequence of its indices.
 
+    Raises:
+        ConfigTypeError: the dataset is a text, or the indices are a mask or a text.
+
     >>> Subset(list("abcd"), [3, 1])[0]
     'd'
     """
@@ -45,6 +48,7 @@ class Subset(Dataset[T_co]):
             raise ConfigTypeError(
                 f"indices must be a list of dataset indices, got {got(indices)}. Pass ints"
             )
+        refuse_mask(indices)
         self.dataset = dataset
         self.indices = indices
 

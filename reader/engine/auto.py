@@ -57,10 +57,11 @@ class AutoWorkers:
     """Chooses how many workers have tasks, and how many batches each has in flight.
 
     Batches are the same whoever makes them: nothing is lost or changed. Workers are started when
-    they are first needed; those that nobody waits for get no more tasks.
+    they are first needed; those that nobody waits for get no more tasks. With workers elsewhere the
+    backend says how many batches in flight keep them busy.
 
     Args:
-        config: with `auto`, and the most workers and batches there may be.
+        config: with `auto` or `is_paced`, and the most workers and batches there may be.
         stats: of the engine.
     """
 
@@ -71,6 +72,9 @@ class AutoWorkers:
         self._kind = (most, config.auto)
         self._tuner = Tuner(first, most, config.auto, cores)
         self._places = len(config.places)
+        self._is_paced = config.is_paced
+        self._size = 0  # of the window, as it was set last
+        self._bound: int | None = None  # of it, since memory was short
         self._stats = stats
         self._run: object = None  # of the newest iterator, which alone is looked at
         self._next_s = 0.0
@@ -81,7 +85,10 @@ class AutoWorkers:
     @property
     def choice(self) -> Choice:
         """What there is now."""
-        return self._tuner.choice
+        found = self._tuner.choice
+        if not self._is_paced:
+            return found
+        return found._replace(factor=max(found.factor, self._size // max(1, found.workers)))
 
     def active(self) -> int:
         """Return how many workers are started with a pool."""
@@ -90,24 +97,33 @@ class AutoWorkers:
     def go_on(self, before: AutoWorkers | None) -> None:
         """Begin with what another one found for the same arguments."""
         if before is not None and before._kind == self._kind:
-            self._tuner = copy.copy(before._tuner)
+            self._tuner, self._bound = copy.copy(before._tuner), before._bound
 
     def begin(
         self, pool: Pool, window: Window, start_of: Callable[[int], EpochStart] | None
     ) -> Callable[[], None]:
         """Begin an epoch, of which no task was sent yet; returns what is called now and then."""
         pool.set_active(self.choice.workers)
+        if not self._is_paced:
+            self._bound = None  # the tuner knows
         self._set_in_flight(pool, window)
         self._tuner.begin()
         self._has_begun, self._run = False, object()
         return functools.partial(self._look, self._run, pool, window, start_of)
 
-    def _in_flight(self, choice: Choice) -> int:
-        return choice.factor * max(choice.workers, self._places)
+    def _in_flight(self, pool: Pool) -> int:
+        choice = self._tuner.choice
+        found = choice.factor * max(choice.workers, self._places)
+        if self._is_paced:
+            found = max(found, min(pool.window, pool.wanted or 0))
+        return found if self._bound is None else min(found, self._bound)
 
     def _set_in_flight(self, pool: Pool, window: Window) -> None:
-        window.size = self._in_flight(self.choice)
-        pool.set_in_flight(window.size)
+        size = self._in_flight(pool)
+        if size != window.size:
+            window.size = size
+            pool.set_in_flight(size)
+        self._size = size
 
     def _look(
         self,
@@ -124,35 +140,47 @@ class AutoWorkers:
             is_usable = run is self._run and pool.is_usable and not window.is_closed
             if not is_usable or window.is_drained:
                 return
-            before, choice = self.choice, self._decided(pool, window, now_s)
-            if choice == before:
-                return
-            self._has_begun = False
-            try:
-                started = pool.set_active(choice.workers)
-            except ReaderError as error:
-                if not pool.is_usable:
-                    raise
-                _log.warning("num_workers stays %d: %s", pool.started, error)
-                choice = self._tuner.limit(pool.started)
-                started = []
-                pool.set_active(choice.workers)
-            for worker in started:
-                if start_of is not None:
-                    window.add_start(worker, start_of(worker))
+            before, choice = self._tuner.choice, self._decided(pool, window, now_s)
+            if choice != before:
+                self._change(before, choice, pool, window, start_of)
             self._set_in_flight(pool, window)
-            _log.info("%s", _told(before, choice))
         finally:
             self._turn.release()
 
+    def _change(
+        self,
+        before: Choice,
+        choice: Choice,
+        pool: Pool,
+        window: Window,
+        start_of: Callable[[int], EpochStart] | None,
+    ) -> None:
+        self._has_begun = False
+        try:
+            started = pool.set_active(choice.workers)
+        except ReaderError as error:
+            if not pool.is_usable:
+                raise
+            _log.warning("num_workers stays %d: %s", pool.started, error)
+            choice = self._tuner.limit(pool.started)
+            started = []
+            pool.set_active(choice.workers)
+        for worker in started:
+            if start_of is not None:
+                window.add_start(worker, start_of(worker))
+        _log.info("%s", _told(before, choice))
+
     def _decided(self, pool: Pool, window: Window, now_s: float) -> Choice:
         """Return what there should be from now on."""
-        if pool.room is not None and pool.room != self._room:
+        now, (has_workers, has_factor) = self._tuner.choice, self._kind[1]
+        if has_workers and pool.room is not None and pool.room != self._room:
             self._room = pool.room
             return self._tuner.limit(max(1, min(self._room, self._kind[0].workers)))
-        now = self.choice
-        if window.size < self._in_flight(now):  # memory is short: it was halved
+        if window.size < self._size:  # memory is short: it was halved
+            self._size = self._bound = window.size
             return now if self._places > 1 else self._tuner.fit(window.size)
+        if not has_workers and not has_factor:
+            return now
         self._has_begun = self._has_begun or pool.has_begun(now.workers)
         if not self._has_begun or not self._tuner.is_due(now_s, self._stats.batches):
             return now

@@ -115,7 +115,7 @@ class Engine(Finalized):
         )
         self._places = LandingPlaces(config, policy.batch)
         self.failed = FailedSamples(config)
-        self.auto = AutoWorkers(config, self._stats) if any(config.auto) else None
+        self.auto = AutoWorkers(config, self._stats) if config.may_change else None
         self._cache.active = None if self.auto is None else self.auto.active
         self._state = LoaderState(config, policy.worker.keeps_rng, base_seed)
 

@@ -23,6 +23,7 @@ from reader._core.steps.round_robin import RoundRobin
 from reader._core.steps.window import Window
 from reader._core.wire.channel import TaskKind, are_indices, encode_task
 from reader._core.wire.failure import FailureKind
+from reader.checks import is_flag, is_key
 from reader.data.batch_sampler import YieldedBatch
 from reader.engine.backends.backend import Death
 from reader.engine.cursor import MapCursor
@@ -234,7 +235,9 @@ class MapTasks:
         except Exception as error:
             if is_interrupt(error):
                 raise
-            if not self._takes_keys:
+            if not takes_any:
+                self._check_keys(keys)
+            if not self._takes_keys or not takes_any:
                 raise self._unsendable(keys, error) from error
             kind, payload, whole = TaskKind.TASK_KEYS, b"", None
         if not takes_any:
@@ -267,7 +270,8 @@ class MapTasks:
     def _unsendable(self, keys: list[Any], error: Exception) -> SamplerError:
         return SamplerError(
             f"the sampler yielded {shown(keys)} as batch {self._next}, which cannot be sent to a"
-            f" worker: {error}; yield integers, strings or other picklable keys"
+            f" worker: {error}; yield integers, strings or other picklable keys, with num_workers=0"
+            " as well"
         )
 
     def _as_list(self, keys: Any, shard: Shard | None) -> list[Any]:
@@ -297,10 +301,13 @@ class MapTasks:
 
     def _check_keys(self, keys: list[Any]) -> None:
         for key in keys:
-            if key is None or isinstance(key, (bool, float, complex)) or not _is_hashable(key):
+            if not is_key(key):
+                remedy = ""
+                if is_flag(key):
+                    remedy = ". Of a mask yield the places that are True: np.flatnonzero(mask)"
                 raise SamplerError(
                     f"the sampler yielded {got(key)} in batch {self._next}; a dataset index is an"
-                    " integer, a string or another hashable key"
+                    f" integer, a string or another hashable key{remedy}"
                 )
 
     # -- answers ---------------------------------------------------------------------------------
@@ -368,11 +375,3 @@ def _loads_of(window: weakref.ref[Window]) -> Counter[int]:
 def _as_part(task: Task, shard: Shard) -> Task:
     task.part, task.parts = shard.part, shard.parts
     return task
-
-
-def _is_hashable(key: Any) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from reader._core.wire.times_log import FIELDS, NOTE, NOTED, TimesLog
 from reader.engine.backends.backend import WorkerActivity
+from reader.errors import start_thread
 from reader.observe.machine import Machine
 from reader.observe.observed import Observed, clock_of, name_of
 from reader.observe.pressure import memory_pressure
@@ -126,7 +127,7 @@ class Watch:
     def start(self) -> None:
         """Begin to look. Those workers that work now have worked before."""
         self._look()
-        self._thread.start()
+        start_thread(self._thread, "the thread of a profile")
 
     def stop(self) -> None:
         """Look for the last time, and wait for the thread."""

@@ -48,6 +48,7 @@ __all__ = [
     "forget_process",
     "leave_process",
     "read_file",
+    "refused",
 ]
 
 
@@ -191,7 +192,7 @@ class ProcessStarter(Finalized):
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise _refused("worker processes", error) from error
+                raise refused("worker processes", error) from error
             raise
 
     @property
@@ -237,7 +238,7 @@ class ProcessStarter(Finalized):
         except TemplateEnded:
             self._give_up_template()
         except OSError as error:
-            raise _refused("the process that starts workers", error) from error
+            raise refused("the process that starts workers", error) from error
 
     def job(self, config: loop.WorkerConfig, arena: Arena, bell: int, keep_slots: int) -> Job:
         """Return the job of a worker of one loader. `config`: the same for all workers."""
@@ -307,6 +308,8 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with _table_lock, default_method_left_alone():
+            if not isinstance(context, Template):
+                _check_pipes()
             process.start()
             _kept.add(process)
     except AssertionError as error:
@@ -314,14 +317,47 @@ def _start(context: BaseContext | Template, setup: WorkerSetup) -> BaseProcess:
             f"worker processes cannot be started here: {error}. Start this process with"
             " daemon=False, or use num_workers=0 without pool="
         ) from error
+    except (EOFError, ConnectionError) as error:
+        raise _ended_meanwhile(context, setup.worker_id, error) from error
     except (OSError, ValueError) as error:  # ValueError: forkserver passes no more descriptors
-        raise _refused(f"worker process {setup.worker_id}", error) from error
+        raise refused(f"worker process {setup.worker_id}", error) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process
 
 
-def _refused(what: str, error: Exception) -> ReaderError:
+def _ended_meanwhile(context: BaseContext | Template, worker: int, error: Exception) -> ReaderError:
+    """Return the error for a process that ended while it started a worker.
+
+    Nobody knows whether it had forked one: that one ends with the arena, which the pool of this
+    error stops. Another in its place would share the rings with it.
+    """
+    is_server = isinstance(context, BaseContext) and context.get_start_method() == "forkserver"
+    what = "the forkserver of multiprocessing, which forks it," if is_server else "it"
+    words = f"{type(error).__name__}: {error}"
+    return ReaderError(
+        f"worker process {worker} cannot be started: {what} ended meanwhile ({words}). Something"
+        " killed it: the kernel does where memory is short, and logs that (dmesg). Iterate over the"
+        " loader again, which starts another"
+    )
+
+
+def _check_pipes() -> None:
+    """Raise OSError where a process cannot be given its two pipes.
+
+    Python itself leaves the first one open where the second is refused.
+    """
+    fds: list[int] = []
+    try:
+        fds += os.pipe()
+        fds += os.pipe()
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def refused(what: str, error: Exception) -> ReaderError:
+    """Return the error for a process that the system does not let start."""
     hint = f"lower {workers_option()}, or raise the limit on processes (ulimit -u) or memory"
     return refusal(what, "cannot be started", error, hint)
 

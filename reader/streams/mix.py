@@ -11,13 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 from reader.data.datasets import as_datasets, map_style
 from reader.data.iterable import is_iterable_dataset
+from reader.data.weighted_sampler import place_of
 from reader.errors import ConfigError, ConfigTypeError, StateError, got
 from reader.streams.mixed_dataset import (
     MixedDataset,
     MixSchedule,
     as_stop,
     cycle_counts,
-    place_of,
 )
 from reader.streams.stream_wrapper import StreamWrapper, WrapperIterator, as_stream, read_state
 

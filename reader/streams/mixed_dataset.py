@@ -20,13 +20,13 @@ import numpy as np
 from reader.checks import as_int, described
 from reader.config import SEED_LIMIT
 from reader.data.dataset import Dataset
-from reader.data.weighted_sampler import as_weights
+from reader.data.weighted_sampler import checked_weights, place_of
 from reader.data.wrapped import fetch_located, if_any_has, set_epoch_of
 from reader.errors import ConfigError, SampleIndexError, got
 from reader.random.permutation import Permutation
 from reader.random.seeds import order_key
 
-__all__ = ["STOPS", "MixSchedule", "MixedDataset", "as_stop", "cycle_counts", "place_of"]
+__all__ = ["STOPS", "MixSchedule", "MixedDataset", "as_stop", "cycle_counts"]
 
 STOPS = ("first", "last", "all")
 
@@ -69,19 +69,12 @@ def cycle_counts(sources: int, weights: Any, names: Sequence[str] = ()) -> list[
 
 def _checked(sources: int, weights: Any, names: Sequence[str]) -> np.ndarray[Any, Any]:
     """Return weights as shares that sum to 1."""
-    found = as_weights(weights)
+    found = checked_weights(weights, are_positive=True, names=names)
     if found.shape != (sources,):
         raise ConfigError(
-            f"mix got weights of shape {found.shape} for {sources} sources. Pass one weight for"
-            " each source, or None for equal shares."
+            f"mix got {len(found)} weights for {sources} sources. Pass one weight for each source,"
+            " or None for equal shares."
         )
-    found = found.astype(np.float64)
-    for position, weight in enumerate(found.tolist()):
-        if not (math.isfinite(weight) and weight > 0):
-            raise ConfigError(
-                f"weights must be positive finite numbers, got {weight}"
-                f" {place_of(names, position)}. Leave out a source that is to give nothing."
-            )
     found /= found.max()  # the sum of large ones may be inf
     shares: np.ndarray[Any, Any] = found / found.sum()
     least = int(shares.argmin())
@@ -91,11 +84,6 @@ def _checked(sources: int, weights: Any, names: Sequence[str]) -> np.ndarray[Any
             f" the smallest share that mix gives is 1/{_LONGEST}. Raise it, or join sources first."
         )
     return shares
-
-
-def place_of(names: Sequence[str], position: int) -> str:
-    """Say which source is meant."""
-    return f"for {names[position]!r}" if names else f"at position {position}"
 
 
 def as_stop(stop: Any) -> str:

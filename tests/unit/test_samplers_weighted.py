@@ -85,13 +85,30 @@ def test_without_replacement_each_index_comes_once_at_most() -> None:
     assert len(sampler) == 3
 
 
-@pytest.mark.parametrize("replacement", [True, False])
-def test_each_row_of_weights_is_drawn_by_its_own(replacement: bool) -> None:
-    rows = np.array([[1, 2, 0, 0], [0, 0, 5, 5]])
-    sampler = WeightedRandomSampler(rows, 2, replacement, seed=1)
-    drawn = list(sampler)
-    assert len(drawn) == len(sampler) == 4
-    assert (set(drawn[:2]) <= {0, 1}, set(drawn[2:]) <= {2, 3}) == (True, True)
+@pytest.mark.parametrize("scale", [1.0, 1e308, 5e-324, 2.0**-1000])
+def test_weights_of_any_size_are_drawn_by_their_shares(scale: float) -> None:
+    sampler = WeightedRandomSampler([scale] * 4, 4000, seed=1)
+    counts = np.bincount(list(sampler), minlength=4)
+    assert counts.min() > 900
+    assert sorted(WeightedRandomSampler([scale] * 4, 4, False, seed=1)) == [0, 1, 2, 3]
+
+
+def test_shares_so_small_that_they_are_lost_still_come_without_replacement() -> None:
+    weights = [1e308, 1e-308, 0.0, 5e-324]
+    assert sorted(WeightedRandomSampler(weights, 3, replacement=False, seed=0)) == [0, 1, 3]
+
+
+def test_integers_beyond_the_digits_of_a_float_are_weights() -> None:
+    counts = np.bincount(list(WeightedRandomSampler([2**60 + 1, 2**60], 2000, seed=0)))
+    assert counts.min() > 900
+
+
+def test_draws_begin_at_any_position() -> None:
+    for replacement in (True, False):
+        sampler = WeightedRandomSampler(range(1, 9000), 5000, replacement, seed=2)
+        whole = list(sampler)
+        for position in (0, 1, 4095, 4096, 4999, 5000):
+            assert list(sampler.iter_from(position)) == whole[position:]
 
 
 def test_weights_come_as_lists_arrays_or_tensors_and_are_copied() -> None:
@@ -136,13 +153,18 @@ def test_sampler_survives_pickle_with_its_epoch(sampler: Any) -> None:
         (lambda: WeightedRandomSampler([1], 1, seed=-1), ConfigError, r"seed must be .* got -1"),
         (lambda: WeightedRandomSampler(["a"], 1), ConfigTypeError, r"array of numbers, got \['a'"),
         (lambda: WeightedRandomSampler([[1], [1, 2]], 1), ConfigTypeError, r"inhomogeneous"),
-        (lambda: WeightedRandomSampler(3, 1), ConfigError, r"shape \(n,\) or .*, got \(\)"),
-        (lambda: WeightedRandomSampler([], 1), ConfigError, r"shape \(n,\) or .*, got \(0,\)"),
-        (lambda: WeightedRandomSampler([1, -2], 1), ConfigError, r"got -2\.0 at position \(1,\)"),
+        (lambda: WeightedRandomSampler(3, 1), ConfigError, r"shape \(n,\), .*, got \(\)"),
+        (lambda: WeightedRandomSampler([], 1), ConfigError, r"shape \(n,\), .*, got \(0,\)"),
+        (lambda: WeightedRandomSampler([1, -2], 1), ConfigError, r"got -2\.0 at position 1"),
         (lambda: WeightedRandomSampler([np.nan], 1), ConfigError, r"finite numbers .* got nan"),
         (lambda: WeightedRandomSampler([np.inf], 1), ConfigError, r"finite numbers .* got inf"),
-        (lambda: WeightedRandomSampler([[1], [0]], 1), ConfigError, r"1 or more .* row with 0"),
-        (lambda: WeightedRandomSampler([1, 0], 2, False), ConfigError, r"2 or more .* row with 1"),
+        (lambda: WeightedRandomSampler([0, 0], 1), ConfigError, r"1 or more .* got 0\."),
+        (lambda: WeightedRandomSampler([[1], [2]], 1), ConfigError, r"come as weights\.reshape"),
+        (lambda: WeightedRandomSampler(np.ones((2, 3)), 1), ConfigError, r"dimension\.$"),
+        (lambda: WeightedRandomSampler([10**30, 1], 1), ConfigTypeError, r"of type object"),
+        (lambda: WeightedRandomSampler([1j], 1), ConfigTypeError, r"of type complex128"),
+        (lambda: WeightedRandomSampler("12", 1), ConfigTypeError, r"array of numbers, got '12'"),
+        (lambda: WeightedRandomSampler([1, 0], 2, False), ConfigError, r"2 or more .* got 1\."),
     ],
 )
 def test_bad_argument_is_refused(make: Any, error: type, match: str) -> None:

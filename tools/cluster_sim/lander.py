@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from reader.cluster.line import has_time, is_quick, lender, most_tasks
+from reader.cluster.line import has_time, lender
+from reader.cluster.pace import is_quick, most_tasks
 from tools.cluster_sim.cluster import Actor, Call, Cluster, Node
 
 __all__ = ["Lander", "Line"]

@@ -234,6 +234,9 @@ class TransformedDataset(Dataset):
 class SampledDataset(data.Subset[Any], Dataset):
     """Hold the samples of a dataset that a sequence of indices names, in its order."""
 
+    def __init__(self, dataset: Any, indices: Any) -> None:
+        self.dataset, self.indices = dataset, indices  # as Gluon, which looks at neither
+
 
 class FirstField:
     """A function of a sample's fields that changes the first and returns all of them.

@@ -17,7 +17,7 @@ import numpy as np
 
 from reader._core.interpreter.signals import interrupt_after
 from reader.checks import as_bool, as_int
-from reader.errors import ConfigTypeError, got
+from reader.errors import ConfigTypeError, got, start_thread
 from reader.exceptions.user_error import as_user_error
 
 __all__ = ["as_count", "as_reader", "buffered", "xmap_readers"]
@@ -174,7 +174,7 @@ def _consume(flow: _Flow, is_ordered: bool) -> Iterator[Any]:
     end: _Result | None = None
     try:
         for thread in flow.threads:
-            thread.start()
+            start_thread(thread, "a thread that reads ahead")
         while end is None or count < end[0]:
             result = flow.results.get()
             if result[1] is _STOP:

@@ -166,6 +166,9 @@ class Subset(data.Subset[T], _Subset[T]):
         indices: a sequence of its indices.
     """
 
+    def __init__(self, dataset: Any, indices: Any) -> None:
+        self.dataset, self.indices = dataset, indices  # as Paddle, which looks at neither
+
 
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Any | None = None

@@ -16,6 +16,7 @@ from paddle.base import core
 from reader._core.batch.tensor import LoDTensor
 from reader._core.interpreter.signals import interrupt_after
 from reader.compat.paddle.source import set_place
+from reader.errors import start_thread
 from reader.exceptions.user_error import as_user_error, with_context
 from reader.frameworks.paddle_version import DenseTensor, DenseTensorArray
 from reader.log import log as _log
@@ -55,7 +56,7 @@ class FeedingEpoch:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        start_thread(self._thread, "the thread that feeds the program")
 
     def stop(self) -> None:
         """Keep the thread off the queue from now on. Waits 0.1 s at most, and for no user code."""

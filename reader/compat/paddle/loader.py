@@ -27,7 +27,14 @@ from reader.compat.paddle.samplers import BatchSampler, RandomSampler
 from reader.compat.paddle.source import available_places, current_place
 from reader.compat.paddle.switches import pin_limit, use_pinned_memory
 from reader.compat.paddle.worker import PaddleWorker
-from reader.config import LoaderConfig, as_auto, as_feed_list, of_backend, of_pool
+from reader.config import (
+    PREFETCH_FACTOR,
+    LoaderConfig,
+    as_auto,
+    as_feed_list,
+    of_backend,
+    of_pool,
+)
 from reader.data import SequenceSampler
 from reader.data.iterable import is_iterable_dataset
 from reader.engine.engine import Engine
@@ -131,7 +138,7 @@ class DataLoader(_Base, Generic[T_co]):
         num_workers: int | Literal["auto"] = 0,
         use_buffer_reader: bool = True,
         reader_buffer_size: int = 2,
-        prefetch_factor: int | Literal["auto"] = 2,
+        prefetch_factor: int | Literal["auto"] = PREFETCH_FACTOR,
         use_shared_memory: bool = True,
         timeout: int = 0,
         worker_init_fn: Callable[[int], None] | None = None,

@@ -17,7 +17,7 @@ from reader.compat.torch.collate import TorchRules, with_extended
 from reader.compat.torch.errors import reworded
 from reader.compat.torch.inner import collate
 from reader.compat.torch.worker import TorchWorker
-from reader.config import MAX_TIMEOUT_S, AutoCount, LoaderConfig
+from reader.config import MAX_TIMEOUT_S, PREFETCH_FACTOR, AutoCount, LoaderConfig
 from reader.data.columns import columns_of, filler_of
 from reader.engine.engine import Engine
 from reader.frameworks import torch_adapter
@@ -91,7 +91,7 @@ def make_engine(
         drop_last=loader.drop_last if is_iterable else False,
         collate_fn=collate_fn,
         num_workers=as_count(loader.num_workers),
-        prefetch_factor=2 if loader.prefetch_factor is None else loader.prefetch_factor,
+        prefetch_factor=_factor(loader.prefetch_factor, loader.seed if seed is None else seed),
         timeout=min(loader.timeout, MAX_TIMEOUT_S) if loader.timeout > 0 else 0,  # nan is none
         worker_init_fn=worker_init_fn,
         persistent_workers=bool(loader.persistent_workers),
@@ -130,6 +130,17 @@ def _engine(loader: Any, *given: Any) -> Engine:
         made.auto.go_on(loader._auto)
         loader._auto = made.auto
     return made
+
+
+def _factor(given: int | None, seed: int | None) -> int:
+    """Return how many batches of a worker are in flight.
+
+    Without a seed workers draw on from epoch to epoch, also for the batches that were in flight
+    when one was left: these are as many as PyTorch's.
+    """
+    if given is not None:
+        return given
+    return 2 if seed is None else PREFETCH_FACTOR
 
 
 def as_count(value: Any) -> int:

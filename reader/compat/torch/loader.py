@@ -185,7 +185,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
         workers = _as_option("num_workers", num_workers, backend)
         factor = _as_option("prefetch_factor", prefetch_factor)
         self.is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
-        check_auto(workers, factor, dataset, self.is_stream)
+        check_auto(workers, factor if backend is None else None, dataset, self.is_stream)
         keyed = shuffle and seed is not None and sampler is None and batch_sampler is None
         if keyed and not self.is_stream:
             sized: Any = dataset

@@ -171,6 +171,11 @@ class Pool(Finalized, abc.ABC):
         """How many workers there is room for elsewhere; None: the cores of this machine decide."""
         return None
 
+    @property
+    def wanted(self) -> int | None:
+        """How many tasks in flight keep workers elsewhere busy; None: it is not known."""
+        return None
+
     def has_begun(self, count: int) -> bool:
         """Whether each of so many workers has made a batch."""
         return all(self.feeder.worker_counts(worker).batches for worker in range(count))

@@ -16,6 +16,7 @@ from reader._core.interpreter.signals import Finalized, interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.memory.copying import copy_way
 from reader._core.wire.local_channel import LocalMemory
+from reader.cluster.pace import MOST_FACTOR
 from reader.collate import in_place
 from reader.config import LoaderConfig
 from reader.data.distributed_env import ranks_for_workers
@@ -37,6 +38,8 @@ from reader.worker.loop import WorkerConfig
 from reader.worker.stream import Stream
 
 __all__ = ["BACKENDS", "Loan", "PoolCache"]
+
+_MOST_PACED = 4096  # batches in flight of all remote workers, unless more are asked for
 
 
 def worker_config(config: LoaderConfig, policy: Policy, base_seed: int) -> WorkerConfig:
@@ -206,10 +209,13 @@ class PoolCache:
             part = SharedProcesses(self._shared, self._key)
             return ProcessPool(workers, config.window, max_bytes, None, active, part)
         if config.backend is not None:
-            in_flight = 2 * -(-config.window // config.num_workers) + 2
+            window = config.window
+            if config.is_paced:
+                window = max(window, min(_MOST_PACED, MOST_FACTOR * config.num_workers))
+            in_flight = 2 * -(-window // config.num_workers) + 2
             takes_turns = self._policy.dispatch.is_round_robin
-            remote = RemoteProcesses(config.backend, in_flight, takes_turns)
-            return ProcessPool(workers, config.window, config.max_bytes, None, active, remote)
+            remote = RemoteProcesses(config.backend, in_flight, takes_turns, config.is_paced)
+            return ProcessPool(workers, window, config.max_bytes, None, active, remote)
         return self.kind(workers, config.window, config.max_bytes, config.start_method, active)
 
 

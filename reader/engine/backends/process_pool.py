@@ -24,6 +24,7 @@ from reader.exceptions.user_error import decode
 from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle
 from reader.processes.pickling import NotFound, not_found
+from reader.processes.process import refused
 from reader.worker.loop import WorkerConfig, WorkerError
 
 __all__ = ["ProcessPool"]
@@ -74,7 +75,12 @@ class ProcessPool(Pool):
 
     def _start_process(self, worker: int) -> None:
         with interrupt_after():
-            pidfd = self._processes.start(worker, self.arena, self.feeder.bell, self._keep_slots)
+            try:
+                pidfd = self._processes.start(
+                    worker, self.arena, self.feeder.bell, self._keep_slots
+                )
+            except OSError as error:
+                raise refused(f"worker {worker}", error) from error
             self.feeder.attach(worker, pidfd)
 
     # -- watching --------------------------------------------------------------------------------
@@ -167,6 +173,11 @@ class ProcessPool(Pool):
     def room(self) -> int | None:
         """See Pool."""
         return self._processes.room
+
+    @property
+    def wanted(self) -> int | None:
+        """See Pool."""
+        return self._processes.wanted
 
     def open_error(self, payload: Any) -> WorkerError:
         """Open what a worker sent in the place of a batch."""

@@ -16,7 +16,7 @@ from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader._core.wire.wake_words import WakeWords
 from reader.cluster.lander import Kill, LanderJob
-from reader.cluster.line import Ended, HasRoom, Start
+from reader.cluster.line import Ended, HasRoom, InFlight, Start
 from reader.cluster.ray_backend import Ray
 from reader.engine.backends.worker_processes import WorkerProcesses
 from reader.errors import InternalError
@@ -41,10 +41,14 @@ class RemoteProcesses(WorkerProcesses):
         backend: where the workers are.
         in_flight: the most tasks that one may have.
         takes_turns: batch n is made by worker n modulo their number.
+        is_paced: how many tasks there are follows `wanted`.
     """
 
-    def __init__(self, backend: Ray, in_flight: int, takes_turns: bool) -> None:
+    def __init__(
+        self, backend: Ray, in_flight: int, takes_turns: bool, is_paced: bool = False
+    ) -> None:
         super().__init__()
+        self._is_paced = is_paced
         self._backend = backend
         self._in_flight = in_flight
         self._takes_turns = takes_turns
@@ -56,6 +60,7 @@ class RemoteProcesses(WorkerProcesses):
         self._makes_stale = self._has_parts = False
         self._remote: dict[int, RemoteHandle] = {}
         self._room: int | None = None
+        self._wanted: int | None = None
         self._ends: dict[int, Ended] = {}  # of workers that were reaped
         self._landers: dict[int, BaseProcess] = {}  # which one each worker belongs to
 
@@ -86,7 +91,7 @@ class RemoteProcesses(WorkerProcesses):
             raise InternalError("a remote worker was to be started without a lander")
         read, write = os.pipe()
         try:
-            order = Start(worker, keep_slots, self._in_flight)
+            order = Start(worker, keep_slots, self._in_flight, self._is_paced)
             self._control.send(order, [arena.fd, bell, write])
         finally:
             os.close(write)
@@ -192,11 +197,19 @@ class RemoteProcesses(WorkerProcesses):
         self._hear()
         return self._room
 
+    @property
+    def wanted(self) -> int | None:
+        """How many tasks in flight keep the workers busy; None: it is not known yet."""
+        self._hear()
+        return self._wanted
+
     def _hear(self) -> None:
         """Note what the lander has told since."""
         for told in () if self._control is None else self._control.heard():
             if isinstance(told, HasRoom):
                 self._room = told.workers
+            elif isinstance(told, InFlight):
+                self._wanted = told.tasks
             else:
                 handle = self._remote[told.worker]
                 handle.host, handle.pid = told.host, told.pid

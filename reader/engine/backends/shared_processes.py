@@ -210,6 +210,11 @@ class SharedProcesses:
         """How many workers there is room for elsewhere."""
         return self._shared.room
 
+    @property
+    def wanted(self) -> int | None:
+        """How many tasks in flight keep workers elsewhere busy."""
+        return self._shared.wanted
+
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
         life = self._lives.get(worker)

@@ -16,7 +16,7 @@ from reader._core.wire.channel import WorkerChannel
 from reader.available_memory import available_bytes
 from reader.engine.backends.backend import Death
 from reader.engine.backends.pool import Pool
-from reader.errors import InternalError, ReaderError
+from reader.errors import InternalError, start_thread
 from reader.processes.handle import ThreadHandle
 from reader.worker import loop
 from reader.worker.global_rng_lock import GlobalRngLock
@@ -72,13 +72,7 @@ class ThreadPool(Pool):
             daemon=True,  # one that is stuck in the user's code does not keep the process
         )
         with interrupt_after():  # between these two the thread would run and nobody know of it
-            try:
-                thread.start()
-            except RuntimeError as error:
-                raise ReaderError(
-                    f"cannot start the worker thread {worker_id}: {error}; raise the limit on"
-                    " threads (ulimit -u) or on virtual memory (ulimit -v)"
-                ) from error
+            start_thread(thread, f"the worker thread {worker_id}")
             self._threads.append(thread)
             del thread  # the traceback of what is raised now must not be the last to have it
 

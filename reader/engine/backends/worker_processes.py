@@ -84,6 +84,10 @@ class Processes(Protocol):
     def room(self) -> int | None:
         """How many workers there is room for elsewhere; None: the cores of this machine decide."""
 
+    @property
+    def wanted(self) -> int | None:
+        """How many tasks in flight keep workers elsewhere busy; None: it is not known."""
+
     def kill(self, worker: int) -> bool:
         """Send SIGKILL to a worker's process; False: it cannot be sent."""
 
@@ -197,6 +201,11 @@ class WorkerProcesses:
     @property
     def room(self) -> int | None:
         """How many workers there is room for elsewhere."""
+        return None
+
+    @property
+    def wanted(self) -> int | None:
+        """How many tasks in flight keep workers elsewhere busy."""
         return None
 
     def kill(self, worker: int) -> bool:

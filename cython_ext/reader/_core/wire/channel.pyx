@@ -43,10 +43,11 @@ def encode_task(keys, bint batched, bint exact=False):
     """Encode a task: return (kind, payload bytes).
 
     ``keys``: a list of dataset keys when ``batched``, else one key. Python's integers are sent as
-    int64, and so are NumPy's unless ``exact``; anything else is pickled and keeps its type. Raises
-    what pickle raises for keys that it cannot pickle.
+    int64, and so are NumPy's and those of tensors unless ``exact``; anything else, bools among it, is
+    pickled and keeps its type. Raises what pickle raises for keys that it cannot pickle.
     """
     cdef Py_ssize_t i, n
+    cdef object integers = None  # the dtype of the last key that was an integer: asked once for all
     cdef bytes payload
     cdef int64_t* out
     if not batched:
@@ -59,6 +60,11 @@ def encode_task(keys, bint batched, bint exact=False):
         if type(key) is not int:
             if exact or isinstance(key, bool) or not hasattr(key, "__index__"):
                 break
+            dtype = getattr(key, "dtype", None)
+            if dtype is not None and dtype is not integers:
+                if not names_integers(dtype):
+                    break
+                integers = dtype
             key = key.__index__()
         try:
             out[i] = key
@@ -68,6 +74,11 @@ def encode_task(keys, bint batched, bint exact=False):
         return (TASK_INDICES if batched else TASK_INDEX), payload
     return (TASK_KEYS, pickle.dumps(keys, 5)) if batched else (
         TASK_KEY, pickle.dumps(keys[0], 5))
+
+
+cdef bint names_integers(dtype) except -1:
+    """Whether a dtype of NumPy or of a framework is that of integers: bools have an __index__, too."""
+    return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint"))
 
 
 def are_indices(list keys not None, int64_t count):
@@ -159,6 +170,10 @@ cdef class WorkerChannel:
         self.beside = []
         store_relaxed_u32(&self.c.at_pid, os.getpid())
         store_relaxed_i64(&self.c.at_since_ns, 0)
+
+    def keep_hot(self, uint32_t slots):
+        """From now on have so many slots worth keeping hot."""
+        self.heap.keep_slots = slots
 
     def set_rules(self, rules):
         """Give the batch writer its rules, or None: see BatchWriter."""
