@@ -4,13 +4,20 @@ The one place for compiler flags and Cython directives; everything else about th
 is in pyproject.toml. READER_DEBUG=1 builds with every check, READER_TRACE=1 with line tracing, and
 READER_SANITIZE=address, undefined or thread with that sanitizer of the compiler; how the tests run
 on it is in docs/concurrency.md.
+
+Most of the time goes into C++ that Cython writes around each function. Three things keep it short: what
+every module would repeat is compiled once, as UTILITY; headers are read once, where the compiler is GCC;
+and only the modules of KERNELS, whose time is in loops over bytes, are optimized for minutes.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import numpy
@@ -27,6 +34,9 @@ if not sys.platform.startswith("linux"):
 
 SOURCES = Path("cython_ext/reader/_core")
 ROOMS = sorted(f"reader._core.{path.name}" for path in SOURCES.iterdir() if path.is_dir())
+UTILITY = "reader._core.interpreter.cython_utility"
+# Loops over pixels, samples, keys and bytes. The others call Python, or do one thing a batch.
+KERNELS = ("memory.copying", "pixels.", "random.permutation", "shared.entry_table", "shared.key_table")
 PACKAGES = [
     "reader",
     "reader._core",
@@ -86,10 +96,9 @@ COMPILE = ["-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused
 LINK: list[str] = []
 if DEBUG:
     MACROS += [("READER_DEBUG", "1"), ("_GLIBCXX_ASSERTIONS", "1")]
-if DEBUG or SANITIZE:
-    COMPILE += ["-O1", "-g", "-fno-omit-frame-pointer"]
-else:
-    COMPILE += ["-O3", "-g0"]
+IS_RELEASE = not DEBUG and not SANITIZE
+COMPILE += ["-O1", *(["-g0"] if IS_RELEASE else ["-g", "-fno-omit-frame-pointer"])]
+KERNEL = ["-O3"] if IS_RELEASE else []  # the last -O counts
 if SANITIZE:
     LINK += [f"-fsanitize={SANITIZE}"]
     COMPILE += LINK
@@ -102,7 +111,10 @@ if TRACE:
 
 
 class BuildCore(build_ext):
-    """Cythonize and compile, into folders of their own for each flavour of build."""
+    """Cythonize and compile, into folders of their own for each flavour of build.
+
+    Each module that was compiled is named with how many there are: a build takes minutes.
+    """
 
     def finalize_options(self) -> None:
         """Give each flavour its own objects, and compile with every core there is."""
@@ -123,6 +135,7 @@ class BuildCore(build_ext):
                 DIRECTIVES,
                 MACROS,
                 COMPILE,
+                [KERNELS, KERNEL],
                 LINK,
                 cython_version,
                 numpy.__version__,
@@ -140,12 +153,39 @@ class BuildCore(build_ext):
             compiler_directives=DIRECTIVES,
             force=bool(self.force),
             nthreads=int(self.parallel or 1),
+            shared_utility_qualified_name=UTILITY,
         )
         for extension, made in zip(self.extensions, translated, strict=True):
             extension.sources = made.sources
+        self._finished = itertools.count(1)
         super().build_extensions()
         stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(recipe)
+
+    def build_extension(self, extension: Extension) -> None:
+        """Compile and link one module, and say so."""
+        target = Path(self.get_ext_fullpath(extension.name))
+        before = target.stat().st_mtime_ns if target.exists() else None
+        super().build_extension(extension)
+        number = next(self._finished)
+        if target.stat().st_mtime_ns != before:
+            print(f"[{number}/{len(self.extensions)}] {extension.name}", flush=True)
+
+
+def extension(source: Path, **options: object) -> Extension:
+    """Return the extension module of one source."""
+    name = ".".join(source.relative_to("cython_ext").with_suffix("").parts)
+    is_kernel = name.removeprefix("reader._core.").startswith(KERNELS)
+    return Extension(
+        name,
+        [str(source)],
+        include_dirs=["cython_ext", numpy.get_include()],
+        define_macros=MACROS,
+        undef_macros=["NDEBUG"] if DEBUG else [],
+        extra_compile_args=[*COMPILE, *KERNEL] if is_kernel else COMPILE,
+        extra_link_args=LINK,
+        **options,
+    )
 
 
 headers = sorted(str(path) for path in SOURCES.rglob("*.h"))
@@ -153,19 +193,10 @@ setup(
     packages=[name for name in PACKAGES if Path(*name.split("."), "__init__.py").exists()],
     package_data={"reader": ["py.typed", "*.pyi"], **{name: ["*.pyi"] for name in ROOMS}},
     include_package_data=False,
+    # Cython refuses a language for the module that it writes itself; the compiler goes by its name.
     ext_modules=[
-        Extension(
-            ".".join(path.relative_to("cython_ext").with_suffix("").parts),
-            [str(path)],
-            language="c++",
-            include_dirs=["cython_ext", numpy.get_include()],
-            define_macros=MACROS,
-            undef_macros=["NDEBUG"] if DEBUG else [],
-            extra_compile_args=COMPILE,
-            extra_link_args=LINK,
-            depends=headers,
-        )
-        for path in sorted(SOURCES.rglob("*.pyx"))
+        extension(Path("cython_ext", *UTILITY.split(".")).with_suffix(".cpp")),
+        *(extension(path, language="c++", depends=headers) for path in sorted(SOURCES.rglob("*.pyx"))),
     ],
     cmdclass={"build_ext": BuildCore},
 )
