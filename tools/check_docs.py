@@ -1,7 +1,7 @@
 """Hold the documents to the tree: every link, path and make target they name exists.
 
-And what an extra brings is named in one way, in documents and messages: pip install "lodreader[images]".
-Reads README.md, CHANGELOG.md, docs/ and reader/; follows nothing outside the checkout. Run as
+And what an extra brings is named in one way, in documents and messages: "lodreader[images]". Reads
+README.md, CHANGELOG.md, docs/ and reader/; follows nothing outside the checkout. Run as
 ``python -m tools.check_docs``; it prints each violation as ``file:line: message``, exit code 1.
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 REQUIRED = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/concurrency.md")
 # By the extras for users: pyproject.toml.
 BROUGHT = frozenset(
-    "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow ray matplotlib".split()
+    "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow ray"
+    " matplotlib".split()
 )
 TOPS = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
 

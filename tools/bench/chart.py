@@ -1,6 +1,7 @@
 """The README's chart: how many times as long as ours, one group of bars for each work.
 
-The scale is linear, and a bar is the quotient of the two times that stand beside it. It shows what every run has, without the bare floors: `SHOWN`.
+The scale is linear, and a bar is the quotient of the two times that stand beside it. It shows what
+every run has, without the bare floors: `SHOWN`.
 
 Drawn with matplotlib without a display; the same results give the same bytes.
 """
@@ -89,10 +90,9 @@ def _figure(groups: Mapping[str, dict[str, float]]) -> Figure:
     axes.set_xlim(0, most * 1.2)
     axes.set_ylim(at - 0.6, -0.8)
     axes.set_xlabel(
-        "time for a batch, as a multiple of reader's (less is better); beside each bar: the time itself",
+        "time for a batch as a multiple of reader's (less is better); beside it: the time itself",
         color=FAINT,
         fontsize=9,
     )
     figure.tight_layout()
     return figure
-

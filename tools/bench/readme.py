@@ -160,8 +160,8 @@ def _in_a_sentence(rows: list[tuple[Row, Results]]) -> str:
         ours, theirs = _cells(row, results)
         told.append(f"{row.title.removeprefix(LIKE_PYTORCH)} {ours} ({theirs})")
     return (
-        "`reader.compat.torch` without workers, where both do the same work: its time for a batch of these"
-        f" forms, and in brackets what PyTorch takes: {'; '.join(told)}."
+        "`reader.compat.torch` without workers, where both do the same work: its time for a batch"
+        f" of these forms, and in brackets what PyTorch takes: {'; '.join(told)}."
     )
 
 
