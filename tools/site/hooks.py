@@ -19,14 +19,12 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]  # MkDocs loads this file by its path
 
-from tools.site import built_site, commonmark, names, reference, road  # noqa: E402
+from tools.site import built_site, commonmark, folds, names, reference, road  # noqa: E402
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _BUTTONS = re.compile(r"<p>((?:<a [^>]*>[^<]*</a>\s*){2})</p>")
 _DOCUMENT = re.compile(r"\bdocs/([a-z-]+)\.md\b")  # as docstrings name them
 _LONG = re.compile(r"<code>([^<\s]{30,})</code>")
-_LAST_CELL = re.compile(r"<td>((?:(?!</?td>).)*)</td>(?=\s*</tr>)", re.DOTALL)
-_LINE_BY_LINE = ("torch.md", "paddle.md", "gluon.md")  # whose tables end in the test of each line
 _COMMAND = re.compile(r"^( *)```\n(?= *(?:make|pip|python|ray|\.venv)\b)", re.MULTILINE)
 _TOPS = {
     "README.md": "index.md",
@@ -112,8 +110,8 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         html = _BUTTONS.sub(r'<p class="buttons">\1</p>', html, count=1)
     if uri == "how-it-works.md":
         html = road.with_picture(html, (ROOT / "docs/road.svg").read_text("utf-8"))
-    if uri in _LINE_BY_LINE:
-        html = _LAST_CELL.sub(_folded, html)
+    if uri in folds.PAGES:
+        html = folds.folded(html)
     return build.index.with_links(_LONG.sub(_with_breaks, html), uri)
 
 
@@ -156,13 +154,6 @@ def _with_breaks(code: re.Match[str]) -> str:
     """Let a long path or name in a cell be broken where its words end."""
     path = re.sub("(::|[/_.])(?=[a-z])", r"\1<wbr>", code[1])
     return f"<code>{path}</code>"
-
-
-def _folded(cell: re.Match[str]) -> str:
-    """Fold the test that a cell names: who looks for it opens it."""
-    if ".py::test_" not in cell[1]:
-        return cell[0]
-    return f'<td><details class="shown"><summary>test</summary>{cell[1]}</details></td>'
 
 
 def _linked_sources(uri: str, text: str) -> set[str]:
