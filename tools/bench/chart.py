@@ -73,7 +73,7 @@ def _figure(groups: Mapping[str, dict[str, float]]) -> Figure:
             most = max(most, longer)
             axes.barh(at, longer, height=0.74, color=color)
             axes.annotate(
-                duration(us) + ("" if is_ours else f"   {divided(longer)}x"),
+                duration(us) + ("" if is_ours else f", {divided(longer)}x"),
                 (longer, at),
                 xytext=(4, 0),
                 textcoords="offset points",
