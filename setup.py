@@ -4,12 +4,18 @@ The one place for compiler flags and Cython directives; everything else about th
 is in pyproject.toml. READER_DEBUG=1 builds with every check, READER_TRACE=1 with line tracing, and
 READER_SANITIZE=address, undefined or thread with that sanitizer of the compiler; how the tests run
 on it is in docs/concurrency.md.
+
+Most of the time goes into the C++ that Cython writes around each function. Three things keep it
+short: what every module would repeat is compiled once, as UTILITY; the headers of all are compiled
+once; and only the modules of KERNELS, whose time is in loops over bytes, are optimized further.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +23,7 @@ import numpy
 from Cython import __version__ as cython_version
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools._distutils.ccompiler import gen_preprocess_options
 from setuptools.command.build_ext import build_ext
 
 if not sys.platform.startswith("linux"):
@@ -27,6 +34,19 @@ if not sys.platform.startswith("linux"):
 
 SOURCES = Path("cython_ext/reader/_core")
 ROOMS = sorted(f"reader._core.{path.name}" for path in SOURCES.iterdir() if path.is_dir())
+UTILITY = "reader._core.interpreter.cython_utility"
+HEADERS = (
+    "Python.h numpy/arrayobject.h numpy/arrayscalars.h numpy/ufuncobject.h structmember.h"
+    " frameobject.h atomic cmath complex cstdlib cstring mutex stdexcept vector"
+).split()
+# Loops over pixels, samples, keys and bytes. The others call Python, or do one thing a batch.
+KERNELS = (
+    "memory.copying",
+    "pixels.",
+    "random.permutation",
+    "shared.entry_table",
+    "shared.key_table",
+)
 PACKAGES = [
     "reader",
     "reader._core",
@@ -83,13 +103,13 @@ MACROS: list[tuple[str, str | None]] = [
     ("NPY_TARGET_VERSION", "NPY_1_23_API_VERSION"),
 ]
 COMPILE = ["-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-function"]
+FOLDERS = ["cython_ext", numpy.get_include()]
 LINK: list[str] = []
 if DEBUG:
     MACROS += [("READER_DEBUG", "1"), ("_GLIBCXX_ASSERTIONS", "1")]
-if DEBUG or SANITIZE:
-    COMPILE += ["-O1", "-g", "-fno-omit-frame-pointer"]
-else:
-    COMPILE += ["-O3", "-g0"]
+IS_RELEASE = not DEBUG and not SANITIZE
+COMPILE += ["-O1", *(["-g0"] if IS_RELEASE else ["-g", "-fno-omit-frame-pointer"])]
+KERNEL = ["-O3"] if IS_RELEASE else []  # the last -O counts
 if SANITIZE:
     LINK += [f"-fsanitize={SANITIZE}"]
     COMPILE += LINK
@@ -102,7 +122,10 @@ if TRACE:
 
 
 class BuildCore(build_ext):
-    """Cythonize and compile, into folders of their own for each flavour of build."""
+    """Cythonize and compile, into folders of their own for each flavour of build.
+
+    Each module that was compiled is named with how many there are: a build takes minutes.
+    """
 
     def finalize_options(self) -> None:
         """Give each flavour its own objects, and compile with every core there is."""
@@ -123,6 +146,7 @@ class BuildCore(build_ext):
                 DIRECTIVES,
                 MACROS,
                 COMPILE,
+                [KERNELS, KERNEL, HEADERS, UTILITY],
                 LINK,
                 cython_version,
                 numpy.__version__,
@@ -140,12 +164,63 @@ class BuildCore(build_ext):
             compiler_directives=DIRECTIVES,
             force=bool(self.force),
             nthreads=int(self.parallel or 1),
+            shared_utility_qualified_name=UTILITY,
         )
         for extension, made in zip(self.extensions, translated, strict=True):
             extension.sources = made.sources
+        self._finished = itertools.count(1)
+        self._compile_headers()
         super().build_extensions()
         stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(recipe)
+
+    def _compile_headers(self) -> None:
+        """Compile HEADERS once, for all modules but KERNELS, unless the compiler refuses."""
+        header = Path(self.build_temp, "headers.h")
+        compiled = header.with_suffix(".h.gch")
+        if self.force or not compiled.exists():
+            header.parent.mkdir(parents=True, exist_ok=True)
+            names = "".join(f"#include <{name}>\n" for name in HEADERS)
+            header.write_text(f"#define PY_SSIZE_T_CLEAN\n{names}")
+            undefined: list[tuple[str] | tuple[str, str | None]] = [("NDEBUG",)] if DEBUG else []
+            folders = [*FOLDERS, *self.include_dirs]
+            command = [
+                *self.compiler.compiler_so_cxx,
+                *gen_preprocess_options([*MACROS, *undefined], folders),
+                *["-x", "c++-header", str(header), "-o", str(compiled)],
+                *COMPILE,
+            ]
+            if subprocess.run(command, check=False).returncode:
+                compiled.unlink(missing_ok=True)
+                return
+        for extension in self.extensions:
+            if extension.extra_compile_args == COMPILE:
+                extension.extra_compile_args = [*COMPILE, "-include", str(header)]
+
+    def build_extension(self, extension: Extension) -> None:
+        """Compile and link one module, and say so."""
+        target = Path(self.get_ext_fullpath(extension.name))
+        before = target.stat().st_mtime_ns if target.exists() else None
+        super().build_extension(extension)
+        number = next(self._finished)
+        if target.stat().st_mtime_ns != before:
+            print(f"[{number}/{len(self.extensions)}] {extension.name}", flush=True)
+
+
+def extension(source: Path, **options: object) -> Extension:
+    """Return the extension module of one source."""
+    name = ".".join(source.relative_to("cython_ext").with_suffix("").parts)
+    is_kernel = name.removeprefix("reader._core.").startswith(KERNELS)
+    return Extension(
+        name,
+        [str(source)],
+        include_dirs=FOLDERS,
+        define_macros=MACROS,
+        undef_macros=["NDEBUG"] if DEBUG else [],
+        extra_compile_args=[*COMPILE, *KERNEL] if is_kernel else COMPILE,
+        extra_link_args=LINK,
+        **options,
+    )
 
 
 headers = sorted(str(path) for path in SOURCES.rglob("*.h"))
@@ -153,19 +228,13 @@ setup(
     packages=[name for name in PACKAGES if Path(*name.split("."), "__init__.py").exists()],
     package_data={"reader": ["py.typed", "*.pyi"], **{name: ["*.pyi"] for name in ROOMS}},
     include_package_data=False,
+    # Cython refuses a language for the module that it writes itself; the compiler goes by its name.
     ext_modules=[
-        Extension(
-            ".".join(path.relative_to("cython_ext").with_suffix("").parts),
-            [str(path)],
-            language="c++",
-            include_dirs=["cython_ext", numpy.get_include()],
-            define_macros=MACROS,
-            undef_macros=["NDEBUG"] if DEBUG else [],
-            extra_compile_args=COMPILE,
-            extra_link_args=LINK,
-            depends=headers,
-        )
-        for path in sorted(SOURCES.rglob("*.pyx"))
+        extension(Path("cython_ext", *UTILITY.split(".")).with_suffix(".cpp")),
+        *(
+            extension(path, language="c++", depends=headers)
+            for path in sorted(SOURCES.rglob("*.pyx"))
+        ),
     ],
     cmdclass={"build_ext": BuildCore},
 )

@@ -224,11 +224,9 @@ def check_auto(workers: Any, factor: Any, dataset: Any, is_iterable: bool) -> No
     names = {"num_workers": workers, "prefetch_factor": factor}
     found = [name for name, value in names.items() if isinstance(value, AutoCount)]
     if found and (is_iterable or hasattr(type(dataset), "state_dict")):
-        what = (
-            "an iterable dataset has a part for each worker"
-            if is_iterable
-            else "each worker has a dataset with a state of its own"
-        )
+        what = "each worker has a dataset with a state of its own"
+        if is_iterable:
+            what = "an iterable dataset has a part for each worker"
         raise ConfigError(
             f'{found[0]}="auto" changes what there is while training, and {what}: pass a number'
         )

@@ -1,6 +1,7 @@
 """Hold the documents to the tree: every link, path and make target they name exists.
 
-Reads README.md, CHANGELOG.md and docs/; follows nothing outside the checkout. Run as
+And what an extra brings is named in one way, in documents and messages: "lodreader[images]". Reads
+README.md, CHANGELOG.md, docs/ and reader/; follows nothing outside the checkout. Run as
 ``python -m tools.check_docs``; it prints each violation as ``file:line: message``, exit code 1.
 """
 
@@ -12,6 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REQUIRED = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/concurrency.md")
+# By the extras for users: pyproject.toml.
+BROUGHT = frozenset(
+    "paddlepaddle paddlepaddle-gpu torch jax cuda-bindings pillow simplejpeg pyarrow ray"
+    " matplotlib".split()
+)
 TOPS = ("reader", "cython_ext", "tests", "tools", "docs", "requirements")
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?[^)]*\)|\b(?:src|href)=\"([^\"]+)\"")
@@ -19,6 +25,9 @@ _PATH = re.compile(r"`((?:%s)/[\w./*-]*)`" % "|".join(TOPS))  # noqa: UP031 (the
 _TARGET = re.compile(r"`make ([a-z-]+)[^`]*`|^\s*(?:\$ )?make ([a-z-]+)\b")
 _HEADING = re.compile(r"^#+ +(.*)$")
 _RULE = re.compile(r"^\|(?::?-+:?\|)+$")
+_NEXT = r"(?:[\"']\n\s+f?[\"'])?"  # the next piece of one string in a program
+_COMMAND = re.compile(rf"\bpip{_NEXT} install{_NEXT} ([^`\n]*)")
+_OTHER_WAY = re.compile(r"\.\[|(?<![\"\w])lodreader\[|lodreader\[[\w,-]*\](?!\")")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 
 
@@ -29,7 +38,22 @@ def check(root: Path) -> list[str]:
     for path in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
         where = path.relative_to(root)
         found += [f"{where}:{line}: {text}" for line, text in _check_page(root, path, targets)]
+        found += _check_commands(root, path)
+    for path in sorted((root / "reader").rglob("*.py")):
+        found += _check_commands(root, path)
     return found
+
+
+def _check_commands(root: Path, path: Path) -> Iterator[str]:
+    """Find what an extra brings, and a command names in another way than by that extra."""
+    text = path.read_text(encoding="utf-8")
+    for match in _COMMAND.finditer(text):
+        command, _, _ = match[1].partition("#")
+        words = set(re.findall(r"(?<![\w.,[-])[a-z][\w-]*(?![\w\[.-])", command))
+        bare = words & BROUGHT if "--force-reinstall" not in command else set()
+        if _OTHER_WAY.search(command) or bare:
+            line = text.count("\n", 0, match.start()) + 1
+            yield f'{path.relative_to(root)}:{line}: write pip install "lodreader[extra]"'
 
 
 def _check_page(root: Path, page: Path, targets: set[str]) -> Iterator[tuple[int, str]]:

@@ -33,7 +33,7 @@ def require_pillow() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"images are read and written by Pillow, which cannot be imported: {error}. Run: pip"
-            ' install pillow, or pip install "lodreader[images]"'
+            ' install "lodreader[images]"'
         ) from error
     return Image
 

@@ -16,7 +16,7 @@ try:
     from paddle.callbacks import Callback
     from paddle.distributed import get_rank
 except ImportError as error:
-    raise missing("paddle", "paddlepaddle") from error
+    raise missing("paddle", "paddlepaddle", extra="paddle") from error
 
 __all__ = ["LoaderCallback"]
 

@@ -16,7 +16,7 @@ try:
     from rich.progress import Progress, ProgressColumn
     from rich.text import Text
 except ImportError as error:
-    raise missing("rich", "rich") from error
+    raise missing("rich", "rich", extra="profile") from error
 
 __all__ = ["WaitColumn", "progress"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NEEDED", "draw", "plot_refusal"]
 
-NEEDED = "plot needs matplotlib, which cannot be imported ({}): pip install lodreader[profile]"
+NEEDED = 'plot needs matplotlib, which cannot be imported ({}): pip install "lodreader[profile]"'
 
 _MOST = 4000  # batches
 _PRINT_ENDINGS = (

@@ -162,8 +162,8 @@ class Profile:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw the loop over time: workers and steps, waits, and memory.
 
-        Needs matplotlib: pip install lodreader[profile]. Draws the last 4000 batches. No window is
-        opened and nothing of matplotlib's state is changed: the figure is the caller's.
+        Needs matplotlib: pip install "lodreader[profile]". Draws the last 4000 batches. No window
+        is opened and nothing of matplotlib's state is changed: the figure is the caller's.
 
         Args:
             path: of a file to write, whose ending says in what form, such as "loop.png"; None: the

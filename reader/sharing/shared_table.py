@@ -139,7 +139,7 @@ def _text_type() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"a table with strings is shared by pyarrow, which cannot be imported: {error}. Run:"
-            " pip install pyarrow"
+            ' pip install "lodreader[tables]"'
         ) from error
     except TypeError:  # before pandas 2.3: what is missing is pandas.NA
         return pandas.StringDtype("pyarrow")

@@ -112,7 +112,7 @@ def test_a_loop_without_a_batch_can_be_drawn_and_written(tmp_path: Path) -> None
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = seen_of(0)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ReaderError, match=r"pip install lodreader\[profile\]"):
+    with pytest.raises(ReaderError, match=r'pip install "lodreader\[profile\]"'):
         seen.plot()
 
 

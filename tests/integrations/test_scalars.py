@@ -28,12 +28,12 @@ ROOT = Path(__file__).parents[2]
 LIBRARIES = {
     "prometheus": ("prometheus_client", "prometheus-client"),
     "tqdm": ("tqdm.auto", "tqdm"),
-    "rich": ("rich.progress", "rich"),
+    "rich": ("rich.progress", r'"lodreader\[profile\]"'),
     "nvtx": ("nvtx", "nvtx"),
     "lightning": ("lightning.pytorch", "lightning"),
     "pytorch_lightning": ("pytorch_lightning", "pytorch-lightning"),
     "transformers": ("transformers", "transformers"),
-    "paddle": ("paddle.callbacks", "paddlepaddle"),
+    "paddle": ("paddle.callbacks", r'"lodreader\[paddle\]"'),
 }
 OTHERS = {"torch", "tensorboard", "tensorboardX", "visualdl"}
 

@@ -29,9 +29,12 @@ PAGES = [
     if "```python" in page.read_text(encoding="utf-8")
 ]
 WITH_PROGRAMS = [
-    str(page.relative_to(DOCS).with_suffix(""))
-    for page in sorted(DOCS.rglob("*.md"))
-    if "```py\n" in page.read_text(encoding="utf-8")
+    "../README",
+    *(
+        str(page.relative_to(DOCS).with_suffix(""))
+        for page in sorted(DOCS.rglob("*.md"))
+        if "```py\n" in page.read_text(encoding="utf-8")
+    ),
 ]
 # Pages whose programs are run elsewhere, and where.
 ELSEWHERE = {
@@ -142,7 +145,7 @@ def own_static_graph() -> Iterator[None]:
 
 
 def example_names() -> dict[str, Any]:
-    """Names that an example may take for given, as the README's first one does."""
+    """Names that an example may take for given, as those of the README do."""
     dataset = [(np.zeros((3, 8, 8), np.float32), i) for i in range(128)]
     return {"__name__": "example", "dataset": dataset, "train": lambda images, labels: None}
 
@@ -175,6 +178,16 @@ def test_a_program_of_a_page_runs_and_prints_what_it_says(
     run = run_program(code, tmp_path)
     assert run.returncode == 0, f"{page}.md: {run.stderr}"
     assert run.stdout == (program.printed or ""), page
+
+
+def test_the_readme_begins_with_a_program_that_says_what_it_prints() -> None:
+    (program,) = programs_of("../README")
+    assert program.printed
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.index("pip install .") < text.index("```py\n") < text.index("```python\n")
+    for _, language, code in fences(text):
+        imports = re.findall(r"^(?:from|import) .*\bDataLoader\b", code, re.MULTILINE)
+        assert language != "python" or len(imports) <= 1, "one import of a loader in a block"
 
 
 def test_programs_that_run_elsewhere_do() -> None:

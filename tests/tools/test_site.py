@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages import fences
 from tools.check_docs import _anchors
-from tools.site import built_site, commonmark, reference, road
+from tools.site import built_site, commonmark, folds, reference, road
 from tools.site.names import NameIndex
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,7 @@ SETTINGS = (ROOT / "tools/site/mkdocs.yml").read_text(encoding="utf-8")
 NAVIGATION = re.findall(r"\b([\w/-]+\.md)$", SETTINGS.partition("\nnav:\n")[2], re.MULTILINE)
 FOR_USERS = """bad-data checkpoints choosing cluster compatibility devices guide how-it-works index
 integrations profile recipes troubleshooting tutorial when-not""".split()
+WIDEST = 100  # characters that the code column shows on a screen of 1280 px: site.css
 MADE = ["contributing.md", "changelog.md"]  # of what lies above docs/, while the site is built
 
 
@@ -206,3 +208,25 @@ def test_links_that_lead_somewhere_pass(tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text('<h1 id="here">b</h1>', encoding="utf-8")
     (tmp_path / "index.html").write_text("", encoding="utf-8")
     assert built_site.check(tmp_path) == []
+
+
+# -- what fits ---------------------------------------------------------------------------------
+
+
+def test_no_line_of_code_is_wider_than_its_column() -> None:
+    for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]:
+        for line, language, content in fences(page.read_text(encoding="utf-8")):
+            if language != "text":  # whose lines the site breaks
+                widest = max(map(len, content.split("\n")))
+                assert widest <= WIDEST, f"{page.name}:{line}: {widest} characters"
+
+
+def test_the_test_of_a_line_is_folded_and_nothing_else_is() -> None:
+    test = "<code>test_a.py::test_b</code>"
+    row = f"<tr><td><code>a.py</code></td><td>{test}</td>\n</tr>"
+    shown = f'<details class="shown"><summary>test</summary>{test}</details>'
+    assert folds.folded(row) == f"<tr><td><code>a.py</code></td><td>{shown}</td>\n</tr>"
+    for page in folds.PAGES:
+        assert ".py::test_" in (ROOT / "docs" / page).read_text(encoding="utf-8")
+    other = "<tr><td>a</td><td><code>reader/a.py</code></td></tr>"
+    assert folds.folded(other) == other

@@ -250,7 +250,7 @@ def test_without_pillow_it_says_what_to_install(
     tmp_path: Folder, make: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ConfigError, match="Run: pip install pillow"):
+    with pytest.raises(ConfigError, match=r'Run: pip install "lodreader\[images\]"'):
         make(tmp_path)
 
 

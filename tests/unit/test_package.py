@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_docs, check_words
+from tools import check_docs, check_words, pyproject
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,6 +102,32 @@ def test_each_word_rule_finds_its_violation(
     assert message in found[0]
 
 
+def test_what_extras_for_users_bring_is_known_to_the_check() -> None:
+    of_developers = {"demo", "bench", "test"}
+    brought = {
+        floor.package
+        for name, floors in pyproject.extras().items()
+        if name not in of_developers
+        for floor in floors
+    }
+    assert brought - {"rich"} == check_docs.BROUGHT  # rich alone is of use without the extra
+
+
+def test_a_message_that_names_what_an_extra_brings_is_found(tmp_path: Path) -> None:
+    for name in check_docs.REQUIRED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# A heading\n")
+    (tmp_path / "Makefile").write_text("demo: x\n")
+    (tmp_path / "reader").mkdir()
+    (tmp_path / "reader/a.py").write_text("""raise X(
+    "no pillow. Run: pip"
+    " install pillow"
+    'or pip install "lodreader[images]"'
+)
+""")
+    assert check_docs.check(tmp_path) == ['reader/a.py:2: write pip install "lodreader[extra]"']
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -112,6 +138,9 @@ def test_each_word_rule_finds_its_violation(
         ("| a | b |", "a table needs |---| below its first line"),
         ("Type `make nothing`.", "the Makefile has no target nothing"),
         ('<img src="docs/none.svg">', "links to docs/none.svg"),
+        ("Type `pip install .[images]`.", 'write pip install "lodreader[extra]"'),
+        ("Type `pip install lodreader[images]`.", 'write pip install "lodreader[extra]"'),
+        ("Type `pip install pillow`.", 'write pip install "lodreader[extra]"'),
     ],
 )
 def test_each_document_rule_finds_its_violation(tmp_path: Path, line: str, message: str) -> None:

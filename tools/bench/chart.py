@@ -1,6 +1,7 @@
-"""The README's chart: time for a batch, one group of bars for each work, on a log scale.
+"""The README's chart: how many times as long as ours, one group of bars for each work.
 
-It shows what every run has, without the bare floors: `SHOWN`.
+The scale is linear, and a bar is the quotient of the two times that stand beside it. It shows what
+every run has, without the bare floors: `SHOWN`.
 
 Drawn with matplotlib without a display; the same results give the same bytes.
 """
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.bench.report import Ratio, Results, duration, median, times_as_long
+from tools.bench.report import Results, divided, duration, median
 from tools.bench.rows import DECODE, OURS, PADDLE, TABLES, TORCH
 from tools.pictures.theme import (
     CARD,
@@ -45,37 +46,37 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         ValueError: Nothing of it was measured.
     """
     works: Mapping[str, Results] = report["tables"].get("engine", {})
-    groups = {work: _bars(results) for work, results in works.items()}
-    if not any(groups.values()):
+    bars = {work: _bars(results) for work, results in works.items()}
+    groups = {work: found for work, found in bars.items() if OURS in found}
+    if not groups:
         raise ValueError("nothing to draw: no contestant of the engine's table was measured")
     with drawn():
-        save(_figure(works, groups), path)
+        save(_figure(groups), path)
 
 
-def _figure(works: Mapping[str, Results], groups: Mapping[str, dict[str, float]]) -> Figure:
+def _figure(groups: Mapping[str, dict[str, float]]) -> Figure:
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
 
-    middles = [us for bars in groups.values() for us in bars.values()]
-    height = 0.25 * (len(middles) + 1.4 * len(groups)) + 1.1
+    height = 0.25 * (sum(map(len, groups.values())) + 1.4 * len(groups)) + 1.1
     figure = Figure(figsize=(8.6, height), facecolor=CARD)
     axes = figure.subplots()
-    low, high = min(middles) / 2, max(middles) * 6
-    at = 0.0
+    at, most = 0.0, 1.0
     ticks: dict[float, str] = {}
     for work, bars in groups.items():
         row = TABLES["engine"][work]
-        axes.text(low, at, row.work.plain, va="center", color=INK, fontsize=10, fontweight="bold")
+        axes.text(0, at, row.work.plain, va="center", color=INK, fontsize=10, fontweight="bold")
         at += 1
         for name, us in bars.items():
             is_ours = name == OURS
             color = OUR_BAR if is_ours else PEER_BAR if row.contestant(name).face else FLOOR_BAR
-            axes.barh(at, us - low, left=low, height=0.74, color=color)
-            longer = None if is_ours else Ratio.of(works[work], name, OURS)
-            axes.text(
-                us * 1.08,
-                at,
-                duration(us) + (f"   {times_as_long(longer.middle)}" if longer else ""),
+            longer = us / bars[OURS]
+            most = max(most, longer)
+            axes.barh(at, longer, height=0.74, color=color)
+            axes.annotate(
+                duration(us) + ("" if is_ours else f", {divided(longer)}x"),
+                (longer, at),
+                xytext=(4, 0),
+                textcoords="offset points",
                 va="center",
                 color=INK if is_ours else FAINT,
                 fontsize=9,
@@ -86,19 +87,12 @@ def _figure(works: Mapping[str, Results], groups: Mapping[str, dict[str, float]]
         at += 0.4
     axes.set_yticks(list(ticks), list(ticks.values()))
     plain(axes)
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
+    axes.set_xlim(0, most * 1.2)
     axes.set_ylim(at - 0.6, -0.8)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _decade(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(
-        "time for a batch, log scale (less is better); x: how many times as long as reader",
+        "time for a batch as a multiple of reader's (less is better); beside it: the time itself",
         color=FAINT,
         fontsize=9,
     )
     figure.tight_layout()
     return figure
-
-
-def _decade(us: float) -> str:
-    return f"{us:g} us" if us < 1e3 else f"{us / 1e3:g} ms" if us < 1e6 else f"{us / 1e6:g} s"

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tools.bench.report import Ratio, Results, duration, median, times_as_long
+from tools.bench.report import Results, divided, duration, median, quotient
 from tools.bench.rows import DECODE, FLOOR, OURS, TABLES, TAKE, Row
 
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
@@ -31,6 +31,7 @@ FACES = {
         "| what | reader | PyTorch takes |",
     ),
 }
+LIKE_PYTORCH = "`reader.compat.torch`: "
 PAGE = ("engine", *FACES)  # tables of docs/speed.md
 
 
@@ -99,15 +100,13 @@ def _time(results: Results, name: str, figure: str = "us") -> str:
 
 
 def _takes(results: Results, name: str, figure: str = "us") -> str:
-    ratio = Ratio.of(results, name, OURS, figure)
-    return "fails" if ratio is None else times_as_long(ratio.middle)
+    ratio = quotient(results, name, OURS, figure)
+    return "fails" if ratio is None else f"{divided(ratio)}x"
 
 
 def _rounded(results: Results, name: str) -> str:
-    ratio = Ratio.of(results, name, OURS)
-    if ratio is None:
-        return "fails"
-    return f"{ratio.middle:.{0 if ratio.middle >= 10 else 1}f} times as long"
+    ratio = quotient(results, name, OURS)
+    return "fails" if ratio is None else f"{divided(ratio)} times as long"
 
 
 def _engine(rows: Rows, report: Mapping[str, Any]) -> list[str]:
@@ -141,12 +140,29 @@ def _face(table: str, rows: Rows, rounds: int) -> list[str]:
     what, head = FACES[table]
     lines = [head, "|---|---|---|"]
     measured = [(TABLES[table][name], results) for name, results in rows.items()]
+    alike = [pair for pair in measured if pair[0].title.startswith(LIKE_PYTORCH)]
+    measured = [pair for pair in measured if pair not in alike]
     for title, group in groupby(measured, key=lambda pair: pair[0].title):
         cells = [_cells(row, results) for row, results in group]
         ours, peers = (", ".join(column) for column in zip(*cells))
         lines.append(f"| {title} | {ours} | {peers} |")
     command = f"python -m tools.bench --table {table}"
-    return [f"{what} (`{command}`, medians of {rounds} rounds):", "\n".join(lines)]
+    parts = [f"{what} (`{command}`, medians of {rounds} rounds):", "\n".join(lines)]
+    if alike:
+        parts.append(_in_a_sentence(alike))
+    return parts
+
+
+def _in_a_sentence(rows: list[tuple[Row, Results]]) -> str:
+    """Tell rows in which the loaders do the same work, and none is far from 1."""
+    told = []
+    for row, results in rows:
+        ours, theirs = _cells(row, results)
+        told.append(f"{row.title.removeprefix(LIKE_PYTORCH)} {ours} ({theirs})")
+    return (
+        "`reader.compat.torch` without workers, where both do the same work: its time for a batch"
+        f" of these forms, and in brackets what PyTorch takes: {'; '.join(told)}."
+    )
 
 
 def _cells(row: Row, results: Results) -> tuple[str, str]:

@@ -41,6 +41,12 @@ def _launches(results: Results, name: str, figure: str) -> list[list[dict[str, f
     return [turns for turns in launches if turns and figure in turns[0]]
 
 
+def quotient(results: Results, over: str, under: str, figure: str = "us") -> float | None:
+    """Divide one median by another, as a reader of both does; None unless both have the figure."""
+    above, below = median(results, over, figure), median(results, under, figure)
+    return None if above is None or below is None else above / below
+
+
 @dataclass(frozen=True)
 class Ratio:
     """How many times as long one takes as another: each ratio is taken within one round.
@@ -101,6 +107,11 @@ def duration(us: float) -> str:
 def times_as_long(value: float) -> str:
     """Write a ratio."""
     return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"
+
+
+def divided(value: float) -> str:
+    """Write a quotient with no more digits than two times of three digits give when divided."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
 def grid(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     missing = [name for module, name in NEEDED.items() if not importlib.util.find_spec(module)]
     if missing:
-        print(f"The demo needs {' and '.join(missing)}: pip install 'lodreader[demo]'.")
+        print(f'The demo needs {" and ".join(missing)}: pip install "lodreader[demo]".')
         return 2
     quieten_paddle()
     try:

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]  # MkDocs loads this file by its path
 
-from tools.site import built_site, commonmark, names, reference, road  # noqa: E402
+from tools.site import built_site, commonmark, folds, names, reference, road  # noqa: E402
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _BUTTONS = re.compile(r"<p>((?:<a [^>]*>[^<]*</a>\s*){2})</p>")
@@ -110,6 +110,8 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         html = _BUTTONS.sub(r'<p class="buttons">\1</p>', html, count=1)
     if uri == "how-it-works.md":
         html = road.with_picture(html, (ROOT / "docs/road.svg").read_text("utf-8"))
+    if uri in folds.PAGES:
+        html = folds.folded(html)
     return build.index.with_links(_LONG.sub(_with_breaks, html), uri)
 
 

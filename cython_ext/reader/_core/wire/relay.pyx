@@ -5,7 +5,8 @@ lands answers in its arena by one copy. At the worker's machine an AnswerRelay g
 channel tasks, and takes its answers out of that worker's arena as they lie.
 """
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -91,6 +92,7 @@ cdef class AnswerRelay:
         cdef rd_record record
         cdef rd_slot* slot
         cdef uint64_t used
+        cdef char* start
         cdef bytes made = b""
         if rd_result_pop(self.channel.arena.c, self.channel.worker_id, &self.head, &record) != 1:
             return None
@@ -104,7 +106,8 @@ cdef class AnswerRelay:
         self.held.append(record.slot)
         if record.kind == RD_BATCH:
             made = (<const char*>&rd_noted_at(self.channel.arena.c, 0, self.head - 1).made)[:sizeof(rd_made)]
-        data = np.asarray(<uint8_t[:max(used, 1)]>(self.channel.arena.c.base + slot.start))[:used]
+        start = <char*>self.channel.arena.c.base + slot.start
+        data = np.frombuffer(PyMemoryView_FromMemory(start, max(used, 1), PyBUF_WRITE), np.uint8)[:used]
         return Answer(record.kind, slot.nfields, slot.objects, slot.objects_nbytes, record.attached_nbytes,
                       record.has_fields_within, record.payload_sum, record.schema, None, made), data
 
