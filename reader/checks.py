@@ -266,9 +266,11 @@ def refuse_text(what: str, value: Any, where: str = "") -> None:
         where: of several, such as " at position 1".
     """
     if isinstance(value, (str, bytes, PurePath)):
-        items = "bytes" if isinstance(value, bytes) else "characters"
+        is_name = isinstance(value, PurePath)
+        held = "bytes" if isinstance(value, bytes) else "characters"
         raise ConfigTypeError(
-            f"{what}, got {got(value)}{where}, and not {items}. Open the file that it names:"
+            f"{what}, got {got(value)}{where}, which {'is a name' if is_name else f'holds {held}'}."
+            " Open the file that it names:"
             " reader.TableRows has the rows of Parquet and Arrow files, reader.RecordIO records,"
             " reader.TokenWindows tokens, reader.images.ImageFolder pictures, and"
             " Path(name).read_text().splitlines() lines; or pass list(text) where its items are the"

@@ -140,9 +140,9 @@ class OddLen(Rows):
         (
             "data.csv",
             ConfigTypeError,
-            r"hold samples, got 'data\.csv' \(str\), and not characters\. Open",
+            r"hold samples, got 'data\.csv' \(str\), which holds characters\. Open",
         ),
-        (b"abc", ConfigTypeError, r"got b'abc' \(bytes\), and not bytes.*or pass list\(text\)"),
+        (b"abc", ConfigTypeError, r"got b'abc' \(bytes\), which holds bytes.*or pass list\(text\)"),
         (Path("data"), ConfigTypeError, r"got PosixPath\('data'\).*reader\.TableRows"),
         ((x for x in [1]), ConfigTypeError, "one-shot iterator"),
         (iter([1]), ConfigTypeError, "one-shot iterator"),

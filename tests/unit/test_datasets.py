@@ -219,12 +219,12 @@ AB = ["a", "b"]
         (
             lambda: TensorDataset([[1], "a"]),
             ConfigTypeError,
-            r"arrays, got 'a' .* at position 1, and",
+            r"arrays, got 'a' .* at position 1, which",
         ),
         (
             lambda: ComposeDataset("ab"),
             ConfigTypeError,
-            r"a list of datasets, got 'ab' \(str\), and",
+            r"a list of datasets, got 'ab' \(str\), which",
         ),
         (
             lambda: ConcatDataset([[], "t.csv"]),
@@ -239,7 +239,7 @@ AB = ["a", "b"]
         (
             lambda: ChainDataset([b"ab"]),
             ConfigTypeError,
-            r"got b'ab' .* 0, and not bytes\. Open the",
+            r"got b'ab' .* 0, which holds bytes\. Open the",
         ),
         (
             lambda: ChainDataset({"a": [1]}),
@@ -249,7 +249,7 @@ AB = ["a", "b"]
         (
             lambda: Subset("abc", [1]),
             ConfigTypeError,
-            r"Subset takes a dataset, got 'abc' \(str\), a",
+            r"Subset takes a dataset, got 'abc' \(str\), w",
         ),
         (
             lambda: Subset([1, 2], "01"),

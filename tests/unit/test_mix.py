@@ -361,15 +361,15 @@ SIX, STREAM = list(range(6)), Items("ab")
         (
             ("data.csv",),
             ConfigTypeError,
-            r"mix takes a list of datasets, got 'data\.csv' \(str\), an",
+            r"mix takes a list of datasets, got 'data\.csv' \(str\), w",
         ),
         (
             ([SIX, "abc"],),
             ConfigTypeError,
-            r"got 'abc' \(str\) at position 1, and not characters\. Op",
+            r"got 'abc' \(str\) at position 1, which holds characters\. Op",
         ),
-        (([STREAM, b"abc"],), ConfigTypeError, r"got b'abc' .* at position 1, and not bytes"),
-        (({"web": SIX, "code": "abc"},), ConfigTypeError, r"got 'abc' \(str\) for 'code', and not"),
+        (([STREAM, b"abc"],), ConfigTypeError, r"got b'abc' .* at position 1, which holds bytes"),
+        (({"web": SIX, "code": "abc"},), ConfigTypeError, r"got 'abc' \(str\) for 'code', which"),
         (({},), ConfigError, "mix takes one dataset or more, got none"),
         (
             ({1: SIX},),

@@ -260,7 +260,7 @@ def test_iterator_may_have_its_first_state_behind_its_first_sample(place: int) -
         (
             ("a.txt", 3),
             ConfigTypeError,
-            r"takes a stream, got 'a\.txt' \(str\), and not characters",
+            r"takes a stream, got 'a\.txt' \(str\), which holds characters",
         ),
         (
             ({"a": 1}, 3),
