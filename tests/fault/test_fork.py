@@ -406,3 +406,31 @@ def test_local_classes_and_lambdas_reach_spawned_workers() -> None:
         collate_fn=lambda samples: {"sum": np.array(sum(samples))},
     ) as loader:
         assert [batch["sum"].item() for batch in loader] == [6, 22]
+
+
+def test_03_memory_of_kept_batches_goes_though_workers_of_another_loader_map_it() -> None:
+    samples = [np.full(1 << 20, number, np.uint8) for number in range(16)]
+    before = {fd for fd in os.listdir("/proc/self/fd") if _is_arena(f"/proc/self/fd/{fd}")}
+    kept_by = DataLoader(samples, batch_size=4, num_workers=1)
+    batches = iter(kept_by)
+    kept = [next(batches)]
+    mine = {fd for fd in os.listdir("/proc/self/fd") if _is_arena(f"/proc/self/fd/{fd}")} - before
+    with DataLoader(
+        Rows(8), batch_size=4, num_workers=1, persistent_workers=True, start_method="fork"
+    ) as other:
+        assert len(list(other)) == 2
+        pid = other.workers()[0].pid
+        (inherited,) = (f"/proc/{pid}/fd/{fd}" for fd in mine)
+        del batches
+        kept_by.close()
+        held = os.stat(inherited).st_blocks
+        assert held * 512 >= kept[0].nbytes
+        kept.clear()
+        assert os.stat(inherited).st_blocks * 512 <= held * 512 - (4 << 20)
+
+
+def _is_arena(path: str) -> bool:
+    try:
+        return "reader-arena" in os.readlink(path)
+    except FileNotFoundError:
+        return False

@@ -142,7 +142,7 @@ def test_04_hung_sample_ends_while_another_loader_is_waited_for(
         assert [error.index for error in bad.errors] == [5]
 
 
-def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_ended(
+def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_interrupted_and_goes_on(
     says: Wire, gate: Wire
 ) -> None:
     with WorkerPool(1) as pool:
@@ -152,12 +152,10 @@ def test_09_worker_that_is_busy_for_a_loader_that_is_closed_is_ended(
         found = [next(others)]
         batches = iter(stuck)
         pid = int(says.hear())
-        pidfd = open_pid(pid)
-        stuck.close()
-        wait_gone([pidfd])
+        stuck.close(grace=0)
         whole([*found, *others], 64, 4)
         del batches
-        assert pool.pids != [pid]
+        assert pool.pids == [pid]
 
 
 class Hangs(Rows):
@@ -191,7 +189,7 @@ class Hangs(Rows):
 
 
 @pytest.mark.parametrize("what", ["init", "epoch", "unpickle", "sample"])
-def test_09_worker_that_hangs_in_any_code_of_a_loader_is_ended_with_it(
+def test_09_worker_that_hangs_in_any_code_of_a_loader_is_interrupted_with_it(
     what: str, says: Wire, gate: Wire
 ) -> None:
     with WorkerPool(1) as pool:
@@ -201,10 +199,9 @@ def test_09_worker_that_hangs_in_any_code_of_a_loader_is_ended_with_it(
         hangs = Hangs(what, says.path, gate.path)
         stuck = DataLoader(hangs, batch_size=4, pool=pool, worker_init_fn=hangs.init)
         batches = iter(stuck)
-        pidfd = open_pid(int(says.hear()))
+        says.hear()
         del batches  # nobody takes them any more
-        stuck.close()
-        wait_gone([pidfd])
+        stuck.close(grace=0)
         whole([*found, *others], 64, 4)
 
 

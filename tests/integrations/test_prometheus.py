@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import socket
+import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,3 +144,40 @@ def test_a_number_that_is_no_port_is_refused(port: int) -> None:
 def test_what_is_no_loader_is_refused() -> None:
     with pytest.raises(ConfigTypeError, match=r"PrometheusCollector\.add takes a loader"):
         PrometheusCollector(CollectorRegistry()).add("train", [1])
+
+
+def test_workers_keep_neither_the_port_of_an_endpoint_nor_its_requests() -> None:
+    metrics = PrometheusCollector(CollectorRegistry())
+    endpoint = metrics.serve(0)
+    with socket.create_connection(("127.0.0.1", endpoint.port)) as asking:
+        asking.sendall(b"GET /metrics HTTP/1.0\r\n")  # it waits for the rest
+        while not len(endpoint._requests):
+            threading.Event().wait(0.005)
+        held = {f"socket:[{os.fstat(fd).st_ino}]" for fd in _sockets_of(endpoint)}
+        with reader.DataLoader(
+            Numbers(), batch_size=SIZE, num_workers=2, persistent_workers=True, start_method="fork"
+        ) as loader:
+            assert len(list(loader)) == BATCHES
+            for status in loader.workers():
+                links = [os.readlink(path) for path in Path(f"/proc/{status.pid}/fd").iterdir()]
+                assert held.isdisjoint(links)
+            endpoint.close()
+            with metrics.serve(endpoint.port) as again:
+                assert asked(again.port) is not None
+    metrics.close()
+
+
+def _sockets_of(endpoint: Any) -> list[int]:
+    return [endpoint._server.socket.fileno(), *(each.fileno() for each in endpoint._requests)]
+
+
+def test_endpoint_of_a_parent_is_closed_in_a_forked_process_without_waiting() -> None:
+    metrics = PrometheusCollector(CollectorRegistry())
+    with metrics.serve(0) as endpoint:
+        pid = os.fork()
+        if pid == 0:
+            endpoint.close()
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert asked(endpoint.port) is not None
+    metrics.close()
