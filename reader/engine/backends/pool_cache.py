@@ -267,8 +267,8 @@ class PoolShelf:
         self._closing: dict[weakref.ref[Backend], None] = {}
         self._is_closed = False
         # counts of the feeder and the arena of the pool that ended last; None: there was none
-        self.last_stages: dict[str, Any] | None = None
-        self.last_arena: dict[str, Any] | None = None
+        self.last_stages: Any = None
+        self.last_arena: Any = None
 
     def _end(self, pool: Backend) -> None:
         """Have a pool end in the background, and keep what it counted."""
