@@ -228,10 +228,9 @@ cdef class BatchWriter:
                     return self.collate(samples, record)
                 elif sharing is not None and sharing.is_shared:
                     row = sharing.next_row(row)
-                    before = sharing.waited_row
+                    before, sharing.waited_row = sharing.waited_row, -1
                     if before >= 0 and rd_made_note(&self.made, before, sharing.waited_ns):
                         self.made.slowest_key = number_of(keys[before])
-                    sharing.waited_row = -1
                 else:
                     row += 1
             if self.rules is None and names and plan.structure.kind == OBJECT:
