@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 from reader.checks import as_int
 from reader.errors import ConfigError
 
-__all__ = ["Ranks", "known_ranks", "ranks_for_workers", "set_ranks", "world_and_rank"]
+__all__ = [
+    "Ranks",
+    "known_ranks",
+    "launched_ranks",
+    "ranks_for_workers",
+    "set_ranks",
+    "world_and_rank",
+]
 
 
 class Ranks(NamedTuple):
@@ -137,6 +144,18 @@ def known_ranks() -> Ranks | None:
             have started ranks or programs of their own.
     """
     return _known(is_half_enough=False)
+
+
+def launched_ranks() -> Ranks | None:
+    """Return what the environment of a launcher says of several ranks; None: there is one.
+
+    For what must have the same answer before a program runs and after.
+    """
+    with contextlib.suppress(ConfigError):
+        for each in _of_environment(_VARIABLES):
+            if None not in each and each.world_size != 1:
+                return each
+    return None
 
 
 def _known(*, is_half_enough: bool) -> Ranks | None:

@@ -16,7 +16,7 @@ __all__ = ["IterableDataset", "is_dead", "is_iterable_dataset"]
 T_co = TypeVar("T_co", covariant=True)
 
 # The packages whose IterableDataset says that only __iter__ counts.
-_PACKAGES = ("paddle", "reader", "torch")
+_PACKAGES = ("datasets", "paddle", "reader", "torch")
 
 
 class IterableDataset(abc.ABC, Generic[T_co]):
@@ -50,8 +50,8 @@ class IterableDataset(abc.ABC, Generic[T_co]):
 def is_iterable_dataset(dataset: Any) -> bool:
     """Say whether a loader must iterate over `dataset`, rather than index it.
 
-    True for an instance of the `IterableDataset` of this package, of paddle or of torch, and for
-    any object with `__iter__` and without `__getitem__`. False for a class, and for a one-shot
+    True for an instance of the `IterableDataset` of this package, paddle, torch or datasets, and
+    for any object with `__iter__` and without `__getitem__`. False for a class, and for a one-shot
     iterator or generator, which could serve one epoch only. Looks at the type, calls nothing.
 
     >>> is_iterable_dataset({1, 2}), is_iterable_dataset([1, 2]), is_iterable_dataset(iter([1, 2]))

@@ -23,6 +23,7 @@ from typing import Any
 from reader._core.wire.times_log import TimesLog
 from reader.caching.cached_dataset import caches_of, sum_of
 from reader.checks import refuse_url
+from reader.data.distributed_env import launched_ranks
 from reader.engine.backends.backend import WorkerStatus
 from reader.engine.copier import copier_stats
 from reader.engine.engine import Engine
@@ -197,8 +198,8 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
     """Return the text that a terminal shows of the loaders of a program that has ended."""
     lines = []
-    ranks = _ranks()
-    whose = "" if ranks is None else f"rank {ranks[1]} of {ranks[0]}: "
+    ranks = launched_ranks()
+    whose = "" if ranks is None else f"rank {ranks.rank} of {ranks.world_size}: "
     for loader in loaders:
         if loader.profile is not None:
             lines += ["", f"-- {whose}{loader}", str(loader.profile)]
@@ -213,20 +214,11 @@ def text_of(loaders: Sequence[LoaderOfProgram]) -> str:
 
 def of_rank(path: str) -> str:
     """Return the path of this rank's own file: "FILE-rank1.json", where a launcher has several."""
-    ranks = _ranks()
+    ranks = launched_ranks()
     if ranks is None:
         return path
     found = Path(path)
-    return str(found.with_name(f"{found.stem}-rank{ranks[1]}{found.suffix}"))
-
-
-def _ranks() -> tuple[int, int] | None:
-    """Return how many ranks the launcher has and which this is; None: it is the only one."""
-    for names in (("PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"), ("WORLD_SIZE", "RANK")):
-        count, number = (os.environ.get(name, "").strip() for name in names)
-        if count.isdecimal() and number.isdecimal() and int(count) > 1:
-            return int(count), int(number)
-    return None
+    return str(found.with_name(f"{found.stem}-rank{ranks.rank}{found.suffix}"))
 
 
 def check_reports(
