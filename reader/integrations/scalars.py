@@ -21,6 +21,7 @@ NAMES = (
     "arena_bytes",
     "cache_hit_share",
     "worker_restarts",
+    "failed_samples",
 )
 
 
@@ -55,7 +56,7 @@ class Scalars:
         time that they made batches; counted when a batch is delivered, and 1 at most. `queued`:
         batches that are ready; near 0 where workers are too slow. `arena_bytes`: memory that holds
         batches. `cache_hit_share`: of the samples that were looked up in `reader.cache`.
-        `worker_restarts`: since the beginning.
+        `worker_restarts` and `failed_samples` (left out or replaced): since the beginning.
 
         Empty where the loader is gone, or no time has passed. Blocks on nothing.
         """
@@ -88,6 +89,7 @@ def between(before: Reading, now: Reading) -> dict[str, float]:
         if hits + misses > 0:
             found["cache_hit_share"] = hits / (hits + misses)
     found["worker_restarts"] = float(now.restarts)
+    found["failed_samples"] = float(now.failed_samples)
     return found
 
 

@@ -373,7 +373,7 @@ def test_07_seeded_stream_leaves_the_random_state_of_the_trainer_alone() -> None
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"shuffle": True}, "shuffle=True chooses indices"),
+        ({"shuffle": True}, r"shuffle=True chooses indices.*reader\.shuffle_buffer"),
         ({"sampler": [0]}, r"sampler=\[0\] chooses indices"),
         ({"batch_sampler": [[0]]}, r"batch_sampler=\[\[0\]\] chooses indices"),
         ({"batch_size": None, "drop_last": True}, "drop_last"),
@@ -401,3 +401,18 @@ def test_one_shot_iterators_and_classes_are_no_datasets() -> None:
     for wrong in (iter([1]), (i for i in range(2)), map(int, "12"), Endless):
         with pytest.raises(ConfigError):
             DataLoader(wrong)
+
+
+@pytest.mark.parametrize("face", ["torch", "paddle"])
+def test_a_shuffled_stream_of_a_face_is_told_of_shuffle_buffer(face: str) -> None:
+    pytest.importorskip(face)
+    its = importlib.import_module({"torch": "torch.utils.data", "paddle": "paddle.io"}[face])
+
+    class Stream(its.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(4))
+
+    loaders = importlib.import_module(f"reader.compat.{face}")
+    with pytest.raises(ValueError, match="shuffle") as caught:
+        loaders.DataLoader(Stream(), batch_size=2, shuffle=True)
+    assert "reader.shuffle_buffer" in "".join(caught.value.__notes__)

@@ -88,6 +88,7 @@ def test_numbers_between_two_readings_are_shares_and_rates() -> None:
         wait_s=1.5,
         stages={"fetch": 1.0, "collate": 0.5, "queue": 9.0},
         restarts=2,
+        failed_samples=7,
         workers=3,
         queued=4,
         arena_bytes=4096,
@@ -103,6 +104,7 @@ def test_numbers_between_two_readings_are_shares_and_rates() -> None:
         "arena_bytes": 4096.0,
         "cache_hit_share": 0.75,
         "worker_restarts": 2.0,
+        "failed_samples": 7.0,
     }
     assert tuple(found) == NAMES
 
@@ -212,6 +214,7 @@ def test_scalars_have_the_prefix_and_those_of_a_gone_loader_are_empty() -> None:
     assert {name.removeprefix("train/") for name in scalars.read()} == {
         *NAMES[:6],
         "worker_restarts",
+        "failed_samples",
     }
     del iterator, loader
     gc.collect()

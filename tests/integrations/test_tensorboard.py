@@ -38,7 +38,7 @@ def test_a_program_logs_every_nth_step(kind: str, tmp_path: Path) -> None:
     assert tags == {
         f"reader/{name}"
         for name in "wait_share batches_per_s samples_per_s workers_busy queued arena_bytes"
-        " worker_restarts".split()
+        " worker_restarts failed_samples".split()
     }
     for tag in tags:
         assert [point.step for point in events.Scalars(tag)] == [5, 10, 15]

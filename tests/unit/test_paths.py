@@ -11,6 +11,7 @@ import pytest
 
 import reader
 from reader.checks import refuse_url
+from reader.compat.gluon.image_datasets import ImageFolderDataset, ImageListDataset
 from reader.observe.program import check_reports
 
 TAKERS: dict[str, Callable[[Any], Any]] = {
@@ -24,6 +25,8 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "RecordWriter": lambda url: reader.RecordWriter(url),
     "the folder of a cache": lambda url: reader.cache([1.0], disk=url, version="1"),
     "quarantine": lambda url: reader.DataLoader([1.0], on_error="skip", quarantine=url),
+    "ImageFolderDataset of Gluon": lambda url: ImageFolderDataset(url),
+    "ImageListDataset of Gluon": lambda url: ImageListDataset("a", url),
     "without": lambda url: reader.without([1.0], url),
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reader.checks import as_int
+from reader.checks import as_int, refuse_url
 from reader.compat.gluon.arrays import as_nd
 from reader.compat.gluon.datasets import Dataset, RecordFileDataset
 from reader.compat.gluon.recordio import unpack
@@ -89,6 +89,7 @@ class ImageFolderDataset(Dataset):
     def __init__(
         self, root: str | os.PathLike[str], flag: int = 1, transform: Transform | None = None
     ) -> None:
+        refuse_url("root", root)
         self._flag = _as_flag(flag)
         self._transform = transform
         folder = Path(root).expanduser()
@@ -153,6 +154,8 @@ class ImageListDataset(Dataset):
         imglist: str | os.PathLike[str] | Sequence[Any] | None = None,
         flag: int = 1,
     ) -> None:
+        refuse_url("root", root)
+        refuse_url("imglist", imglist)
         self._flag = _as_flag(flag)
         folder = Path(root).expanduser()
         entries: Iterator[tuple[str, Any]]
