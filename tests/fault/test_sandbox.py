@@ -119,7 +119,7 @@ STUCK = """
             time.sleep(0.01)
         (worker,) = loader.workers()
         before = time.monotonic()
-        loader.close()
+        loader.close(grace=0)
         assert time.monotonic() - before < 5
         try:
             os.kill(worker.pid, 0)

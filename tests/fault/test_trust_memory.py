@@ -95,6 +95,9 @@ def test_a_file_that_this_user_made_is_taken(holder: Callable[[int], int]) -> No
     assert taken(made)
 
 
+NAME = f"of-trust-{os.getpid()}"  # of files that workers share: tests may run beside each other
+
+
 @needs_root
 def test_a_file_that_another_user_made_is_not_taken(holder: Callable[[int], int]) -> None:
     """Though a process of this user has it open."""
@@ -156,7 +159,7 @@ def test_a_name_that_another_user_bound_costs_a_worker_its_own_files(
             os.setgid(NOBODY)
             os.setuid(NOBODY)
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            sock.bind("\0lodreader-of-trust")
+            sock.bind(f"\0lodreader-{NAME}")
             sock.listen()
             os.eventfd_write(bound, 1)
             signal.pause()
@@ -165,7 +168,7 @@ def test_a_name_that_another_user_bound_costs_a_worker_its_own_files(
     try:
         os.eventfd_read(bound)
         with caplog.at_level(logging.WARNING, "reader"):
-            (fd,) = node_files("of-trust", 1, files)
+            (fd,) = node_files(NAME, 1, files)
         os.close(fd)
     finally:
         os.close(bound)
@@ -181,9 +184,9 @@ def test_a_name_whose_holder_gives_nothing_is_waited_for_with_an_end(
 
     monkeypatch.setattr(node_files, "_PATIENCE_S", 0.2)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.bind("\0lodreader-of-trust")  # and does not listen
+        sock.bind(f"\0lodreader-{NAME}")  # and does not listen
         with caplog.at_level(logging.WARNING, "reader"):
-            (fd,) = node_files.node_files("of-trust", 1, files)
+            (fd,) = node_files.node_files(NAME, 1, files)
         os.close(fd)
     assert "were not given within 0.2 s: this worker has files of its own" in caplog.text
 
@@ -235,14 +238,19 @@ def test_metrics_are_served_on_this_machine_alone() -> None:
 
 
 def test_memory_of_batches_and_of_shared_data_has_no_name_in_any_folder() -> None:
-    shared = reader.share(list(range(1000)))
-    with reader.DataLoader(shared, batch_size=4, num_workers=1) as loader:
-        batches = iter(loader)
-        next(batches)
+    def memory_files() -> dict[str, int]:
         found = {}
         for link in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):  # that of the folder itself
                 name = str(link.readlink()).partition(" ")[0]
                 if "reader-" in name:
                     found[name] = link.stat().st_nlink
+        return found
+
+    before = memory_files()
+    shared = reader.share(list(range(1000)))
+    with reader.DataLoader(shared, batch_size=4, num_workers=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        found = {name: links for name, links in memory_files().items() if name not in before}
         assert found == {"/memfd:reader-arena": 0, "/memfd:lodreader-shared": 0}

@@ -105,7 +105,8 @@ def test_the_face_of_torch_is_installed_right_after_the_import_of_reader() -> No
         "import reader\n"
         "reader.compat.torch.install()\n"
         "import torch.utils.data\n"
-        "assert torch.utils.data.DataLoader is reader.compat.torch.DataLoader"
+        "loader = torch.utils.data.DataLoader([1])\n"
+        "assert type(loader) is reader.compat.torch.DataLoader"
     )
 
 

@@ -44,14 +44,12 @@ class Own(Sampler[int]):
         return iter(range(self.count, 0, -1))
 
 
-ROWS = np.array([[1.0, 2.0, 0.0], [0.0, 5.0, 5.0]])
 MAKERS: dict[str, Any] = {
     "sequence": lambda n: SequenceSampler(range(n)),
     "random": lambda n: RandomSampler(range(n), seed=n),
     "subset": lambda n: SubsetRandomSampler([f"sample {i}" for i in range(n + 1)], seed=1),
     "weighted": lambda n: WeightedRandomSampler([1, 2, 3], n + 1, seed=2),
-    "weighted rows": lambda n: WeightedRandomSampler(ROWS, n + 1, seed=2),
-    "weighted once": lambda n: WeightedRandomSampler(ROWS, 2, replacement=False, seed=n),
+    "weighted once": lambda n: WeightedRandomSampler([1, 2, 0], 2, replacement=False, seed=n),
     "distributed": lambda n: DistributedSampler(range(n), 3, n % 3),
     "distributed in order": lambda n: DistributedSampler(range(n), 4, 3, shuffle=False),
     "distributed batches": lambda n: DistributedBatchSampler(range(n), 3, 2, 1, shuffle=True),
@@ -84,13 +82,12 @@ def test_far_past_the_end_nothing_comes() -> None:
         assert list(make(10).iter_from(2**63 - 1)) == []
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_draws_of_many_parts_are_entered_anywhere(rows: int) -> None:
+def test_draws_of_many_parts_are_entered_anywhere() -> None:
     def sampler() -> WeightedRandomSampler:
-        return WeightedRandomSampler(np.ones((rows, 7)), 10_000, seed=1)
+        return WeightedRandomSampler(np.ones(7), 10_000, seed=1)
 
     whole = list(sampler())
-    for position in (1, 4095, 4096, 4097, 9_999, 10_000, 10_000 * rows - 1, 10_000 * rows):
+    for position in (1, 4095, 4096, 4097, 9_999, 10_000):
         assert list(sampler().iter_from(position)) == whole[position:]
 
 

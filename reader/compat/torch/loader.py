@@ -448,8 +448,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], ObservedFace):
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(self, kind: Any, *exc: object) -> None:
-        self.close(grace_of(kind))
+    def __exit__(self, *exc: Any) -> None:
+        self.close(grace_of(exc[0] if exc else None))
 
 
 def _as_option(name: str, value: Any, backend: Ray | None = None) -> Any:
