@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-__all__ = ["SIGNAL", "LoaderEnded", "interrupt_when"]
+__all__ = ["SIGNAL", "LoaderEnded", "begin", "interrupt_when"]
 
 SIGNAL = signal.SIGRTMIN + 10  # which no library is known to use
 
@@ -24,18 +24,35 @@ class LoaderEnded(SystemExit):
     """
 
 
+_has_raised = False  # for what runs now: the trainer sends the signal again and again
+
+
 def interrupt_when(is_due: Callable[[], bool]) -> None:
-    """Raise LoaderEnded in this thread when the signal comes, where `is_due` returns True then."""
+    """Raise LoaderEnded in this thread when the signal comes, where `is_due` returns True then.
+
+    It is raised once: a `finally` block that runs by then is not interrupted. The signal comes more
+    often, since one that comes just before a system call is noticed only behind it.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if is_due():
+        global _has_raised
+        if not _has_raised and is_due():
+            _has_raised = True
             sys.unraisablehook = _tell_others
             raise LoaderEnded("the loader has ended, and with it this worker")
 
     signal.signal(SIGNAL, interrupt)
 
 
+def begin() -> None:
+    """Have the next signal raise again: code of another loader, or another batch, runs now."""
+    global _has_raised
+    _has_raised = False
+
+
 def _tell_others(unraisable: Any) -> None:
-    """Print what was raised where nothing can be, in a `__del__` say, but not this."""
-    if not issubclass(unraisable.exc_type, LoaderEnded):
+    """Print what was raised where nothing can be, in a `__del__` say; this is raised once more."""
+    if issubclass(unraisable.exc_type, LoaderEnded):
+        begin()
+    else:
         sys.__unraisablehook__(unraisable)

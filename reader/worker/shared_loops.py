@@ -14,7 +14,7 @@ from typing import Any
 
 from reader._core.wire.channel import WorkerChannel
 from reader.random.seeds import CapturedState
-from reader.worker import context, library_info
+from reader.worker import context, interruption, library_info
 from reader.worker.interruption import LoaderEnded
 from reader.worker.library_info import LibraryInfo
 from reader.worker.loop import WorkerConfig, WorkerLoop, carried, open_loop
@@ -74,6 +74,7 @@ class SharedLoops:
         if channel.is_stopped:
             return
         self._running = channel
+        interruption.begin()
         try:
             config = find_config()  # which may unpickle it
             desk = _Desk(channel, part, config)
@@ -115,6 +116,7 @@ class SharedLoops:
         return has_worked
 
     def _step(self, channel: WorkerChannel, loop: WorkerLoop, task: tuple[int, Any]) -> None:
+        interruption.begin()
         try:
             self._running = channel
             loop.step(*task)

@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Iterable
 
-__all__ = ["EXIT_S", "GRACE_S", "INTERRUPTED_S", "Grace", "await_ends", "grace_of"]
+__all__ = ["BETWEEN_S", "EXIT_S", "GRACE_S", "INTERRUPTS", "Grace", "await_ends", "grace_of"]
 
 GRACE_S = 5.0  # for a worker to finish its sample when a loop was left early
 EXIT_S = 1.0  # the same, when the program ends
-INTERRUPTED_S = 1.0  # for a sample that was interrupted; then SIGKILL
+INTERRUPTS = 20  # signals that interrupt a sample, until it ends; then SIGKILL
+BETWEEN_S = 0.05  # two of them: one that comes just before a system call is noticed only behind it
 _STEP_S = 0.5  # of a wait: a longer one was no wait, but a stop of this process
 
 

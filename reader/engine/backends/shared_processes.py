@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
-from reader.engine.backends.grace import INTERRUPTED_S, Grace
+from reader.engine.backends.grace import BETWEEN_S, INTERRUPTS, Grace
 from reader.engine.backends.shared_workers import Life, SharedWorkers
 from reader.errors import ConfigError, InternalError
 from reader.processes.handle import WorkerHandle, is_readable
@@ -252,13 +252,15 @@ class SharedProcesses:
     def end(self) -> None:
         """Wait until no process works in the arena any more; end those that stay in it."""
         busy = self._stay(self.grace)
-        if busy:
+        for _ in range(INTERRUPTS):
+            if not busy:
+                break
             with self.lock:
                 for worker in busy:
                     self._shared.interrupt_life(worker, self._lives[worker])
-            last = Grace()
-            last.limit(INTERRUPTED_S)
-            busy = self._stay(last)
+            pause = Grace()
+            pause.limit(BETWEEN_S)
+            busy = self._stay(pause)
         with self.lock:
             for worker in busy:  # what it had of other loaders is made again
                 self._shared.kill_life(worker, self._lives[worker])

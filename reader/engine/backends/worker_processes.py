@@ -17,7 +17,7 @@ from typing import Protocol
 from reader._core.interpreter.signals import interrupt_after
 from reader._core.memory.arena import Arena
 from reader.engine.backends.backend import Watch
-from reader.engine.backends.grace import INTERRUPTED_S, Grace, await_ends
+from reader.engine.backends.grace import BETWEEN_S, INTERRUPTS, Grace, await_ends
 from reader.errors import InternalError, refusal
 from reader.log import log as _log
 from reader.processes.handle import RemoteHandle, WorkerHandle, is_readable, send_signal
@@ -235,11 +235,9 @@ class WorkerProcesses:
 
     def end_all(self) -> None:
         """Wait for processes that were asked to end; interrupt their samples, then kill; reap."""
-        if not self.grace.await_ends(self._pidfds.values()):
-            self._signal(interruption.SIGNAL)
-            if not await_ends(self._pidfds.values(), INTERRUPTED_S):
-                self.kill_all()
-                await_ends(self._pidfds.values(), _REFUSED_S if self.refusal else None)
+        if not self.grace.await_ends(self._pidfds.values()) and not self._end_by_interrupts():
+            self.kill_all()
+            await_ends(self._pidfds.values(), _REFUSED_S if self.refusal else None)
         self._leave_running()
         while self._processes:
             worker, process = self._processes.popitem()
@@ -269,6 +267,14 @@ class WorkerProcesses:
                 [self._handles[worker].pid for worker in left],
                 self.refusal,
             )
+
+    def _end_by_interrupts(self) -> bool:
+        """Interrupt the samples of all; False: some still run a second later."""
+        for _ in range(INTERRUPTS):
+            self._signal(interruption.SIGNAL)
+            if await_ends(self._pidfds.values(), BETWEEN_S):
+                return True
+        return False
 
     def interrupt(self, worker: int) -> None:
         """Interrupt the sample that a worker is at, where its loader has ended."""
