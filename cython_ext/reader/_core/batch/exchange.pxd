@@ -12,6 +12,7 @@ cdef rd_view tensor_view(object cls) except? NULL
 cdef rd_view row_view(object cls) except? NULL
 cdef object holder(rd_view view, object value)
 cdef bint look(rd_view view, object value, rd_dl_tensor* out) except -1
+cdef bint is_usual(object value) except -1
 cdef bint needs_gradient(object value, const rd_dl_tensor* tensor) except -1
 cdef object settled(object value)
 cdef bint is_dense(const rd_dl_tensor* tensor) noexcept
