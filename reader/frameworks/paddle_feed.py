@@ -189,7 +189,7 @@ def _declared(item: Any) -> _Input:
 
 
 def _leaves(at: Structure, key: Any, known: dict[int, Structure]) -> Iterator[_Leaf]:
-    """Yield the fields of a structure in order; `known`: containers that are complete, by number."""
+    """Yield the fields of a structure in order; `known`: complete containers by their numbers."""
     children = at.children or []
     if at.kind == NodeKind.FIELD:
         yield _Leaf(at.index, key, None)
@@ -201,8 +201,8 @@ def _leaves(at: Structure, key: Any, known: dict[int, Structure]) -> Iterator[_L
     elif at.kind == NodeKind.AGAIN:
         if at.index not in known:
             raise CollateError(
-                "feed_list: a list or dict in the batch contains itself, and cannot be fed; leave it"
-                " out in the dataset or collate_fn, or pass return_list=True"
+                "feed_list: a list or dict in the batch contains itself, and cannot be fed; leave"
+                " it out in the dataset or collate_fn, or pass return_list=True"
             )
         yield from _leaves(known[at.index], key, known)
     else:

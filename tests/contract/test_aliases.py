@@ -1,4 +1,4 @@
-"""What a collate_fn put at two places of a batch is one thing in the user's batch, in each kind of loader."""
+"""What a collate_fn put at two places is one thing in the user's batch, in each kind of loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collate_fn put at two places of a batch: the torch face beside PyTorch's own loader and queue."""
+"""What a collate_fn put at two places of a batch: the torch face beside PyTorch's own queue."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_batches_of_one_form_alias_each_as_it_was_made() -> None:
 
 
 def test_views_of_a_large_tensor_are_sent_without_the_rest_of_it() -> None:
-    """PyTorch shares the whole storage, which it moves into shared memory; ours has what is seen."""
+    """PyTorch moves the whole storage into shared memory; ours sends what the views see."""
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=small_views_of_a_large_tensor)  # type: ignore[arg-type]
     batch = next(iter(loader))
     assert all(part.untyped_storage().nbytes() < 1000 for part in batch)
@@ -281,5 +281,7 @@ def _nested(samples: Any) -> Any:
 
 def test_a_batch_that_pickle_cannot_follow_says_so() -> None:
     loader = DataLoader(**EPOCH, num_workers=1, collate_fn=_nested)  # type: ignore[arg-type]
-    with pytest.raises(Exception, match="nested deeper than pickle follows .* flatten it, or send"):
+    with pytest.raises(
+        Exception, match=r"nested deeper than pickle follows .* flatten it, or send"
+    ):
         next(iter(loader))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.utils.hooks
 
-from reader._core.batch.exchange import is_plain_tensor
+from reader._core.batch.exchange import is_plain_tensor, may_share_memory
 from reader._core.batch.structure import is_plain_array
 from reader._core.batch.tensor_array import field_of_batch
 from reader.compat.torch.inner import queue_reducers, rebuild_tensor, reduce_tensor
@@ -49,7 +49,7 @@ def pack(value: Any, fields: list[Any]) -> bytes | None:
     tensors = [each for each in packer.met if type(each) is not np.ndarray]
     if tensors:
         others = [each for each in fields[:count] if type(each) is torch.Tensor]
-        spans = _shared_spans(tensors + others)
+        spans = _shared_spans(tensors + others) if may_share_memory(tensors + others) else []
         if spans:
             del fields[count:]
             if others and any(_span_of(each, spans) for each in others):
@@ -65,8 +65,8 @@ _Span = tuple[int, int, int]  # of a storage: its number, the first byte, the on
 def _extent(tensor: torch.Tensor) -> _Span:
     """Return the bytes of its storage that a strided tensor has."""
     size = tensor.element_size()
-    last = sum((extent - 1) * step for extent, step in zip(tensor.size(), tensor.stride()))
-    begin = tensor.storage_offset() * size
+    last: int = sum((extent - 1) * step for extent, step in zip(tensor.size(), tensor.stride()))
+    begin = int(tensor.storage_offset()) * size
     end = begin + (last + 1) * size if tensor.numel() else begin
     return tensor.untyped_storage()._cdata, begin, end
 
@@ -153,7 +153,7 @@ class _Packer(pickle.Pickler):
         return rebuild_tensor, (type(value), _storage_of(found), form)
 
     def _view(self, found: torch.Tensor, span: _Span, value: torch.Tensor | None = None) -> Any:
-        """Return how to make a tensor on the field of a span; `value`: whose type and mark it has."""
+        """Return how to make a tensor on the field of a span, of the type and mark of `value`."""
         value = found if value is None else value
         begin = span[1] // _ALIGN * _ALIGN
         if span not in self._places:

@@ -1,12 +1,9 @@
 # Trees of containers around the fields of a batch.
-from libc.stdint cimport uint64_t
+from reader._core.batch.exchange cimport rd_spans
 
 cdef extern from "reader/_core/batch/aliases.h":
     cppclass rd_met:
         bint add(const void* object) except +
-    cppclass rd_spans:
-        void add(const void* begin, uint64_t nbytes) except +
-        bint overlap() except +
 
 
 cpdef enum NodeKind:

@@ -19,8 +19,7 @@ cimport numpy as cnp
 from cpython.object cimport PyObject
 
 from reader._core.batch.dlpack cimport rd_dl_tensor
-from reader._core.batch.exchange cimport is_plain, is_usual, look, rd_view, tensor_view
-from reader._core.memory.extents cimport rd_extents_nbytes
+from reader._core.batch.exchange cimport is_plain, is_usual, look, rd_view, span_of, tensor_view
 
 from reader.errors import CollateError
 
@@ -600,19 +599,6 @@ cdef Structure _flatten_exact(object value, list fields, list objects, int depth
         return made
     objects.append(value)
     return node(OBJECT, len(objects) - 1, None, None, None, None)
-
-
-cdef uint64_t span_of(const rd_dl_tensor* tensor) noexcept:
-    """Return how many bytes lie between the first and the last one of a tensor."""
-    cdef uint64_t last = 0
-    cdef int i
-    if tensor.strides is NULL:
-        return rd_extents_nbytes((tensor.bits + 7) // 8, tensor.shape, tensor.ndim)
-    for i in range(tensor.ndim):
-        if tensor.shape[i] == 0:
-            return 0
-        last += <uint64_t>(tensor.shape[i] - 1) * <uint64_t>tensor.strides[i]
-    return (last + 1) * ((tensor.bits + 7) // 8)
 
 
 cpdef bint is_plain_array(cnp.ndarray array):
