@@ -272,6 +272,19 @@ def test_views_of_a_large_tensor_are_sent_without_the_rest_of_it() -> None:
     assert all(part.untyped_storage().nbytes() < 1000 for part in batch)
 
 
+def test_views_far_apart_in_a_large_tensor_are_sent_each_alone() -> None:
+    """Where they overlap, but see little of what lies between, sharing would send a thousandfold."""
+
+    def make(samples: Any) -> Any:
+        whole = torch.arange(1_000_000.0).reshape(1000, 1000)
+        return [whole[5:8].t(), whole[:, 3]]
+
+    loader = DataLoader(range(1), num_workers=1, collate_fn=make)  # type: ignore[arg-type]
+    one, other = next(iter(loader))
+    assert one.untyped_storage().nbytes() + other.untyped_storage().nbytes() < 20_000
+    assert one[3, 0] == other[5] == 5003
+
+
 def _nested(samples: Any) -> Any:
     made: Any = [row()]
     for _ in range(100_000):

@@ -25,7 +25,9 @@ _ALIGN = 64  # bytes; fields begin at such addresses
 _MIN_NBYTES = 1024  # smaller arrays are cheaper to pickle than to describe
 _reduce_ex: Any = torch.Tensor.__reduce_ex__
 _storage_of: Any = torch.Tensor._typed_storage
-_MAX_WASTE = 4  # a view is sent with its whole storage if that is at most this many times as large
+# a view is sent with its whole storage if that is at most this many times as large, and views of
+# one tensor share what they span if that is at most this many times as large as all of them
+_MAX_WASTE = 4
 
 
 def pack(value: Any, fields: list[Any]) -> bytes | None:
@@ -72,18 +74,20 @@ def _extent(tensor: torch.Tensor) -> _Span:
 
 
 def _shared_spans(tensors: list[torch.Tensor]) -> list[_Span]:
-    """Return the spans of storages that several of the tensors overlap in."""
-    if len(tensors) < 2:
-        return []
+    """Return the spans of storages where several tensors overlap, and little else lies."""
+    extents = {id(each): (*_extent(each), each.nbytes) for each in tensors if each.nbytes}
     spans: list[_Span] = []
-    last, its_count = (0, 0, 0), 0
-    for storage, begin, end in [*sorted({id(t): _extent(t) for t in tensors}.values()), (0, 0, 0)]:
-        if storage == last[0] and begin < last[2]:
-            last, its_count = (storage, last[1], max(end, last[2])), its_count + 1
+    storage, begin, end, its_count, its_nbytes = 0, 0, 0, 0, 0
+    for found in [*sorted(extents.values()), (0, 0, 0, 0)]:
+        if found[0] == storage and found[1] < end:
+            end = max(end, found[2])
+            its_count += 1
+            its_nbytes += found[3]
             continue
-        if its_count > 1:
-            spans.append(last)
-        last, its_count = (storage, begin, end), 1
+        if its_count > 1 and end - begin <= _MAX_WASTE * max(its_nbytes, _MIN_NBYTES):
+            spans.append((storage, begin, end))
+        storage, begin, end, its_nbytes = found
+        its_count = 1
     return spans
 
 
