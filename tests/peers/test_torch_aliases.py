@@ -273,7 +273,7 @@ def test_views_of_a_large_tensor_are_sent_without_the_rest_of_it() -> None:
 
 
 def test_views_far_apart_in_a_large_tensor_are_sent_each_alone() -> None:
-    """Where they overlap, but see little of what lies between, sharing would send a thousandfold."""
+    """Where they overlap, and see little of what lies between, sharing would send it all."""
 
     def make(samples: Any) -> Any:
         whole = torch.arange(1_000_000.0).reshape(1000, 1000)
